@@ -40,7 +40,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """This record holds the results of one scenario."""
+    """This record holds the results of one scenario, unchanged and with loss."""
 
     name: str
     plain: RunResult
@@ -80,7 +80,8 @@ _NUMBERS: dict[str, Callable[[RunResult], int]] = {
 
 
 def overhead(result: RunResult) -> float:
-    """Return the bytes on the wire beyond the user's bytes, as a share of the user's bytes; 0 for an empty transfer."""
+    """Return the overhead of a transfer: the bytes on the wire beyond the user's bytes, divided by the user's bytes. It
+    is 0 if the transfer is empty."""
     return result.wire_bytes / result.bytes - 1 if result.bytes else 0.0
 
 

@@ -1,7 +1,7 @@
 """This module has the entry point of the program: `uetproto` and `python -m uetproto` start here.
 
-From the first line of `run` on, even while modules are imported or the interpreter ends, a signal ends the program
-without a traceback: with exit status 130 for Ctrl-C, 143 for SIGTERM.
+From the first line of `run` on, a signal ends the program without a traceback, even while modules are imported or the
+interpreter ends. The exit status is 130 for Ctrl-C and 143 for SIGTERM.
 """
 
 import atexit

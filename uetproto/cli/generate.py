@@ -1,4 +1,5 @@
-"""This module has the command `uetproto generate`: it writes traffic of a profile as a capture, optionally mutated."""
+"""This module has the command `uetproto generate`: it writes traffic of a profile as a capture, and can mutate
+packets."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
-"""This module handles Ctrl-C and SIGTERM: it raises an exception, or remembers the signal until a command can end in
-order."""
+"""This module handles Ctrl-C and SIGTERM: it raises an exception at once, or remembers the signal until a command can
+end in order."""
 
 import os
 import signal
@@ -87,7 +87,7 @@ class Interrupt:
 
     @property
     def status(self) -> int:
-        """Return the exit status that says which signal was received: 130 or 143."""
+        """Return the exit status for the signal that was received: 130 for Ctrl-C, or 143 for SIGTERM."""
         return 128 + (self.number or 0)
 
     def check(self) -> None:

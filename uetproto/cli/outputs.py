@@ -1,4 +1,5 @@
-"""This module checks, before a command begins, that its outputs can be written and overwrite none of its inputs."""
+"""This module checks the outputs of a command before the command begins: it must be possible to write them, and they
+must not overwrite an input."""
 
 import os
 import stat

@@ -1,4 +1,5 @@
-"""This module describes RoCE packets: "RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5 bytes"."""
+"""This module describes RoCE packets in words, as in "RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5
+bytes"."""
 
 from uetproto import Packet
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, BthOpcode, Nak, Operation, Transport, count_of, rnr_wait_us

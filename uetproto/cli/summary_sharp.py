@@ -1,6 +1,5 @@
-"""This module describes SHARP messages: "SHARP AGG_REQ tree 0 group 7 seq 0 ALLREDUCE SUM FLOAT 8 elements
-[FIRST|LAST]".
-"""
+"""This module describes SHARP messages in words, as in "SHARP AGG_REQ tree 0 group 7 seq 0 ALLREDUCE SUM FLOAT 8
+elements [FIRST|LAST]"."""
 
 from collections.abc import Mapping
 from enum import IntEnum

@@ -1,7 +1,5 @@
-"""This module has collectives that a network carries out without a schedule: in its switches, or by multicast.
-
-See collectives.md §3.9 and §3.10.
-"""
+"""This module defines collectives that a network carries out without a schedule, in its switches or by multicast
+(collectives.md §3.9, §3.10)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +15,17 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class CollectiveCounters:
-    """This class holds the steps, messages and bytes of one rank in collectives."""
+    """This class counts the steps, messages and bytes of one rank in collectives."""
 
     steps: int = 0
     messages: int = 0
-    """Number of messages sent, including those of no bytes."""
+    """Number of messages that the rank sent, including messages of no bytes."""
     bytes_sent: int = 0
     bytes_received: int = 0
     bytes_reduced: int = 0
 
     def add(self, other: "CollectiveCounters") -> None:
-        """Add the counts of another part."""
+        """Add the counts of `other` to these counts."""
         self.steps += other.steps
         self.messages += other.messages
         self.bytes_sent += other.bytes_sent
@@ -42,73 +40,76 @@ class CollectivePart(Protocol):
     ended: bool
 
     def start(self) -> None:
-        """Begin the part, after all ranks have got their parts."""
+        """Begin the part. It is called after the parts of all ranks were made."""
 
     def fail(self, error: UetError) -> None:
-        """End the part with an error from outside."""
+        """End the part with an error that did not arise in it."""
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]
-"""Function that is called once at the end, with None or with the failure; the caller may then reuse the buffers."""
+"""Type of a function that is called once at the end, with None or with the error. The caller may then reuse the
+buffers."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
-"""Function that makes the part of a rank from its rank in the group, its arrays INPUT and OUTPUT (both contiguous), and
-its function `Ended`. It is called for all ranks in order before the first part starts."""
+"""Type of a function that makes the part of a rank. Its arguments are the rank in the group, the arrays INPUT and
+OUTPUT (both contiguous), and a function `Ended`. It is called for all ranks in order before the first part starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadRequest:
-    """This record describes a collective that all its ranks have asked for."""
+    """This record describes a collective that all ranks of a group have called."""
 
     op: str
-    """Operation of the catalogue."""
+    """Name of the operation, which is a key of `catalogue.ALGORITHMS`."""
     algorithm: str
     ranks: tuple[int, ...]
-    """Ranks of the network, in the order of the group."""
+    """Ranks in the network of the members of the group, in the order of the group."""
     group: int
-    """Number that tells messages of this group from those of other groups; a later run does not use it again."""
+    """Number of the group, which is in the messages of the group and differs from that of all other groups. A later run
+    does not use this number again."""
     sequence: int
-    """Number of the collective in its group."""
+    """Running number of the collective in its group."""
     dtype: np.dtype[Any]
     count: int
     """Number of elements of the full vector."""
     root: int
-    """Group rank of the root."""
+    """Rank of the root in the group."""
     reduce_op: ReduceOp | None
     sizes: tuple[int, ...] | None
-    """Number of elements of each rank's block, if the numbers differ."""
+    """Number of elements of each rank's block. It is None if all blocks have the default size."""
     nodes: int | Sequence[Sequence[int]] | None = None
-    """Number of nodes that share the group evenly, or the group ranks of each; None: each rank is a node."""
+    """Number of nodes that share the group evenly, or the group ranks of each node. None means that each rank is a
+    node."""
     sockets: int = 1
     """Number of sockets of each node."""
 
     @property
     def folding(self) -> "OffloadRequest":
-        """Return the request with a reduction that has no `prepare` and `finish`, for a stage of a larger
-        collective.
-        """
+        """Return the request with a reduce operation that does not scale elements before or after. A stage of a larger
+        collective runs it."""
         return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
 
 class Offload(ABC):
-    """An offload has the algorithms that a network carries out."""
+    """This class describes the algorithms that a network carries out."""
 
     algorithms: Mapping[str, tuple[str, ...]]
-    """Names of the algorithms, by operation."""
+    """Names of the algorithms that the network carries out, by operation."""
 
     @abstractmethod
     def maker(self, request: OffloadRequest) -> PartFactory:
-        """Return a function that makes each rank's part. Raises `LocalError` for a request that is not supported."""
+        """Return a function that makes the part of each rank. Raises `LocalError` if the request is not supported."""
 
 
 class Offloads(Offload):
-    """This class joins several offloads; if two have an algorithm of the same name, the first one is used."""
+    """This class joins several offloads. If two of them have an algorithm of the same name, the first of them carries
+    it out."""
 
     def __init__(self, *members: Offload) -> None:
         self.members = list(members)
 
     @property
     def algorithms(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
-        """Return the algorithms that the members have now."""
+        """Return the names of the algorithms that the joined offloads have at this time, by operation."""
         found: dict[str, dict[str, None]] = {}
         for member in self.members:
             for op, names in member.algorithms.items():

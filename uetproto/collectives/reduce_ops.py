@@ -1,7 +1,8 @@
-"""This module has the reduce operations (collectives.md §1.6): combining two elements, and scaling before and after.
+"""This module has the reduce operations (collectives.md §1.6). Each combines two elements, and may scale elements
+before and after.
 
-Integers wrap. MIN and MAX propagate NaN. AVG multiplies floats by 1/N before they are summed, and divides the sum of
-integers, towards zero. PREMUL_SUM(k) multiplies by k first.
+Integers wrap. MIN and MAX propagate NaN. AVG multiplies floats by 1/N before they are summed; it divides the sum of
+integers by N, towards zero. PREMUL_SUM(k) multiplies each element by k before the sum.
 """
 
 from collections.abc import Callable
@@ -19,14 +20,14 @@ _NUMBERS = frozenset({ElementKind.INT, ElementKind.FLOAT})
 
 @dataclass(frozen=True, slots=True)
 class ReduceOp:
-    """A reduce operation combines elements; the class has the constants of torch.distributed."""
+    """This record is a reduce operation. The class has those of torch.distributed as constants."""
 
     name: str
     kinds: frozenset[ElementKind]
     element: Callable[..., Any] = field(repr=False, compare=False)
-    """NumPy ufunc of two elements."""
+    """NumPy ufunc that combines two elements."""
     factor: float | None = None
-    """Factor of PREMUL_SUM."""
+    """Factor k of PREMUL_SUM. It is None for other operations."""
 
     SUM: ClassVar["ReduceOp"]
     PRODUCT: ClassVar["ReduceOp"]
@@ -43,13 +44,14 @@ class ReduceOp:
         return ReduceOp("PREMUL_SUM", frozenset({ElementKind.FLOAT}), np.add, float(factor))
 
     def check(self, type_: np.dtype[Any]) -> None:
-        """Raise `LocalError` for a type that the operation cannot reduce."""
+        """Raise `LocalError` if the operation cannot reduce elements of this type."""
         if kind_of(type_) not in self.kinds:
             legal = ", ".join(sorted(kind.value for kind in self.kinds))
             raise LocalError("op", f"{self.name} on {type_.name}; legal for {self.name}: {legal}")
 
     def fold(self, own: Array, incoming: Array, how: Fold) -> None:
-        """Combine `incoming` into `own`, with the operands in the order `how`."""
+        """Combine `incoming` with `own`, and store the result in `own`. `how` says which operand comes first, or that
+        `incoming` is only stored."""
         if how is Fold.STORE:
             own[...] = incoming
             return
@@ -59,23 +61,24 @@ class ReduceOp:
 
     @property
     def folding(self) -> "ReduceOp":
-        """Return the operation without `prepare` and `finish`, for one stage of a larger collective."""
+        """Return the operation that combines elements in the same way, without scaling before and after. A stage of a
+        larger collective uses it."""
         return ReduceOp.SUM if self.name in ("AVG", "PREMUL_SUM") else self
 
     def prepares(self, type_: np.dtype[Any]) -> bool:
-        """Return whether `prepare` changes elements of a type."""
+        """Return whether `prepare` changes elements of this type."""
         return self.factor is not None or (self.name == "AVG" and kind_of(type_) is ElementKind.FLOAT)
 
     def prepare(self, array: Array, ranks: int) -> None:
-        """Multiply a rank's own elements in place by 1/N or by the factor, if the operation needs it, before its first
-        message."""
+        """Multiply a rank's own elements in place before its first message: by 1/N for AVG of floats, by the factor for
+        PREMUL_SUM. Other operations leave the elements unchanged."""
         if self.prepares(array.dtype):
             factor = 1 / ranks if self.factor is None else self.factor
             with np.errstate(all="ignore"):
                 np.multiply(array, np.array(factor).astype(array.dtype), out=array)
 
     def finish(self, array: Array, ranks: int) -> None:
-        """Divide the result in place, after the last fold, if the operation needs it."""
+        """Divide the elements of the result in place by the number of ranks. Only AVG of integers does so."""
         if self.name == "AVG" and kind_of(array.dtype) is ElementKind.INT:
             # The quotient is rounded towards zero, as in C. N may be more than the type can hold.
             wide = np.uint64 if array.dtype.kind == "u" else np.int64
@@ -96,4 +99,4 @@ ReduceOp.BXOR = ReduceOp("BXOR", frozenset({ElementKind.INT, ElementKind.BOOL}),
 ReduceOp.AVG = ReduceOp("AVG", _NUMBERS, np.add)
 
 OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
-"""Names of all operations without an argument."""
+"""Names of all operations that need no argument."""

@@ -1,7 +1,7 @@
 """This module runs one rank's part of a collective: the steps of a `Schedule` over a `RankTransport`, by callbacks.
 
-A step posts its sends and receives, and ends when all of them are complete. Data to fold are received in scratch memory
-first, so that the order of additions is that of the schedule, whatever the order of arrival.
+A step posts its sends and receives, and ends when all of them are complete. Elements to be folded are first received in
+scratch memory, so that they are combined in the order of the schedule, whatever the order of arrival.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from uetproto.errors import LocalError, UetError
 
 
 class ScratchPool:
-    """A scratch pool keeps blocks of memory for reuse; sizes are rounded up to powers of two."""
+    """This class keeps blocks of memory for reuse. The size of a block is rounded up to a power of two."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Bytes]] = {}
@@ -42,12 +42,12 @@ class ScratchPool:
 
 
 class Execution:
-    """An execution is one rank's part of a schedule.
+    """This class runs one rank's part of a schedule.
 
-    `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous arrays with as many
-    elements as the schedule says, possibly none; one array if the operation is in place. `gamma`: picoseconds for each
-    reduced byte. `done` is called once, with None or with the failure of a message; the caller may then reuse the
-    buffers.
+    `ranks` has the rank in the transport for each rank of the schedule; None means that both are equal. `input` and
+    `output` are contiguous arrays with as many elements as the schedule says, possibly none; both are one array if the
+    operation is in place. `gamma` is the time in picoseconds for each reduced byte. `done` is called once, with None or
+    with the error of a message; the caller may then reuse the buffers.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Execution:
         self.sequence = sequence
         self.counted = CollectiveCounters()
         self.step: ScheduleStep | None = None
-        """The step in progress."""
+        """The step in progress. It is None before the first step."""
         self.ended = False
         self._pool = ScratchPool() if pool is None else pool
         self._gamma = gamma
@@ -82,11 +82,13 @@ class Execution:
         self._steps: Iterator[ScheduleStep] = iter(())
         self._folds: list[tuple[ScheduledReceive, Bytes]] = []
         self._open = 0
-        """Number of messages of this step that are not complete, plus one while messages are being posted."""
+        """Number of messages of this step that are not complete. One more is counted while messages are being
+        posted."""
         self._nested = False
 
     def start(self) -> None:
-        """Copy the input where needed, and begin the first step."""
+        """Copy the input to the output if the operation needs it, scale it if the reduce operation needs it, and begin
+        the first step."""
         source, output = self._input, self._output
         if self.schedule.op in IN_PLACE:
             if source.ctypes.data != output.ctypes.data:
@@ -104,13 +106,13 @@ class Execution:
         self._go()
 
     def fail(self, error: UetError) -> None:
-        """End the part from outside; its messages have no effect any more."""
+        """End the part with an error that did not arise in it. Its messages have no effect any more."""
         self._end(error)
 
     # One step after the other
 
     def _go(self) -> None:
-        """Begin steps until one has to wait; this is a loop, not a recursion, as a transport may call back at once."""
+        """Begin steps until one has to wait. This is a loop and no recursion, as a transport may call back at once."""
         if self._nested:
             return
         self._nested = True
@@ -152,7 +154,7 @@ class Execution:
         self._completed(None)
 
     def _completed(self, failure: TransportError | None) -> None:
-        """Count a complete message; with the last one, end the step."""
+        """Handle the completion of a message. The last completion of a step ends the step."""
         if self.ended:
             return
         if failure is not None:

@@ -49,8 +49,8 @@ RATE = 400 * 10**9
 DELAY = MICROSECOND
 """Delay of every cable, and of a hop within a host, in picoseconds."""
 WAYS = 3
-"""Number of times that a message pays the delay of its path: the grant, the bytes and the acknowledgement each cross
-the fabric once."""
+"""Number of times that the delay of a path counts in the time of a message: the grant, the bytes and the
+acknowledgement each cross the fabric once."""
 MOST_RANKS = 4096
 """Largest number of ranks in a run that is modelled without packets."""
 MOST_WITH_PACKETS = 256
@@ -62,7 +62,8 @@ AUTO = "auto"
 MULTICAST = "multicast"
 
 Progress = Callable[[int, int], None]
-"""Function that is called with two numbers: messages sent so far, and messages of the whole run."""
+"""Type of a function that reports progress. Its arguments are the number of messages sent so far, and that of the whole
+run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

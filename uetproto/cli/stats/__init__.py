@@ -1,1 +1,2 @@
-"""This package has the command `uetproto stats`: measurements of captures as text, JSON and plots."""
+"""This package has the command `uetproto stats`, which prints measurements of captures as text or JSON, and plots
+them."""

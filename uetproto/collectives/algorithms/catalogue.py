@@ -117,7 +117,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
 _ALL = [(name, one) for rows in ALGORITHMS.values() for name, one in rows.items()]
 
 HIERARCHICAL = frozenset(name for name, one in _ALL if one.hierarchical)
-"""Algorithms that need to know which ranks share a node."""
+"""Names of the algorithms that need to know which ranks share a node."""
 
 OPTIONS = {
     option: tuple(name for name, one in _ALL if option in one.options)

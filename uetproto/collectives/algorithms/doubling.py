@@ -152,8 +152,7 @@ def doubling(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def halving_doubling(request: ScheduleRequest) -> PlannedSchedule:
-    """Return Rabenseifner's plan. It sends as few bytes as the ring, and takes 2 lg N steps, plus two if N is no power
-    of two."""
+    """Return Rabenseifner's plan. It sends as few bytes as the ring, and takes 2 lg N steps (collectives.md §0.1)."""
     pattern = HalvingDoubling(request.size)
     return request.in_place(request.phase(pattern, bounds=chunks.bounds(request.count, pattern.blocks)))
 

@@ -16,7 +16,7 @@ from uetproto.collectives.transport import RankTransport
 from uetproto.errors import LocalError, UetError
 
 EndOf = Callable[[int], RankTransport]
-"""Function that returns the transport of a rank of the network."""
+"""Type of a function that returns the transport of a rank of the network."""
 
 
 class LeaderPart:

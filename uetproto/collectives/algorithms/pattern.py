@@ -67,7 +67,7 @@ class Pattern(ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """Return the number of steps."""
+        """Return the number of steps of the pattern."""
 
     @abstractmethod
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
@@ -104,7 +104,7 @@ class PatternPhase:
 
     pattern: Pattern
     groups: Ints
-    """Ranks of the members of each group, one row for each group."""
+    """Ranks of the members of each group. There is one row for each group."""
     bounds: Ints
     """Starts of the blocks of each group in the buffer, and the end of its last block. There is one row for each
     group."""

@@ -87,7 +87,7 @@ class CostCase:
 
     @property
     def lg(self) -> int:
-        """Return `lg N` (collectives.md §0.1)."""
+        """Return `lg N`, the base-2 logarithm of N rounded up to a whole number (collectives.md §0.1)."""
         return steps_for(self.N)
 
     @property

@@ -51,7 +51,7 @@ class MulticastEnd(Protocol):
         """Send the token. It is a reliable message of no bytes, and tells the peer to begin to send its block."""
 
     def control(self, peer: int, immediate: int, done: Done) -> None:
-        """Send a reliable message of no bytes with immediate data."""
+        """Send a control message of the ring. It is a reliable message of no bytes with immediate data."""
 
     def grant(self, peer: int, record: bytes, done: Done) -> None:
         """Send the 12 bytes of a grant, which lets the peer read memory, as a reliable message."""

@@ -1,6 +1,5 @@
-"""This module runs state machines by tables of guard, action and next state, as in collectives.md §3.10.3 and
-§3.10.5.
-"""
+"""This module runs state machines. Each has a table of guards, actions and next states, as in collectives.md §3.10.3
+and §3.10.5."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -14,7 +13,8 @@ State = TypeVar("State", bound=Enum)
 
 
 class TransitionRow(NamedTuple, Generic[State]):
-    """A transition row has the name of the guard method, the name of the action method, and the next state."""
+    """This record is a row of a transition table: the name of the guard method, the name of the action method, and the
+    next state."""
 
     when: str
     do: str
@@ -22,28 +22,29 @@ class TransitionRow(NamedTuple, Generic[State]):
 
 
 Table: TypeAlias = Mapping[State, tuple[TransitionRow[State], ...]]
-"""Rows of each state; the machine takes the first row whose guard is true. A state without rows is a final one."""
+"""Type of a transition table, with the rows of each state. The machine takes the first row whose guard is true. A state
+without rows is final."""
 
 
 class MachineContext(NamedTuple):
-    """A machine context holds the objects that all machines of an operation share."""
+    """This record holds the objects that all state machines of an operation share."""
 
     plan: MulticastPlan
     rank: int
     end: MulticastEnd
     counted: MulticastCounters
     moved: Callable[[], None]
-    """Function that is called after rows were taken, when no further row can be taken."""
+    """Function that is called after a machine has taken rows and can take no further row."""
     failed: Callable[[UetError], None]
 
 
 class Machine(Generic[State]):
-    """A machine takes rows of its table as long as a guard is true.
+    """This class runs a state machine. It takes rows of its transition table as long as a guard is true.
 
-    An action may wait for completions (`waited`); its row then ends with the last of them.
+    An action may wait for completions (`waited`). The next row is then taken only after the last of these completions.
 
-    A subclass names its table. The rows are compiled when the class is made, so that the name of an unknown method
-    raises an error at import.
+    A subclass names its table as a class argument. The table is checked when the class is made, so that the name of an
+    unknown method raises an error at import.
     """
 
     _rows: Mapping[State, tuple[tuple[Callable[[Any], bool], Callable[[Any], None], State], ...]]
@@ -58,21 +59,20 @@ class Machine(Generic[State]):
         self.state = state
         self.plan, self.rank, self.end, self.counted, self._moved, self._failed = context
         self._next_state: State | None = None
-        """State after the row in progress."""
+        """State that follows when the row in progress has ended. It is None if no row is in progress."""
         self._open = 0
-        """Completions that the row waits for."""
+        """Number of completions that the row in progress waits for."""
         self._nested = False
         self._stopped = False
 
     @property
     def ended(self) -> bool:
-        """Return whether the machine is in a final state."""
+        """Return whether the machine is in a final state, which has no rows."""
         return not self._rows.get(self.state)
 
     def advance(self) -> None:
-        """Take rows as long as a guard is true; a call from within an action returns at once, and the loop
-        continues.
-        """
+        """Take rows as long as a guard is true. A call from within an action returns at once, and the call in progress
+        continues."""
         if self._nested:
             return
         self._nested, moved = True, False
@@ -93,9 +93,10 @@ class Machine(Generic[State]):
         self._stopped = True
 
     def waited(self, then: Callable[[], None] | None = None) -> Done:
-        """Make the current row wait for one more completion; return the function to call at that completion.
+        """Make the row in progress wait for one more completion, and return the function to call at that completion.
 
-        The function calls `then`, if given, and continues the machine; an error fails the operation.
+        This function calls `then`, if it is given, and continues the machine. If it is called with an error, the
+        operation fails.
         """
         self._open += 1
 
@@ -113,15 +114,15 @@ class Machine(Generic[State]):
         return done
 
     def unwaited(self, error: UetError | None) -> None:
-        """Handle a completion for which no row waits: an error fails the operation, success has no effect."""
+        """Handle a completion for which no row waits. An error fails the operation; success has no effect."""
         if error is not None:
             self._failed(error)
 
     # Guards and actions of tables
 
     def always(self) -> bool:
-        """Return True; this is the guard of a row that may always be taken."""
+        """Return True. This is the guard of a row that may always be taken."""
         return True
 
     def nothing(self) -> None:
-        """Do nothing; this is the action of a row that only changes the state."""
+        """Do nothing. This is the action of a row that only changes the state."""

@@ -1,8 +1,9 @@
 """This module runs one rank's part of a multicast operation, from the first barrier to the last FIN (collectives.md
 §3.10).
 
-The phases are: barrier 1 (all have entered), arm, barrier 2 (all are armed), send and receive, recover, done. Requests
-and grants carry no task id: barrier 1 separates those of two operations.
+The phases are: barrier 1 (all ranks have entered), arming of the receivers, barrier 2 (all receivers are armed),
+sending and receiving, recovery, and the end. Requests and grants carry no task id: barrier 1 separates those of
+consecutive operations.
 """
 
 from collections.abc import Sequence
@@ -17,9 +18,8 @@ from uetproto.errors import UetError
 
 
 class MulticastOperation:
-    """This class runs an operation by callbacks. `done` is called once, with None or with a failure; the buffers may be
-    reused then.
-    """
+    """This class runs one rank's part of an operation by callbacks. `done` is called once, with None or with the error;
+    from then on the buffers may be reused."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, receivers: Sequence[Receiver],
@@ -40,13 +40,13 @@ class MulticastOperation:
         self.responder = ChunkResponder(context, holdings, self._grant)
 
     def start(self) -> None:
-        """Enter the operation."""
+        """Start the operation: enter barrier 1."""
         if self.sender is not None:
             self.sender.post()
         self.end.barrier(self._arm)
 
     def fail(self, error: UetError) -> None:
-        """End the operation; later messages have no effect."""
+        """End the operation with an error. Messages that arrive later have no effect."""
         for machine in (self.sender, self.requester, self.responder):
             if machine is not None:
                 machine.stop()
@@ -55,16 +55,17 @@ class MulticastOperation:
     # Messages that arrive
 
     def on_token(self, peer: int) -> None:
-        """Handle a token, which makes this rank begin to send."""
+        """Handle a token, which lets this rank begin to send its block."""
         before = (self.rank - 1) % self.plan.size
         if not self._open or self.sender is None or peer != before or not self.sender.token():
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handle a control message, by which rank V(r) requests a block from this rank r, or says that V(r) has ended.
+        """Handle a control message from V(r), the rank that fetches blocks from this rank r. It requests a block, or
+        says that V(r) has ended.
 
-        The answer waits until this rank recovers. The message is accepted even before this rank learns that barrier 1
-        is complete, as V(r) may have passed the barrier and reached its cutoff earlier.
+        A request is answered when this rank recovers. The message is accepted even before this rank knows that barrier
+        1 is complete, as V(r) may have passed the barrier and reached its cutoff earlier.
         """
         if self.ended or not self.responder.arrive(peer, immediate):
             self.counted.strays += 1
@@ -72,7 +73,8 @@ class MulticastOperation:
             self.responder.advance()
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """Handle a grant, by which F(r) lets this rank read its receive buffer."""
+        """Handle a grant from F(r), the rank from which this rank r fetches blocks. It lets this rank read the receive
+        buffer of F(r)."""
         if not self._open or not self.requester.granted_by(peer, record):
             self.counted.strays += 1
 
@@ -104,7 +106,7 @@ class MulticastOperation:
             self._recover()
 
     def _cut_off(self) -> None:
-        """Stop the receivers when the cutoff timer fires, as some chunks are missing."""
+        """Stop the receivers and begin recovery, because the cutoff timer fired while chunks were missing."""
         self.counted.cutoff = True
         for receiver in self._receivers:
             receiver.cut_off()
@@ -120,7 +122,8 @@ class MulticastOperation:
         self.requester.advance()
 
     def _moved(self) -> None:
-        """Continue after a machine has changed its state: grant a block to V(r), or end the operation."""
+        """Continue after a state machine has changed its state. The responder may now grant a block to V(r), or the
+        operation may end."""
         if self.recovering and not self.ended:
             self.responder.advance()
             machines = (self.sender, self.requester, self.responder)
@@ -128,7 +131,8 @@ class MulticastOperation:
                 self._end(None)
 
     def _refused(self, error: UetError | None) -> bool:
-        """Return whether the completion of a barrier must be ignored, as the barrier or the operation has failed."""
+        """Return whether the completion of a barrier must be ignored, because the barrier or the operation has
+        failed."""
         if error is not None:
             self.fail(error)
         return self.ended

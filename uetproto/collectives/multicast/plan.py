@@ -1,7 +1,7 @@
-"""This module plans an operation by multicast, the same for all ranks (collectives.md §3.10.1, §3.10.2).
+"""This module plans a multicast operation. The plan is the same for all ranks (collectives.md §3.10.1, §3.10.2).
 
-A plan is made once and used by every rank. Its blocks are contiguous in the receive buffer: all_gather has one block
-for each rank, broadcast only that of the root.
+The blocks of a plan are contiguous in the receive buffer. An all_gather has one block for each rank; a broadcast has
+only the block of the root.
 """
 
 from collections.abc import Sequence
@@ -15,56 +15,58 @@ from uetproto.errors import LocalError
 
 
 class Subgroup(NamedTuple):
-    """This record describes a byte range of every block, with its own multicast group and chunk ids."""
+    """This record describes a byte range that is the same in every block. It is sent to a multicast group of its own,
+    with chunk ids of its own."""
 
     number: int
     start: int
-    """First byte in a block."""
+    """Offset in bytes at which this range starts in a block."""
     length: int
     mtu: int
 
     @property
     def chunks(self) -> int:
-        """Return C, the number of chunks of a block."""
+        """Return C, the number of chunks of this range in a block."""
         return -(-self.length // self.mtu)
 
     def offset(self, idx: int) -> int:
-        """Return the position of a chunk in its block."""
+        """Return the offset of chunk `idx` in its block, in bytes."""
         return self.start + idx * self.mtu
 
     def span(self, idx: int, chunks: int = 1) -> int:
-        """Return the bytes of a run of chunks; the last chunk of a block may be short."""
+        """Return the number of bytes of `chunks` consecutive chunks from `idx` on. The last chunk of a block may be
+        short."""
         return min(self.length - idx * self.mtu, chunks * self.mtu)
 
 
 @dataclass(frozen=True, slots=True)
 class MulticastPlan:
-    """This record holds the plan of one operation. `all_gather` and `broadcast` make it."""
+    """This record holds the plan of one operation. The functions `all_gather` and `broadcast` make it."""
 
     op: str
     size: int
     """Number of ranks: N."""
     length: int
-    """Bytes of a block: n."""
+    """Number of bytes of a block: n."""
     owners: Sequence[int]
-    """Ranks that send the blocks."""
+    """Ranks that send a block, in the order of the blocks."""
     config: MulticastConfig
     subgroups: tuple[Subgroup, ...]
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of the receive buffer."""
+        """Return the number of bytes of the receive buffer."""
         return len(self.owners) * self.length
 
     @property
     def cutoff(self) -> int:
-        """Return the time in picoseconds from arming until missing chunks are fetched."""
+        """Return the time in picoseconds from arming the receivers until they fetch missing chunks."""
         return max(self.config.least, round(self.config.scale * self.bytes * SECOND / self.config.rate))
 
     # Blocks
 
     def block(self, owner: int) -> int | None:
-        """Return the number of the block that a rank sends, or None."""
+        """Return the number of the block that the rank `owner` sends, or None if it sends none."""
         if self.op == "all_gather":
             return owner
         return 0 if owner == self.owners[0] else None
@@ -77,48 +79,50 @@ class MulticastPlan:
 
     @property
     def roots(self) -> int:
-        """Return M, the number of chains of consecutive ranks."""
+        """Return M, the number of chains of consecutive ranks. The ranks of a chain send one after the other, and the
+        chains send at the same time."""
         senders, asked = len(self.owners), self.config.roots
         return asked if senders % asked == 0 else 1
 
     @property
     def _chain(self) -> int:
-        """Return R, the ranks of a chain."""
+        """Return R, the number of ranks of a chain."""
         return len(self.owners) // self.roots
 
     def starts(self, owner: int) -> bool:
-        """Return whether a rank is the first of its chain and so sends without a token; all other ranks wait for a
+        """Return whether a rank is the first of its chain, so that it sends without a token. All other ranks wait for a
         token."""
         return self.op == "broadcast" or owner % self._chain == 0
 
     def finishes(self, owner: int) -> bool:
-        """Return whether a rank is the last of its chain, which passes no token on."""
+        """Return whether a rank is the last of its chain, so that it passes no token on."""
         return self.op == "broadcast" or (owner + 1) % self._chain == 0
 
     # The ring of recovery
 
     def source(self, rank: int) -> int:
-        """Return F(r), the rank from which r fetches."""
+        """Return F(r), the rank of the ring from which rank r fetches missing chunks."""
         return (rank + self.config.fetch_from) % self.size
 
     def visitor(self, rank: int) -> int:
-        """Return V(r), the rank that fetches from r."""
+        """Return V(r), the rank of the ring that fetches missing chunks from rank r."""
         return (rank - self.config.fetch_from) % self.size
 
     def fetch_order(self, rank: int, missing: list[int]) -> list[int]:
-        """Return the owners of missing blocks in the order in which a rank requests them (collectives.md §3.10.5)."""
+        """Return the owners of missing blocks, sorted in the order in which `rank` requests the blocks (collectives.md
+        §3.10.5)."""
         if self.config.order == "ascending":
             return sorted(missing)
         return sorted(missing, key=lambda owner: (owner - rank - 1) % self.size)
 
 
 def all_gather(size: int, length: int, config: MulticastConfig | None = None) -> MulticastPlan:
-    """Return the plan in which each rank sends `length` bytes to all ranks."""
+    """Return the plan of an all_gather among `size` ranks, in which each rank sends `length` bytes to all ranks."""
     return _plan("all_gather", size, length, range(size), config)
 
 
 def broadcast(size: int, length: int, root: int, config: MulticastConfig | None = None) -> MulticastPlan:
-    """Return the plan in which the root sends `length` bytes to all."""
+    """Return the plan of a broadcast among `size` ranks, in which the root sends `length` bytes to all ranks."""
     if not 0 <= root < size:
         raise LocalError("root", root, f"0 … {size - 1}")
     return _plan("broadcast", size, length, (root,), config)

@@ -1,7 +1,5 @@
-"""This module has a rank of a multicast group: it runs one operation after the other, and handles arriving messages.
-
-See collectives.md §3.10.
-"""
+"""This module has a rank of a multicast group. The rank runs one operation after the other, and handles the messages
+that arrive (collectives.md §3.10)."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -17,19 +15,19 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class PostedOperation:
-    """This record describes an operation from the time when a rank posts it to its end."""
+    """This record holds an operation from the time when a rank posts it until its end."""
 
     plan: MulticastPlan
     source: memoryview | None
     into: memoryview | None
     done: Done
     operation: MulticastOperation | None = None
-    """The operation, once it has begun."""
+    """The running operation. It is None until the operation begins."""
     error: UetError | None = None
-    """Error that ended the operation before it began."""
+    """Error that ended the operation before it began. It is None if there was no such error."""
 
     def fail(self, error: UetError) -> None:
-        """Fail this operation and all later ones from outside; earlier operations continue."""
+        """Fail this operation with an error. All later operations fail, too; earlier ones continue."""
         if self.operation is not None:
             self.operation.fail(error)
         elif self.error is None:
@@ -37,33 +35,34 @@ class PostedOperation:
 
 
 class MulticastRank:
-    """This class implements a rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the
-    same order.
+    """This class implements a rank of a multicast group (collectives.md §3.10). All ranks of a group post the same
+    plans in the same order.
 
-    The end calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
+    For messages that arrive, the network calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
     """
 
     def __init__(self, end: MulticastEnd, config: MulticastConfig | None = None, counter: int = 0) -> None:
-        """Make the rank. `counter`: number of operations before the first one, from which its task id is computed."""
+        """Make the rank. Task ids count from `counter`, the number of operations that came before."""
         self.end = end
         self.config = config or MulticastConfig()
         self.counter = counter
         self.receivers = tuple(Receiver() for _ in range(self.config.subgroups))
         self.operation: MulticastOperation | None = None
-        """The operation in progress, or the last one."""
+        """The operation in progress, or the last one if none is in progress. It is None before the first operation."""
         self.strays = 0
         """Number of reliable messages that arrived before the first operation."""
         self.error: UetError | None = None
-        """Error of the first operation that failed. Later operations fail too, as ranks may differ in what they ran."""
+        """Error of the first operation that failed. Later operations fail with the same error, as the ranks may not
+        have run the same operations."""
         self._waiting: deque[PostedOperation] = deque()
 
     def post(
         self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done
     ) -> PostedOperation:
-        """Post an operation, which begins after all operations that were posted before.
+        """Post an operation. It begins when all operations that were posted before have ended.
 
-        `source`: this rank's block, if it sends one. `into`: buffer for all blocks; None: chunks are only counted. The
-        operation owns both until it calls `done`, once.
+        `source` is this rank's block, or None if it sends none. `into` is the buffer for all blocks; if it is None,
+        chunks are only counted. Both belong to the operation until it calls `done`, which it does once.
         """
         owns = plan.owns(self.end.rank)
         if plan.size != self.end.size or plan.config != self.config:
@@ -84,21 +83,21 @@ class MulticastRank:
     # Messages that arrive, other than chunks
 
     def on_token(self, peer: int) -> None:
-        """Handle a token of a peer."""
+        """Handle a token from a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_token(peer)
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handle a ring control message of a peer."""
+        """Handle a ring control message from a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_control(peer, immediate)
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """Handle a grant of a peer."""
+        """Handle a grant from a peer."""
         if self.operation is None:
             self.strays += 1
         else:

@@ -1,4 +1,4 @@
-"""This module receives the chunks of one subgroup at one rank, with a bitmap (collectives.md §3.10.4).
+"""This module receives the chunks of one subgroup at one rank, and notes them in a bitmap (collectives.md §3.10.4).
 
 A receiver exists as long as its rank, and is armed for one operation after the other.
 """
@@ -11,11 +11,11 @@ from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT, TASK_MASK
 
 _MISSING, _HERE, _OWN = 0, 1, 2
-"""State of a chunk: missing, received, or own; own chunks are never sent to this rank."""
+"""States of a chunk: missing, received, or part of this rank's own block. Own chunks are never fetched."""
 
 
 class ReceiverState(Enum):
-    """State of a receiver (collectives.md §3.10.4)."""
+    """This enumeration has the states of a receiver (collectives.md §3.10.4)."""
 
     IDLE = "R0"
     POLL = "R1"
@@ -23,7 +23,7 @@ class ReceiverState(Enum):
 
 
 class ReceiverInput(Enum):
-    """Input that changes the state of a receiver; a datagram does not."""
+    """This enumeration has the inputs that change the state of a receiver. A datagram alone does not change it."""
 
     ARM = "task armed"
     FULL = "to_recv == 0"
@@ -43,15 +43,16 @@ RECEIVER: dict[tuple[ReceiverState, ReceiverInput], ReceiverState] = {
 
 
 class Receiver:
-    """A receiver takes the datagrams of one subgroup; each counts as the first of these kinds that applies.
+    """This class receives the datagrams of one subgroup. It counts a datagram under the first of these names that
+    applies:
 
-    foreign          the task id is another one, or no operation is armed
+    foreign          the task id is that of another operation, or no operation is armed
     late             the receiver has stopped: all chunks are received, or the cutoff timer has fired
     malformed        the plan has no such chunk id
-    loopback         the chunk id is one of this rank's own block
-    duplicates       the bit of the chunk is set
+    loopback         the chunk belongs to this rank's own block
+    duplicates       the chunk was received before
     malformed        the length is not that of the chunk
-    chunks_received  any other: the bytes are copied, and the bit of the chunk is set
+    chunks_received  the chunk is new: its bytes are copied, and its bit is set
     """
 
     __slots__ = (
@@ -62,12 +63,13 @@ class Receiver:
     def __init__(self) -> None:
         self.state = ReceiverState.IDLE
         self.seen = bytearray()
-        """State of each chunk id."""
+        """State of each chunk, by chunk id: missing, received or own."""
         self.recvd: list[int] = []
-        """Number of chunks received of each block."""
+        """Number of received chunks of each block."""
         self.to_recv = 0
         self._polled = self._armed = -1
-        """Task id of the datagrams that are accepted, and task id of the armed operation; -1: there is none."""
+        """Task id of the datagrams that are accepted, and task id of the operation that is armed. Each is -1 if there
+        is none."""
         self._counted = MulticastCounters()
 
     def arm(
@@ -75,10 +77,10 @@ class Receiver:
         counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Begin to poll; `full` is called when all chunks have come in time. If no chunk is to come, the receiver stops
-        without a call.
+        """Begin to receive the chunks of an operation. `full` is called when the last chunk has arrived, if this is
+        before the cutoff. If there are no chunks to receive, the receiver stops at once without this call.
 
-        `into` None: chunks are counted, and their bytes are dropped.
+        If `into` is None, chunks are counted, and their bytes are dropped.
         """
         blocks, own = len(plan.owners), plan.block(rank)
         self._chunks, self._block_length = part.chunks, plan.length
@@ -97,7 +99,7 @@ class Receiver:
             self._stop(ReceiverInput.FULL)
 
     def on_chunk(self, immediate: int, data: memoryview | bytes | None) -> None:
-        """Handle a datagram. `data` is used only during the call: its slot may be posted again."""
+        """Handle a datagram. `data` is read only during the call, so that its slot may be posted again afterwards."""
         if immediate & TASK_MASK != self._polled:
             if immediate & TASK_MASK == self._armed:
                 self._counted.late += 1
@@ -132,22 +134,23 @@ class Receiver:
             self._full()
 
     def cut_off(self) -> None:
-        """Stop receiving, as the cutoff timer has fired; missing chunks will be fetched."""
+        """Stop receiving, because the cutoff timer has fired. Missing chunks will be fetched."""
         self._stop(ReceiverInput.CUTOFF)
 
     def finalize(self) -> None:
-        """Note that both recovery machines have ended, or that the operation has ended."""
+        """Make the receiver idle, after both recovery machines have ended or the operation has failed."""
         self._polled = self._armed = -1
         self.state = ReceiverState.IDLE
 
     # For recovery
 
     def holds(self, block: int) -> bool:
-        """Return whether all chunks of a block have come."""
+        """Return whether all chunks of a block were received or are this rank's own."""
         return block == self._own or self.recvd[block] == self._chunks
 
     def gap(self, block: int) -> tuple[int, int] | None:
-        """Return the first maximal run of missing chunks in a block, as index and length; None: none is missing."""
+        """Return the first run of missing chunks in a block as its first index and its length. The run is as long as
+        possible. It is None if no chunk is missing."""
         first = block * self._chunks
         start = self.seen.find(_MISSING, first, first + self._chunks)
         if start < 0:
@@ -156,7 +159,7 @@ class Receiver:
         return start - first, (first + self._chunks if end < 0 else end) - start
 
     def fetched(self, block: int, idx: int, chunks: int) -> None:
-        """Record that a run of chunks was fetched."""
+        """Note that a run of chunks was fetched."""
         first = block * self._chunks + idx
         self.seen[first : first + chunks] = bytes((_HERE,)) * chunks
         self.recvd[block] += chunks
@@ -166,11 +169,11 @@ class Receiver:
 
     @property
     def bitmap(self) -> int:
-        """Return the bitmap: bit i is chunk id i; bits of own chunks are 0."""
+        """Return the bitmap of received chunks. Bit i stands for chunk id i; the bits of own chunks are 0."""
         return sum(1 << chunk for chunk, seen in enumerate(self.seen) if seen == _HERE)
 
     def _stop(self, event: ReceiverInput) -> None:
-        """Stop receiving for the operation; later datagrams count as late, then as foreign."""
+        """Stop receiving for the operation. Later datagrams count as late until it ends, and then as foreign."""
         self._polled = -1
         if self.state is ReceiverState.POLL:
             here = (len(self.recvd) - (self._own is not None)) * self._chunks - self.to_recv

@@ -1,7 +1,8 @@
-"""This module has recovery around the ring: rank r reads missing chunks from rank F(r), and rank V(r) reads from r.
+"""This module repairs losses over the ring: each rank r reads missing chunks from rank F(r), and rank V(r) reads from
+r.
 
-All subgroups share one ring, as a request has no field for a subgroup. A rank holds a block when every subgroup holds
-its part. See collectives.md §3.10.5.
+All subgroups share one ring, as a request has no field for a subgroup. A rank holds a block if it holds the ranges of
+all subgroups (collectives.md §3.10.5).
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ from uetproto.errors import UetError
 
 
 class RequesterState(Enum):
-    """State of the requester towards F(r) (collectives.md §3.10.5)."""
+    """This enumeration has the states of the requester, which sends requests to F(r) (collectives.md §3.10.5)."""
 
     INIT = "INIT"
     SEND_FETCH_REQ = "SEND_FETCH_REQ"
@@ -29,7 +30,7 @@ class RequesterState(Enum):
 
 
 class ResponderState(Enum):
-    """State of the responder towards V(r) (collectives.md §3.10.5)."""
+    """This enumeration has the states of the responder, which answers requests of V(r) (collectives.md §3.10.5)."""
 
     INIT = "INIT"
     WAIT_REQ = "WAIT_REQ"
@@ -58,11 +59,12 @@ RESPONDER: Table[ResponderState] = {
                         TransitionRow("fin_arrived",         "take_fin",      _P.FINALIZE)),
     _P.WAIT_LN_FETCH:  (TransitionRow("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
 }  # fmt: skip
-"""Table of the responder. A request for a block that this rank does not hold yet waits for this rank's requester."""
+"""Transition table of the responder. A request for a block that this rank does not hold waits until its own requester
+has fetched this block."""
 
 
 class Gap(NamedTuple):
-    """This record describes a maximal run of missing chunks in one block."""
+    """This record describes a run of missing chunks in one block. The run is as long as possible."""
 
     part: Subgroup
     idx: int
@@ -70,7 +72,7 @@ class Gap(NamedTuple):
 
 
 class Holdings:
-    """Holdings say which blocks a rank holds, over all its subgroups."""
+    """This class says which blocks a rank holds. It combines the receivers of all subgroups."""
 
     def __init__(self, plan: MulticastPlan, receivers: Sequence[Receiver]) -> None:
         self._plan = plan
@@ -82,9 +84,8 @@ class Holdings:
         return block
 
     def holds(self, owner: int) -> bool:
-        """Return whether the rank holds the block of `owner` (its own block, or a complete one), so that others may
-        read it.
-        """
+        """Return whether the rank holds the block of `owner`, so that others may read it. It holds its own block and
+        all complete ones."""
         return all(receiver.holds(self._block(owner)) for receiver in self._receivers)
 
     def missing(self) -> list[int]:
@@ -92,7 +93,7 @@ class Holdings:
         return [owner for owner in self._plan.owners if not self.holds(owner)]
 
     def gap(self, owner: int) -> Gap | None:
-        """Return the next gap of a block."""
+        """Return the next run of missing chunks in the block of `owner`, or None if no chunk is missing."""
         for part, receiver in zip(self._plan.subgroups, self._receivers, strict=True):
             found = receiver.gap(self._block(owner))
             if found is not None:
@@ -100,16 +101,16 @@ class Holdings:
         return None
 
     def start(self, owner: int, gap: Gap) -> int:
-        """Return the position of a gap in the receive buffer of any rank."""
+        """Return the offset of a run of chunks in the receive buffer, which is the same on all ranks."""
         return self._block(owner) * self._plan.length + gap.part.offset(gap.idx)
 
     def fetched(self, owner: int, gap: Gap) -> None:
-        """Record that a gap was fetched."""
+        """Note that a run of missing chunks was fetched."""
         self._receivers[gap.part.number].fetched(self._block(owner), gap.idx, gap.chunks)
 
 
 class ChunkRequester(Machine[RequesterState], table=REQUESTER):
-    """This class requests one block after the other from F(r), and reads its gaps."""
+    """This class requests one missing block after the other from F(r), and reads its missing chunks."""
 
     def __init__(self, context: MachineContext, holdings: Holdings, into: memoryview | None) -> None:
         super().__init__(RequesterState.INIT, context)
@@ -117,18 +118,18 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self.source = self.plan.source(self.rank)
         self._into = into
         self._owners: deque[int] = deque()
-        """Owners of the missing blocks; the first one is being fetched."""
+        """Owners of the blocks that are still missing. The block of the first one is being fetched."""
         self._arrived: ReadGrant | None = None
         self._grant = ReadGrant(0, 0)
         self._fin_complete = False
 
     @property
     def owner(self) -> int | None:
-        """Return the owner of the block that is being fetched."""
+        """Return the owner of the block that is being fetched, or None if none is being fetched."""
         return self._owners[0] if self._owners else None
 
     def granted_by(self, peer: int, record: bytes | memoryview) -> bool:
-        """Handle a grant; return False for a grant that was not requested, which is ignored."""
+        """Handle a grant. Return False if the grant was not requested, in which case it is ignored."""
         grant = ReadGrant.unpack(record)
         if grant is None or peer != self.source or self.state is not RequesterState.WAIT_ACK:
             return False
@@ -168,8 +169,8 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self._grant, self._arrived = self._arrived, None
 
     def read_gap(self) -> None:
-        """Read a gap from the same position of F(r)'s buffer; its length is short only if the gap ends with the short
-        last chunk."""
+        """Read a run of missing chunks from the same position of F(r)'s buffer. It is shorter than its chunks only if
+        it ends with the short last chunk of the block."""
         owner = self._owners[0]
         gap = self.holdings.gap(owner)
         assert gap is not None
@@ -189,7 +190,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self._owners.popleft()
 
     def send_fin(self) -> None:
-        """Send FIN, the final handshake, after which F(r) may use its buffer again."""
+        """Send FIN, the final handshake. F(r) may then reuse its buffer."""
         self._owners.clear()
         self.counted.fins += 1
 
@@ -202,7 +203,7 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
 
 
 class ChunkResponder(Machine[ResponderState], table=RESPONDER):
-    """This class grants V(r) the blocks that this rank holds, until the FIN of V(r) arrives."""
+    """This class grants V(r) access to the blocks that this rank holds, until the FIN of V(r) arrives."""
 
     def __init__(self, context: MachineContext, holdings: Holdings, grant: ReadGrant) -> None:
         super().__init__(ResponderState.INIT, context)
@@ -213,11 +214,13 @@ class ChunkResponder(Machine[ResponderState], table=RESPONDER):
 
     @property
     def owner(self) -> int | None:
-        """Return the owner of the requested block."""
+        """Return the owner in the oldest request that was not answered. After a FIN it is the owner field of the FIN;
+        it is None if no message waits."""
         return self._arrived[0].owner if self._arrived else None
 
     def arrive(self, peer: int, immediate: int) -> bool:
-        """Keep a ring control message until the machine takes it; return False for an illegal one, which is ignored."""
+        """Keep a ring control message until the machine takes it. Return False if the message is illegal, in which case
+        it is ignored."""
         message = RingImmediate.unpack(immediate)
         known = message == FIN or (
             message.type == RingMessage.NEED_FETCH and message.owner < self.plan.size and self.plan.owns(message.owner)

@@ -1,8 +1,7 @@
-"""This module has the sender of one rank, which sends the rank's block in batches (collectives.md §3.10.3).
+"""This module has the sender of one rank, which sends the rank's block in batches of chunks (collectives.md §3.10.3).
 
-It begins when it has the token, or at once if its rank is the first of a chain.
-
-Subgroups send in parallel: a row of the table posts a batch for each of them. All subgroups share one token.
+A sender begins when it has the token, or at once if its rank is the first of a chain. Subgroups send in parallel: each
+step of the state machine posts a batch for each of them. All subgroups share one token.
 """
 
 from enum import Enum
@@ -14,7 +13,7 @@ from uetproto.collectives.transport import SECOND
 
 
 class SenderState(Enum):
-    """State of the sender (collectives.md §3.10.3)."""
+    """This enumeration has the states of the sender (collectives.md §3.10.3)."""
 
     IDLE = "S0"
     TOKEN = "S1"
@@ -38,11 +37,11 @@ SENDER: Table[SenderState] = {
     _S.PASS:  (TransitionRow("finishes",        "nothing",    _S.DONE),
                TransitionRow("always",          "pass_token", _S.DONE)),
 }  # fmt: skip
-"""Table of the sender. A row that posts chunks ends with its send completions."""
+"""Transition table of the sender. A row that posts chunks ends when these chunks have been sent."""
 
 
 class ChunkSender(Machine[SenderState], table=SENDER):
-    """A chunk sender sends the block of its rank. Its inputs are `post`, `token` and `arm`."""
+    """This class sends the block of its rank. The operation calls `post`, `token` and `arm`."""
 
     def __init__(self, context: MachineContext, task: int, source: memoryview, into: memoryview | None) -> None:
         super().__init__(SenderState.IDLE, context)
@@ -53,7 +52,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         self._posted = self._armed = False
         self._turn = self.plan.starts(self.rank)
         self._next = [0] * len(self.plan.subgroups)
-        """Index of the chunk that each subgroup sends next."""
+        """Index of the next chunk to send, for each subgroup."""
 
     # Events
 
@@ -63,14 +62,14 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         self.advance()
 
     def token(self) -> bool:
-        """Handle the token of the rank before; return False if no token is awaited."""
+        """Handle the token of the previous rank. Return False if no token is awaited."""
         awaited = not self._turn
         self._turn = True
         self.advance()
         return awaited
 
     def arm(self) -> None:
-        """Note that barrier 2 is passed: every receiver is armed."""
+        """Note that barrier 2 is passed, so that the receivers of all ranks are armed."""
         self._armed = True
         self.advance()
 
@@ -97,18 +96,19 @@ class ChunkSender(Machine[SenderState], table=SENDER):
     # Actions
 
     def place_own(self) -> None:
-        """Copy the rank's own block to the receive buffer before a grant can be given: peers read it there."""
+        """Copy the rank's own block to the receive buffer, where peers read it. This happens before a grant can be
+        given."""
         if self._into is not None:
             start = self._block * self.plan.length
             self._into[start : start + self.plan.length] = self._source
 
     def post_batch(self) -> None:
-        """Post a full batch of every subgroup that has one."""
+        """Post a full batch for every subgroup that has enough chunks left."""
         batch = self.plan.config.batch
         self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
 
     def post_rest(self) -> None:
-        """Post the remaining chunks of every subgroup: first full chunks, then a short last one, if there is one."""
+        """Post the remaining chunks of every subgroup. The last one may be short."""
         self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
 
     def pass_token(self) -> None:

@@ -1,1 +1,2 @@
-"""This package has topologies (graphs of nodes and switches), the GPU matrix of a host, and drawings of schedules."""
+"""This package has topologies (graphs of nodes and switches), the matrix of connections between the GPUs of a host, and
+drawings of schedules."""

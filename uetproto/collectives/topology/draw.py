@@ -1,8 +1,8 @@
-"""This module draws a schedule as SVG, without a library: a line for each rank, time downwards, an arrow for each
-message.
+"""This module draws a schedule as SVG, without a library. Each rank is a line, time runs downwards, and each message is
+an arrow.
 
-The colour of an arrow shows the position of its elements in the vector. The receiver folds the elements of full arrows,
-and stores those of dashed arrows.
+The colour of an arrow shows the position of its elements in the vector. The elements of a full arrow are folded by the
+receiver; those of a dashed arrow are stored.
 """
 
 from html import escape
@@ -11,7 +11,7 @@ from uetproto.collectives.algorithms.schedule import Fold, Schedule
 from uetproto.errors import LocalError
 
 MOST_RANKS, MOST_MESSAGES = 64, 4096
-"""Limits of a readable drawing."""
+"""Largest numbers of ranks and of messages that are drawn. A larger drawing would not be readable."""
 
 _LEFT, _TOP = 80, 84  # x of the first rank's line, and y of its start
 _GAP, _ROW = 96, 56  # from rank to rank, from step to step
@@ -32,7 +32,8 @@ _ARROW_HEAD = (
 
 
 def draw(schedule: Schedule) -> str:
-    """Return the drawing as the text of a file."""
+    """Return the text of an SVG file that shows the schedule. Raises `LocalError` if the schedule is too large to be
+    readable."""
     columns = schedule.arrays()
     messages = len(columns["step"])
     if schedule.size > MOST_RANKS or messages > MOST_MESSAGES:

@@ -1,7 +1,7 @@
 """This module holds the distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md
 §4.1).
 
-`gpu_matrix_text` parses and prints it.
+`gpu_matrix_text` parses and prints such a matrix.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,11 @@ from uetproto.errors import LocalError
 
 
 class Class(NamedTuple):
-    """This record describes a class of connections, which has a label in the matrix."""
+    """This record describes a class of connections between devices. The matrix shows its label."""
 
     label: str
     rank: int
-    """Rank of the class in NCCL, 0 is best; NODE counts as PHB."""
+    """Rank of the class in NCCL: 0 is the best. NODE has the rank of PHB."""
     path: str
 
 
@@ -34,7 +34,7 @@ CLASSES = {
         Class("SYS", 9, "the link between NUMA nodes, such as QPI or UPI"),
     )
 }
-"""Classes by label, from the best to the worst."""
+"""Classes of connections by label, from the best to the worst."""
 
 LABELS = "X, NV#, PIX, PXB, PHB, NODE, SYS"
 _OLD = {"SOC": "SYS"}
@@ -42,14 +42,16 @@ _ORDER = {label: place for place, label in enumerate(CLASSES)}
 
 
 class GpuConnection(NamedTuple):
-    """This record describes a connection between two devices: a label, and the number of NVLinks."""
+    """This record describes a connection between two devices: the label of its class, and the number of NVLinks, which
+    is 0 for other classes."""
 
     label: str
     nvlinks: int = 0
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the connection of a label. Raises `ValueError` for an unknown class."""
+        """Return the connection that a cell of the matrix names, such as "NV12" or "PIX". Raises `ValueError` for
+        another text."""
         number = text.removeprefix("NV")
         if number != text and number.isascii() and number.isdecimal() and 0 < len(number) < 4 and int(number):
             return cls("NV", int(number))
@@ -66,7 +68,7 @@ class GpuConnection(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Return a key that sorts connections, the best first."""
+        """Return a key by which connections are sorted, the best first."""
         return _ORDER[self.label], -self.nvlinks
 
 
@@ -77,21 +79,21 @@ LOCAL_BANDWIDTH = 5000 * GB
 NVLINK = {
     "P100": 18 * GB, "V100": 20 * GB, "A100": 20 * GB, "H100": 206 * GB // 10, "B200": 401 * GB // 10,
 }  # fmt: skip
-"""Bytes per second of one NVLink in one direction, by GPU (collectives.md §4.1)."""
+"""Rate of one NVLink in one direction in bytes per second, by the model of the GPU (collectives.md §4.1)."""
 SOCKET = {
     "Broadwell": 6 * GB, "Skylake": 10 * GB, "Sapphire Rapids": 22 * GB, "newer Xeon": 40 * GB, "AMD": 16 * GB,
     "Arm": 6 * GB,
 }  # fmt: skip
-"""Bytes per second between the sockets of a host, by CPU (collectives.md §4.1)."""
+"""Rate between the sockets of a host in bytes per second, by the model of the CPU (collectives.md §4.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """This record holds the bytes per second, in one direction, of the parts of a path."""
+    """This record holds the rates of the parts of a path, in one direction, in bytes per second."""
 
     nvlink: int = NVLINK["A100"]
     pcie: int = 12 * GB
-    """Bytes per second of PCIe Gen3 x16."""
+    """Rate of PCIe in bytes per second. The default is that of PCIe Gen3 x16."""
     socket: int = SOCKET["Skylake"]
 
     def __post_init__(self) -> None:
@@ -100,7 +102,7 @@ class Speeds:
                 raise LocalError(name, speed, "more than 0 bytes a second")
 
     def bandwidth(self, connection: GpuConnection) -> int:
-        """Return the bytes per second of the slowest part of the path."""
+        """Return the rate of a connection in bytes per second, which is that of the slowest part of its path."""
         if connection.label == "X":
             return LOCAL_BANDWIDTH
         if connection.label == "NV":
@@ -109,22 +111,23 @@ class Speeds:
 
 
 def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
-    """Return the worst of the connections on a path; its class is the class of the path."""
+    """Return the worst of the connections on a path. The class of the path is that of this connection."""
     return max(connections, key=lambda connection: connection.order, default=X)
 
 
 @dataclass(frozen=True)
 class GpuMatrix:
-    """This record holds the devices of one host, GPUs first and then NICs, and the connection between any two."""
+    """This record holds the devices of one host and the connection between any two of them. The GPUs come first, then
+    the NICs."""
 
     devices: tuple[str, ...]
     rows: tuple[tuple[GpuConnection, ...], ...]
     cpu_affinity: tuple[str, ...] = ()
-    """CPUs near each GPU, as in "0-15,128-143"; empty: not known."""
+    """CPUs near each GPU, as in "0-15,128-143". It is empty if they are not known."""
     numa_affinity: tuple[str, ...] = ()
     gpu_numa_id: tuple[str, ...] = ()
     nic_names: tuple[str, ...] = ()
-    """Names of the NICs that are called NIC0 and so on in `devices`; empty: not known."""
+    """Names of those NICs that are called NIC0 and so on in `devices`. It is empty if the names are not known."""
 
     def __post_init__(self) -> None:
         size = len(self.devices)
@@ -163,27 +166,28 @@ class GpuMatrix:
         raise LocalError("device", f"{device!r}", f"0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
 
     def between(self, a: int | str, b: int | str) -> GpuConnection:
-        """Return the connection between two devices, by number or name."""
+        """Return the connection between two devices, which are given by number or by name."""
         return self.rows[self._index(a)][self._index(b)]
 
     def along(self, path: Sequence[int | str]) -> GpuConnection:
-        """Return the worst connection on a path over devices."""
+        """Return the worst connection on a path from device to device."""
         return worst(self.between(a, b) for a, b in pairwise(path))
 
     def bandwidth(self, a: int | str, b: int | str, speeds: Speeds | None = None) -> int:
-        """Return the bytes per second between two devices, in one direction."""
+        """Return the rate between two devices in one direction, in bytes per second. `speeds` None means the default
+        rates."""
         return (speeds or Speeds()).bandwidth(self.between(a, b))
 
     def nearest_nics(self, gpu: int | str) -> tuple[str, ...]:
-        """Return all NICs with the least distance to a GPU."""
+        """Return the NICs that have the best connection to a GPU. There may be several."""
         row = self.rows[self._gpu(gpu)][len(self.gpus) :]
         best = min((connection.order for connection in row), default=None)
         return tuple(nic for nic, connection in zip(self.nics, row, strict=True) if connection.order == best)
 
     def nearest_nic(self, gpu: int | str) -> str | None:
-        """Return one NIC for a GPU, or None in a host without NICs.
+        """Return the NIC that a GPU uses, or None if the host has no NICs. It is one of those with the best connection.
 
-        GPUs with equal distances to the same NICs get these NICs in turn.
+        If several GPUs have the same nearest NICs, these GPUs use these NICs in turn.
         """
         number, near = self._gpu(gpu), self.nearest_nics(gpu)
         turn = sum(self.nearest_nics(other) == near for other in range(number))
@@ -196,8 +200,8 @@ class GpuMatrix:
         return number
 
     def ring_order(self, first: int | str = 0) -> tuple[int, ...]:
-        """Return the GPUs in the order of a ring that begins with `first` and whose worst connection is as good as
-        possible.
+        """Return the GPUs in the order of a ring that begins with `first`. The worst connection of the ring is as good
+        as possible.
 
         Each GPU is followed by the best remaining neighbour with which the ring can still be closed.
         """
@@ -210,7 +214,7 @@ class GpuMatrix:
         return (start,)
 
     def _ring(self, start: int, limit: GpuConnection) -> tuple[int, ...] | None:
-        """Return a ring without connections worse than `limit`; None if the search finds none in its limit of steps."""
+        """Return a ring without connections worse than `limit`, or None if `_STEPS` steps of the search find none."""
         size = len(self.gpus)
         near = [
             sorted((b for b in range(size) if b != a and row[b].order <= limit.order), key=lambda b: (row[b].order, b))
@@ -233,7 +237,7 @@ class GpuMatrix:
 
 
 _STEPS = 200_000
-"""Number of steps after which the search for a ring ends: enough for any host of 8 GPUs."""
+"""Number of steps after which the search for a ring ends. It is enough for any host of 8 GPUs."""
 
 
 def is_gpu(name: str) -> bool:
@@ -241,10 +245,10 @@ def is_gpu(name: str) -> bool:
 
 
 def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
-    """Return a host like a DGX A100 (collectives.md §4.2).
+    """Return the matrix of a host like a DGX A100 (collectives.md §4.2).
 
-    `nvlinks` is the number of NVLinks between every two GPUs. Each GPU has a NIC beside it, two pairs of GPU and NIC
-    share a PCIe switch, and the host has two sockets.
+    `nvlinks` is the number of NVLinks between any two GPUs. Each GPU has a NIC beside it, two pairs of GPU and NIC
+    share a PCIe switch, and the host has two sockets. If `nics` is False, the host has no NICs.
     """
     if gpus < 1:
         raise LocalError("gpus", gpus, "1 and more")

@@ -1,4 +1,4 @@
-"""This module parses the text of `nvidia-smi topo -m`, and prints it in the same form (collectives.md §4.1)."""
+"""This module parses the output of `nvidia-smi topo -m`, and prints a matrix in the same form (collectives.md §4.1)."""
 
 import re
 from typing import NamedTuple
@@ -29,7 +29,8 @@ def _refused(line: int, column: int, found: str, legal: str) -> LocalError:
 
 
 def parse(text: str) -> GpuMatrix:
-    """Return the matrix of a text, with or without legends. Raises `LocalError` with line and column."""
+    """Return the matrix that a text shows, with or without its legends. Raises `LocalError`, which names line and
+    column, for a wrong text."""
     if not isinstance(text, str):
         raise LocalError("topo -m", type(text).__name__, "a text")
     lines = [_ESCAPE.sub("", line).rstrip("\r") for line in text.split("\n")]
@@ -126,7 +127,7 @@ class _Rows:
 
 
 def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]:
-    """Return the names in the legend of NICs, if there is one."""
+    """Return the names in the legend of NICs, or nothing if there is no such legend."""
     begin = next((at for at in range(start, len(lines)) if lines[at].strip() == "NIC Legend:"), None)
     if begin is None:
         return ()
@@ -145,8 +146,8 @@ def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]
 
 
 def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) -> str:
-    """Return the text of a matrix, with columns separated by tabs. `underlined`: underline the header, as `nvidia-smi`
-    does on a terminal."""
+    """Return the text of a matrix, whose columns are separated by tabs. If `underlined` is True, the header is
+    underlined, as `nvidia-smi` does on a terminal; if `legend` is True, the legends follow."""
     affinities = {title: getattr(matrix, name) for title, name in _AFFINITIES.items() if getattr(matrix, name)}
     head = "\t".join((*matrix.devices, *affinities))
     lines = [f"\t{_UNDERLINED}{head}{_PLAIN}" if underlined else f"\t{head}"]
@@ -163,7 +164,8 @@ def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) ->
 
 
 def _behind(column: int, value: str) -> str:
-    """Return a cell of a column behind the connections; from the third one on it has two tabs, as titles are wide."""
+    """Return a cell of a column behind the connections. From the third such column on, a cell has two tabs, as titles
+    are wide."""
     return "\t" * (2 if column > 1 else 1) + value
 
 

@@ -1,8 +1,9 @@
-"""This module has the graph of ranks, switches and cables, its shortest routes and multicast trees (collectives.md
+"""This module has the graph of ranks, switches and cables, with shortest routes and multicast trees (collectives.md
 §4.2).
 
 A rank is a GPU with a NIC of its own, and has one cable. Ranks of one node also reach each other within the node,
-without packets (`together`). Vertices are numbers: the ranks, then the switches. `kinds` builds the usual graphs.
+without packets (`together`). A vertex of the graph is a number: the ranks come first, then the switches. The module
+`kinds` builds the usual graphs.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ from uetproto.errors import LocalError
 
 
 class TopologyLink(NamedTuple):
-    """This record describes one direction of a cable, from vertex to vertex."""
+    """This record describes one direction of a cable, from the vertex `source` to the vertex `target`."""
 
     source: int
     target: int
@@ -29,12 +30,13 @@ class Topology:
     kind: str
     size: int
     switches: tuple[str, ...]
-    """Names of the switches; the first is vertex `size`."""
+    """Names of the switches. The first switch is vertex `size`, and further ones count up from it."""
     cables: tuple[tuple[int, int], ...]
-    """Pairs of vertices. Cable c is link 2c, from the first to the second, and link 2c + 1, back."""
+    """Pairs of vertices that have a cable. Cable c has two directions: link 2c from the first vertex to the second, and
+    link 2c + 1 back."""
     gpus_per_node: int = 1
     places: tuple[int, ...] = ()
-    """Slot of each rank, counted node by node; empty: ranks take the slots in order."""
+    """GPU slot of each rank; slots are counted node by node. If it is given empty, ranks take the slots in order."""
     _reach: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class Topology:
 
     @cached_property
     def leaving(self) -> tuple[tuple[int, ...], ...]:
-        """Return, for each vertex, the links that leave it."""
+        """Return for each vertex the numbers of the links that leave it."""
         found: list[list[int]] = [[] for _ in range(self.size + len(self.switches))]
         for number, link in enumerate(self.links):
             found[link.source].append(number)
@@ -65,33 +67,34 @@ class Topology:
         return f"rank{vertex}" if vertex < self.size else self.switches[vertex - self.size]
 
     def label(self, link: int) -> str:
-        """Return the name of a link, as in "rank0 > leaf0"."""
+        """Return the name of the link with number `link`, as in "rank0 > leaf0"."""
         return " > ".join(map(self.name, self.links[link]))
 
     def up(self, rank: int) -> int:
-        """Return the link that leaves a rank; the link `up(rank) ^ 1` leads to the rank."""
+        """Return the number of the link that leaves a rank. The link `up(rank) ^ 1` leads to the rank."""
         return self.leaving[self._rank(rank)][0]
 
     def neighbour(self, rank: int) -> int:
-        """Return the other end of a rank's cable: its switch, or the other rank of a pair."""
+        """Return the vertex at the other end of a rank's cable: a switch, or the other rank if two ranks are cabled
+        directly."""
         return self.links[self.up(rank)].target
 
     # Nodes and rails
 
     @property
     def nodes(self) -> int:
-        """Return the number of nodes that have a rank."""
+        """Return the number of nodes that have at least one rank."""
         return len({place // self.gpus_per_node for place in self.places})
 
     def node(self, rank: int) -> int:
         return self.places[self._rank(rank)] // self.gpus_per_node
 
     def local(self, rank: int) -> int:
-        """Return the index of a rank's GPU in its node; the index is also the number of the rail."""
+        """Return the index of a rank's GPU in its node. This index is also the number of the rank's rail."""
         return self.places[self._rank(rank)] % self.gpus_per_node
 
     def together(self, a: int, b: int) -> bool:
-        """Return whether messages between two ranks stay within a node."""
+        """Return whether two ranks are on the same node, so that their messages need no packets."""
         return self.node(a) == self.node(b)
 
     @cached_property
@@ -99,17 +102,18 @@ class Topology:
         return {place: rank for rank, place in enumerate(self.places)}
 
     def relay(self, source: int, destination: int) -> int:
-        """Return the rank in the node of `source` on the rail of `destination`; a message that it relays stays on
-        one rail (PXN).
+        """Return the rank that forwards messages from `source` to `destination` (PXN). It is on the node of `source`
+        and on the rail of `destination`, so that the message stays on one rail.
 
-        Return `source` itself if no relay is needed, or the node has no such rank.
+        It is `source` itself if no relay is needed, or if the node has no such rank.
         """
         if self.together(source, destination):
             return source
         return self._at.get(self.node(source) * self.gpus_per_node + self.local(destination), source)
 
     def rail_ring(self, rail: int) -> tuple[int, ...]:
-        """Return the ring of a rail: all ranks, node after node, each node from GPU `rail` on (collectives.md §4.2)."""
+        """Return the ring of a rail. It has all ranks, node after node, and begins in each node with GPU `rail`
+        (collectives.md §4.2)."""
         gpus = self.gpus_per_node
         if not 0 <= rail < gpus:
             raise LocalError("rail", rail, f"0 … {gpus - 1}")
@@ -118,27 +122,28 @@ class Topology:
         return tuple(self._at[slot] for slot in slots if slot in self._at)
 
     def matrix(self) -> GpuMatrix:
-        """Return the matrix of one node: a NIC beside each GPU, NVLink between all GPUs."""
+        """Return the GPU matrix of one node. Each GPU has a NIC beside it, and all GPUs are connected by NVLink."""
         return generated(self.gpus_per_node)
 
     # Routes
 
     def hops(self, source: int, destination: int) -> int:
-        """Return the number of links of a shortest path between two ranks; 0 from a rank to itself."""
+        """Return the number of links on a shortest path between two ranks. It is 0 from a rank to itself."""
         if source == destination:
             return 0
         start, end = self.neighbour(source), self.neighbour(destination)
         return 1 if start == destination else self._far(end)[start] + 2
 
     def next_links(self, vertex: int, destination: int) -> tuple[int, ...]:
-        """Return the links by which a packet may leave `vertex` on a shortest path; several are equal paths (ECMP)."""
+        """Return the links by which a packet may leave `vertex` on a shortest path. If there are several, they begin
+        paths of equal length (ECMP)."""
         if vertex < self.size:
             return () if vertex == destination else (self.up(vertex),)
         end = self.neighbour(destination)
         return (self.up(destination) ^ 1,) if vertex == end else self.links_towards(vertex, end)
 
     def links_towards(self, vertex: int, switch: int) -> tuple[int, ...]:
-        """Return the links by which a packet may leave one switch on a shortest path to another."""
+        """Return the links by which a packet may leave the switch `vertex` on a shortest path to `switch`."""
         far = self._far(switch)
         return tuple(
             link for link in self.leaving[vertex]
@@ -146,7 +151,7 @@ class Topology:
         )  # fmt: skip
 
     def routes(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
-        """Yield all shortest routes, each as the links of the route in order."""
+        """Yield all shortest routes between two ranks. A route is the numbers of its links in order."""
         ways: list[tuple[int, tuple[int, ...]]] = [(self._rank(source), ())]
         self._rank(destination)
         while ways:
@@ -160,8 +165,8 @@ class Topology:
     def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return the links of the multicast tree from a rank to all others (collectives.md §3.10.7, §4.2).
 
-        Where several paths are equally short, the number `source` selects one, so that different sources use different
-        paths. `source` and `targets` may be switches; by default `targets` are all ranks.
+        If several paths are equally short, the number `source` selects one of them, so that different sources use
+        different paths. `source` and `targets` may be switches. If `targets` is None, the targets are all ranks.
         """
         parent = {source: -1}
         waiting = deque([source])
@@ -184,7 +189,8 @@ class Topology:
         return tuple(sorted(used))
 
     def _far(self, end: int) -> list[int]:
-        """Return the links from each vertex to `end`, a switch or a rank of a pair; -1: ranks forward nothing."""
+        """Return the number of links from each vertex to `end`, which is a switch, or a rank that is cabled to another
+        rank. It is -1 for all other ranks, as ranks forward nothing."""
         far = self._reach.get(end)
         if far is None:
             far = self._reach[end] = [-1] * (self.size + len(self.switches))

@@ -1,4 +1,4 @@
-"""This module moves messages within a node, which takes time but needs no packets (collectives.md §4.1)."""
+"""This module computes when messages within a node arrive. They take time but no packets (collectives.md §4.1)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,16 +8,15 @@ from uetproto.errors import LocalError
 
 
 class IntraNode:
-    """This class has the links within nodes: each GPU has one link out and one in.
+    """This class represents the links within nodes. Each GPU has one link out and one link in.
 
-    A message occupies the link out of its sender and the link in of its receiver at the same time.
-
-    `bandwidth` returns the bytes per second between two ranks, as `GpuMatrix.bandwidth` does. The instant of arrival is
-    computed when a message is sent, without events.
+    A message occupies the link out of its sender and the link in of its receiver at the same time. `bandwidth` returns
+    the bytes per second between two ranks, as `GpuMatrix.bandwidth` does. The instant of arrival is computed when a
+    message is sent, without events.
     """
 
     def __init__(self, bandwidth: Callable[[int, int], int], *, latency: int = 1_000_000) -> None:
-        """Make the links. `latency`: picoseconds for each message."""
+        """Make the links. `latency` is the time in picoseconds that each message takes in addition to its bytes."""
         if latency < 0:
             raise LocalError("latency", latency, "0 picoseconds and more")
         self._bandwidth = bandwidth
@@ -25,14 +24,13 @@ class IntraNode:
         self._in: dict[int, int] = {}
         self.latency = latency
         self.sent: Counter[int] = Counter()
-        """Bytes that each rank has sent within its node."""
+        """Number of bytes that each rank has sent within its node."""
         self.received: Counter[int] = Counter()
         self.messages = 0
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """Send a message now and return the instant at which its last byte arrives; a message from a rank to itself
-        takes no time.
-        """
+        """Send a message of `size` bytes at the instant `now`, and return the instant at which its last byte arrives,
+        both in picoseconds. A message from a rank to itself takes no time."""
         if size < 0:
             raise LocalError("size", size, "0 bytes and more")
         if source == target:

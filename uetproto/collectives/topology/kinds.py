@@ -1,6 +1,7 @@
 """This module builds the usual topologies by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
 
-`topology(kind, ranks, **parameters)` makes one. Ranks fill its slots in order, or as `places` says.
+`topology(kind, ranks, **parameters)` makes a topology. Its ports for ranks are numbered slots; ranks take them in
+order, or as `places` says.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,21 +12,21 @@ from uetproto.collectives.topology.graph import Topology
 from uetproto.errors import LocalError, similar
 
 MOST_CABLES = 1 << 18
-"""Largest number of cables between switches: a larger number is taken for a mistake."""
+"""Largest number of cables between switches. A larger number is taken for a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A shape has the switches and cables of a topology without ranks. Switches are numbered from 0."""
+    """This record holds the switches and cables of a topology without ranks. Switches are numbered from 0."""
 
     slots: int
     """Number of ranks for which the switches have ports."""
     leaf: Callable[[int], int]
-    """Function that returns the switch of a slot."""
+    """Function that returns the number of the switch to which a slot is connected."""
     switches: tuple[str, ...]
     trunks: tuple[tuple[int, int], ...]
     room: str
-    """Text for errors that says how more ranks would fit."""
+    """Part of an error text. It says which parameters would make room for more ranks."""
 
 
 def _switch(ranks: int, gpus_per_node: int) -> _Shape:
@@ -35,7 +36,8 @@ def _switch(ranks: int, gpus_per_node: int) -> _Shape:
 def _leaf_spine(
     ranks: int, gpus_per_node: int, hosts_per_leaf: int = 4, leaves: int | None = None, spines: int | None = None
 ) -> _Shape:
-    """Return leaves and spines; by default as many leaves as needed, and as many spines as a leaf has hosts."""
+    """Return leaves and spines. By default there are as many leaves as the ranks need, and as many spines as a leaf has
+    hosts."""
     leaves = leaves or -(-ranks // hosts_per_leaf)
     needed = -(-ranks // hosts_per_leaf)
     room = f"leaves {needed} and more, or hosts_per_leaf {-(-ranks // leaves)} and more"
@@ -44,7 +46,8 @@ def _leaf_spine(
 
 
 def _fat_tree(ranks: int, gpus_per_node: int, k: int | None = None, levels: int = 3) -> _Shape:
-    """Return switches of k ports, by default the least k that has room: k²/2 hosts in two levels, k³/4 in three."""
+    """Return a fat tree of switches with k ports, by default the least k that has room. It has k²/2 hosts in two
+    levels, or k³/4 in three."""
     if levels not in (2, 3):
         raise LocalError("levels", levels, "2, 3")
     fitting = next(even for even in range(2, ranks + 3, 2) if _fat_tree_hosts(even, levels) >= ranks)
@@ -71,7 +74,8 @@ def _fat_tree_hosts(k: int, levels: int) -> int:
 
 
 def _rails(ranks: int, gpus_per_node: int, spines: int | None = None) -> _Shape:
-    """Return rails: NIC r of every node is at leaf r; by default there are as many spines as a leaf has NICs."""
+    """Return rails: NIC r of every node is connected to leaf r. By default there are as many spines as a leaf has
+    NICs."""
     nodes = -(-ranks // gpus_per_node)
     return _two_levels(nodes * gpus_per_node, lambda slot: slot % gpus_per_node, gpus_per_node, spines or nodes, "")
 
@@ -107,15 +111,13 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "pair": (),
     **{name: (*kind.parameters, "gpus_per_node") for name, kind in _KINDS.items()},
 }
-"""Parameters of each kind; all are whole numbers from 1 on."""
+"""Names of the parameters of each topology. All of them are whole numbers from 1 on."""
 GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS.items()}}
-"""Default number of GPUs in a node, by kind."""
+"""Default number of GPUs in a node, for each topology."""
 
 
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:
-    """Return a topology. Raises `LocalError` for an illegal parameter, and for more ranks than the topology can
-    hold.
-    """
+    """Return a topology. Raises `LocalError` for an illegal parameter, or if the ranks do not fit into the topology."""
     if kind not in PARAMETERS:
         raise LocalError("topology", f"{kind!r} is not legal{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS))
     for name, value in (("ranks", ranks), *parameters.items()):

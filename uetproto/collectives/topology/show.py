@@ -1,4 +1,5 @@
-"""This module prints a schedule as text: a row for each step, and a column for each rank, with its sends."""
+"""This module prints a schedule as text. It has a row for each step and a column for each rank, with the sends of the
+rank."""
 
 from collections.abc import Sequence
 
@@ -7,13 +8,14 @@ import numpy as np
 from uetproto.collectives.algorithms.schedule import Buffer, Fold, Schedule, ScheduleStep
 
 SHOWN = 8
-"""Number of ranks whose columns fit on a screen."""
+"""Number of ranks that are shown by default. Their columns fit on a screen."""
 
 
 def show(schedule: Schedule, ranks: Sequence[int] | None = None) -> str:
-    """Return the text of a schedule: `→1 12:16` sends elements 12 .. 15 to rank 1; with `+` the receiver folds them.
+    """Return the text of a schedule. `→1 12:16` means that elements 12 .. 15 are sent to rank 1; a `+` means that the
+    receiver folds them into its own.
 
-    `ranks`: the ranks whose columns are shown; by default the first `SHOWN` ranks.
+    `ranks` are the ranks whose columns are shown. None means the first `SHOWN` ranks.
     """
     shown = list(range(min(schedule.size, SHOWN)) if ranks is None else ranks)
     folds = _folds(schedule, shown)
@@ -40,7 +42,7 @@ def _title(schedule: Schedule) -> str:
 
 
 def _folds(schedule: Schedule, senders: Sequence[int]) -> set[tuple[int, int, int]]:
-    """Return (step, sender, receiver) of folded messages, which only the receiver knows."""
+    """Return (step, sender, receiver) of the messages that the receiver folds. A sender does not know this."""
     columns = schedule.arrays()
     folded = (columns["fold"] != Fold.STORE) & np.isin(columns["src"], senders)
     return set(zip(*(columns[name][folded].tolist() for name in ("step", "src", "dst")), strict=True))
