@@ -193,7 +193,7 @@ def resident() -> int:
 
 
 def main(pdcs: int) -> None:
-    """Print the result of `left_behind` as JSON; `measure` runs this in a process of its own."""
+    """Print the result of `left_behind` as JSON. `measure` runs this function in a process of its own."""
     print(json.dumps({"left": left_behind(pdcs, resident)}))
 
 

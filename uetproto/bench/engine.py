@@ -143,7 +143,8 @@ def steps(count: int) -> float:
 
 
 def generated(records: int) -> float:
-    """Return how many records of a capture are generated per CPU second, at all layers from SES to the file."""
+    """Return how many packets of a capture are generated per CPU second. All layers from SES to the capture file take
+    part."""
     profile = load("bench")
     with TemporaryDirectory(prefix="uetproto-bench-") as folder:
         began = process_time()

@@ -48,7 +48,7 @@ ROWS = (
 def objects(ranks: int, length: int) -> None:
     """Run an all_gather by multicast without receive buffers.
 
-    Raises `LocalError` unless switches copy each chunk as often as the multicast tree requires.
+    Raises `LocalError` unless the switches copy each chunk as often as the multicast tree requires.
     """
     made = network(ranks, topology="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF}, wire="objects")
     counted = traffic(made.multicast, length)

@@ -137,7 +137,7 @@ class Captures(FuzzTarget):
     name = "capture"
 
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """Return the capture with one to four changes, most of them at a multiple of four bytes."""
+        """Return the capture with one to four changes. Most changes are at offsets that are multiples of four bytes."""
         changed = bytearray(data)
         for _ in range(rng.randint(1, 4)):
             at = 4 * rng.randrange(len(changed) // 4 + 1)
@@ -483,7 +483,7 @@ class BytesFinding:
     target: str
     kind: str
     """Text that is equal for findings of the same cause. It has the target, the exception, and the function that
-    raised it or the begin of its message."""
+    raised it or, for a `Disagreement`, the first part of its text."""
     text: str
     data: bytes
 
@@ -506,8 +506,8 @@ def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
 
 
 def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> BytesFinding:
-    """Return the same finding with fewer pieces of input. First halves of the input are left out, then smaller and
-    smaller parts; `tries` limits the runs."""
+    """Return the same finding with fewer pieces of input. Halves of the input are left out first, then smaller and
+    smaller parts; `tries` limits the number of runs."""
     best = finding
 
     def fails(pieces: Sequence[bytes]) -> bool:

@@ -36,7 +36,7 @@ Simulation: TypeAlias = Simulator[Any, Any]
 
 @dataclass(frozen=True)
 class EpisodeSettings(ABC):
-    """The settings with which the steps of an episode are played."""
+    """This class has the settings with which the steps of an episode are played."""
 
     knobs: Knobs
     """Settings that differ from the defaults: a mapping for end 0, and one for end 1. With TSS, the first mapping is

@@ -109,7 +109,7 @@ def _toml_lines(finding: FuzzFinding, settings: ScenarioSettings) -> Iterator[st
 
 
 def to_text(finding: FuzzFinding) -> str:
-    """Return how an episode fails, how to play it again, its settings and its steps."""
+    """Return a text that says how an episode fails and how to play it again, and lists its settings and its steps."""
     settings = finding.settings
     return "\n".join([
         finding.text,

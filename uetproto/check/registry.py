@@ -28,9 +28,9 @@ class Disruption(Flag):
     FORGED = 1
     """Bytes arrived that no end has sent."""
     RESTARTED = 2
-    """An end lost all of its state."""
+    """An endpoint lost all of its state in a restart."""
     LOST = 4
-    """A destination lost a guaranteed response."""
+    """A destination lost a guaranteed response that it had stored."""
 
 
 Check = Callable[..., None]
@@ -50,8 +50,8 @@ class Invariant(Generic[ScopeT]):
     """Types of packet or event for which the invariant is checked. If it is empty, the invariant is checked for all
     types of the scope."""
     when: Callable[..., bool]
-    """Returns whether the invariant applies under the given settings; the arguments differ from protocol to
-    protocol."""
+    """Function that returns whether the invariant applies under the given settings. Its arguments differ from protocol
+    to protocol."""
     void_after: Disruption
 
     @property

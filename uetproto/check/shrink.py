@@ -1,9 +1,8 @@
-"""This module removes and simplifies the steps of a failure as long as they still fail. It uses delta debugging
-(ddmin), and then makes single steps simpler.
+"""This module shortens and simplifies a list of steps that leads to a failure, as long as the failure stays the same.
+It uses delta debugging (ddmin), and then makes single steps simpler.
 
-First halves of the list of steps are removed, then smaller and smaller parts, and at last single steps. Then each
-remaining step gets smaller values. Both are repeated until neither helps, the tries are used up, or the caller gives
-up.
+Halves of the list are removed first, then smaller and smaller parts, and at last single steps. Then each remaining
+step gets smaller values. Both are repeated until neither helps, the tries are used up, or the caller gives up.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

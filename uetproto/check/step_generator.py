@@ -2,8 +2,8 @@
 and how often.
 
 Every episode draws its own settings and its own mixture of steps, so that rare events coincide. A generator uses only
-`random()` and `getrandbits()` of its random number generator. The order of these calls is fixed, as a seed must stand
-for the same episode always.
+`random()` and `getrandbits()` of its random number generator, in a fixed order, so that a seed always stands for the
+same episode.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,8 @@ FULL = 256
 CROWD, CROWDED = 40, 0.9
 """If `CROWD` or more packets are on the wire, `CROWDED` is the share of steps that deliver the oldest packet."""
 NEAR = 8
-"""Number of the oldest packets from which a step chooses in most episodes, so that only these overtake each other."""
+"""Number of the oldest packets on the wire from which a step chooses in some episodes, so that only these overtake
+each other."""
 
 
 class StepGenerator(ABC, Generic[ViewT, GeneratedT]):

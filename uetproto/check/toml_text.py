@@ -30,5 +30,5 @@ def _value(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with a replacement character in place of each control character."""
+    """Return the text with a replacement character in place of each character that is not printable."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

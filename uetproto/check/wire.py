@@ -52,7 +52,7 @@ class DatagramWire(AdversarialWire[Datagram]):
     def __init__(self) -> None:
         super().__init__()
         self.history: list[Datagram | None] = [None] * HISTORY
-        """Packet n is at index n mod `HISTORY`. An entry is None if no packet was sent with this index, or if it has
+        """Packet n is at index n mod `HISTORY`. An entry is None if no packet has this index, or if the packet has
         expired."""
         self.born: list[int] = [0] * HISTORY
         """Time in picoseconds at which packet n was sent, at index n mod `HISTORY`. A copy has the time of its
@@ -103,8 +103,8 @@ class DatagramWire(AdversarialWire[Datagram]):
                 self.history[at] = None
 
     def trim(self, number: int, last_hop: bool = False) -> bool:
-        """Truncate a packet to its header, as a switch trims it. Return False if the packet is a control packet or was
-        trimmed before, and stays as it is."""
+        """Truncate a packet to its header, as a switch trims it. If the packet is a control packet or was trimmed
+        before, change nothing and return False."""
         packet = self.flight[number]
         if packet.traffic_class is TrafficClass.CONTROL or packet.trimmed is not Trim.NO:
             return False

@@ -16,9 +16,10 @@ def can_be_drawn(time_ns: int) -> bool:
 
 
 class Series:
-    """A series keeps points, each a time in nanoseconds and the place of a PSN, in the order in which they were added.
-    Points whose times do not fit 64 bits are only counted. Whenever there are `MOST` points, the series drops every
-    second one, and from then on it keeps only half as many of the points that are added."""
+    """A series keeps points in the order in which they were added. A point is a time in nanoseconds and the distance
+    of a PSN from the first PSN. Points whose times do not fit 64 bits are only counted. Whenever there are `MOST`
+    points, the series drops every second one, and from then on it keeps only half as many of the points that are
+    added."""
 
     __slots__ = ("_places", "_step", "_times", "count", "left_out")
 

@@ -30,8 +30,8 @@ class UsedCounters:
     _ends: list[int] = field(default_factory=list)
     contents: dict[int, CounterUse] = field(default_factory=dict)
     floor: int = -1
-    """Highest counter of the ranges that were dropped; whether a counter up to this one was used is not known. It is
-    -1 if no range was dropped."""
+    """Highest counter of the ranges that were dropped, so that it is not known which counters up to this one were
+    used. It is -1 if no range was dropped."""
     newest: int = -1
     seen_at: int = 0
     """Number of the last packet that used a counter."""

@@ -26,7 +26,7 @@ SenderKey = tuple[int, int, int | None]
 """Identifies a sender of a secure domain: SDI, address, and SSI. The SSI is None if the packets carry none."""
 SpaceKey = NonceSpace | tuple[int, int, int | None]
 """Identifies the nonces that must differ from each other. It is the `NonceSpace` of a packet that was opened; for
-other packets it is SDI, AN and SSI, or None in place of an absent SSI."""
+other packets it is SDI, AN and SSI. The SSI is None if the packets carry none."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
 """Identifies a key: SDI; AN; both addresses, if each client may have a key of its own, else None; and, if a sender has
 returned to the AN after a rotation, that sender and the number of its returns, else None."""
@@ -61,7 +61,8 @@ class TssEvent(Event):
     """A packet came in a domain of mode client-server, where bit 47 of the counter says whether a server sent the
     packet. The state of the event is a `SplitCounter`."""
     INSIDE = auto()
-    """A packet, sealed or not, came on a PDC that has sealed packets. The state of the event is a `ClearPacket`."""
+    """A packet, sealed or not, came on a PDC that has sealed packets. No rule judges this event; it counts the packets
+    that the rule for the event CLEAR concerns. The state of the event is a `ClearPacket`."""
     CLEAR = auto()
     """A packet came in the clear on a PDC that has sealed packets. The state of the event is a `ClearPacket`."""
 

@@ -50,11 +50,11 @@ class WireEvent(Event):
     TYPE = auto()
     """A packet begins with a UET header, whose type is judged."""
     NEXT_HDR = auto()
-    """A packet has a PDS header, which states what follows it."""
+    """A packet has a PDS header, whose field next_hdr is judged."""
     HEADERS = auto()
     """A packet has UET headers, whose reserved bits and codes are judged."""
     SES = auto()
-    """A packet has a SES header."""
+    """A packet has an SES header, whose version and opcode are judged."""
     DATA = auto()
     """A UET request has an IP header, whose ECN bits are judged."""
     ICRC = auto()
@@ -211,8 +211,8 @@ class WireTracker:
         none of theirs is known to be right."""
 
     def see(self, seen: ObservedPacket) -> ObservedPacket | None:
-        """Judge a packet, and return it with only the headers that other trackers can follow. None means that they
-        cannot follow any."""
+        """Judge a packet, and return it with only the headers that other trackers can follow. Return None if they
+        cannot follow the packet at all."""
         packet = packet_of(seen)
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)

@@ -1,7 +1,8 @@
-"""This module has the target of `bytes_fuzz` that feeds mutated frames of RoCEv2, RoCEv1 and InfiniBand to the decoder.
+"""This module has the target of `bytes_fuzz` that feeds mutated frames of RoCEv2, RoCEv1 and InfiniBand to the
+decoder.
 
-The corpus begins with the golden frames of roce.md §5 and with a frame of every opcode in every encapsulation. An input
-is a frame behind a byte that gives its link type.
+The corpus begins with the golden frames of roce.md §5 and with a frame of every opcode in every encapsulation. An
+input consists of a byte that gives the link type, and of a frame.
 """
 
 from collections.abc import Iterator

@@ -60,7 +60,7 @@ def _attribute(name: str, value: int) -> tuple[str, Any]:
 
 
 def simpler(step: RoceStep) -> Iterator[RoceStep]:
-    """Yield steps with smaller values than `step`, the smallest first."""
+    """Yield variants of `step` with smaller values, the smallest first."""
     yield from (step._replace(node=node) for node in smaller(step.node))
     by = max(1, step.number >> 5) if step.action == "advance" else 1  # single picoseconds do not matter
     yield from (step._replace(number=number) for number in smaller(step.number, by=by))
@@ -84,8 +84,8 @@ class RoceEpisode(ScenarioSettings):
 
     kind: QpType
     qps: Knobs
-    """Attributes of the queue pair of each end. In addition to those of verbs, `srq` says that it has a shared receive
-    queue, and `sq_psn` and `number` are its first PSN and its number."""
+    """Attributes of the queue pair of each end. Besides those that `ModifyQp` takes, `srq` says that the queue pair
+    has a shared receive queue, and `number` is the number of the queue pair."""
     twin: bool = False
 
     step = RoceStep

@@ -102,7 +102,8 @@ class CompletionRecord:
 
 @invariant(1, RoceScope.COMPLETION)
 def roce_1_once_and_in_order(state: RoceState, node: int, done: CompletionRecord) -> None:
-    """A work request completes at most once; in posting order per queue; after a flush nothing more."""
+    """A work request completes at most once, and those of a queue complete in the order of posting. After a request
+    was flushed, no later one succeeds."""
     event, work = done.event, done.work
     name = f"{'receive' if event.receive else 'send'} {event.wr_id} of {'ab'[node]}"
     if work is None:
@@ -121,7 +122,7 @@ def roce_1_once_and_in_order(state: RoceState, node: int, done: CompletionRecord
 
 @invariant(2, RoceScope.COMPLETION, when=_on(QpType.RC), void_after=Disruption.FORGED)
 def roce_2_bytes_are_equal(state: RoceState, node: int, done: CompletionRecord) -> None:
-    """A successful SEND, WRITE, READ leaves bytes equal."""
+    """After a successful SEND, WRITE or READ, source and destination have equal bytes."""
     if not done.event.ok:
         return
     if done.message is not None:
@@ -195,7 +196,7 @@ def roce_4_msn(state: RoceState, node: int) -> None:
 
 @invariant(5, RoceScope.PACKET, when=_on(QpType.RC), void_after=Disruption.FORGED)
 def roce_5_acknowledged_was_sent(state: RoceState, node: int, parsed: Parsed) -> None:
-    """No PSN is acknowledged that was not sent; nor is one that was not executed."""
+    """No PSN is acknowledged that was not sent, or whose request was not executed."""
     if parsed.operation not in RESPONSES:
         return
     shadow = state.shadows[1 - node]
@@ -216,7 +217,7 @@ def roce_6_one_message_a_receive(state: RoceState, node: int, done: CompletionRe
 
 @invariant(7, RoceScope.MEMORY)
 def roce_7_nothing_else_is_written(state: RoceState, node: int, access: MemoryAccess) -> None:
-    """No byte outside the region or receive is written, before or after any NAK."""
+    """No byte outside the memory of a request or a receive is written, whether before or after a NAK."""
     if access.data is None:
         return
     if state.disruptions and access.where == WINDOW and 0 <= access.at <= REGION - access.length:
@@ -254,9 +255,9 @@ NEARBY = 1024
 
 @invariant(9, RoceScope.TIME)
 def roce_9_every_request_ends(state: RoceState, node: int, at_end: bool) -> None:
-    """With rnr_retry < 7, timeout > 0 and any loss, every request ends.
+    """With rnr_retry < 7 and timeout > 0, every request completes, whatever packets are lost.
 
-    A request succeeds where retry counts are infinite, no step had a fault, and all packets arrive at last.
+    A request succeeds if retry counts are infinite, no step had a fault, and all packets arrive at last.
     """
     qp, shadow = state.ends[node].qp, state.shadows[node]
     if at_end and state.innocent:
@@ -308,7 +309,8 @@ def patience(qp: Qp) -> int:
 
 @invariant(10, RoceScope.PAIR, void_after=Disruption.FORGED)
 def roce_10_wrap(state: RoceState, other: RoceState, first: int) -> None:
-    """A wrap of PSN or MSN at 2^24 changes nothing: a run with all numbers shifted does the same."""
+    """A wrap of PSN or MSN at 2^24 changes nothing: a run with all PSNs and MSNs shifted sends the same packets, with
+    shifted numbers."""
     if state.sent != other.sent:
         raise broken(10, f"the shifted run has sent {other.sent} packets in place of {state.sent}")
     for number in range(first, state.sent):

@@ -197,7 +197,7 @@ class PostedReceive:
 
 @dataclass(slots=True)
 class QpShadow:
-    """This class has what one end of a connection did, as far as a test sees it from outside the engine."""
+    """This class has what one end of a connection did, as seen from outside the engine."""
 
     next: int
     """PSN of the next packet that is sent for the first time, counted without wrap."""
@@ -217,9 +217,9 @@ class QpShadow:
     epsn: int = 0
     """Expected PSN (ePSN) of the peer, counted without wrap."""
     delivered: int = 0
-    """Number of sends in `begun` that were passed when the message of a receive was searched."""
+    """Number of sends in `begun` that the search for the message of a completed receive has passed."""
     atomics: int = 0
-    """Number of sends in `begun` that were passed when the next ATOMIC was searched."""
+    """Number of sends in `begun` that the search for the next executed ATOMIC has passed."""
     writing: PostedWork | None = None
     """ATOMIC that has read the counter last and may write it now. It is None if there is none."""
     failed: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})

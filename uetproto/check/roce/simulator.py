@@ -60,7 +60,7 @@ LONGEST = 8
 MOST_ARRIVALS = 20_000
 """Number of packets and timers without progress after which `finish` stops."""
 FEW_ARRIVALS = 1_000
-"""Number of packets and timers without progress after which `finish` stops if requests may remain forever."""
+"""Number of packets and timers without progress after which `finish` stops, if no request has to complete."""
 PATIENCE = 10 * SECOND
 """Virtual time in picoseconds without progress after which `finish` stops, unless every request must succeed."""
 NEAR_WRAP = MASK - 2

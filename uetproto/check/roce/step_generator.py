@@ -70,7 +70,7 @@ class RoceStepGenerator(StepGenerator[RoceSimulator, RoceStep]):
         self._opcodes = [opcode for opcode in _OPCODES if self.kind in KINDS[opcode].services]
         self.twin = rng.random() < 0.15
         good = rng.random() < 0.5
-        """Whether every request must succeed."""
+        """Whether every request must succeed, so that no step may have a fault."""
         mtu = self._one(_MTUS)
         self.knobs = self._settings(), self._settings()
         self.qps = self._attributes(mtu), self._attributes(mtu)

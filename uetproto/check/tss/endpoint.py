@@ -54,7 +54,7 @@ class OfferedMemory:
         return offset
 
     def take_back(self, offset: int, length: int) -> None:
-        """Allow that a range is written once more."""
+        """Allow one more write of the bytes of a range."""
         self.written[offset : offset + length] = bytes(length)
 
     def has(self, offset: int, length: int) -> bool:

@@ -36,8 +36,8 @@ class TssScope(Enum):
     """A scope says when an invariant is checked, and which arguments it gets in addition to the simulator."""
 
     ARRIVED = auto()
-    """A packet arrived at an endpoint. The arguments are the endpoint, and the numbers of packets that it had counted
-    as refused and had refused before."""
+    """A packet arrived at an endpoint. The arguments are the endpoint, the number of refused packets that it had
+    counted before, and the number of packets that it had refused before."""
     OPENED = auto()
     """An endpoint opened a packet. The arguments are the endpoint and the packet."""
     SETTLED = auto()
@@ -60,7 +60,8 @@ def _need(condition: bool, number: int, text: str) -> None:
 
 @TSS.invariant(1, TssScope.OPENED)
 def tss_1_authentic(state: TssState, end: TssEndpoint, packet: SealedPacket) -> None:
-    """A packet that opens is as an endpoint sealed it, from source address to ICV, for a PDC in use (tss.md §7)."""
+    """A packet that opens is unchanged since an endpoint sealed it, from source address to ICV, and belongs to a PDC
+    in use (tss.md §7)."""
     _need(packet in state.genuine, 1, f"{state.name(end)} accepts a packet that no endpoint sealed")
 
 

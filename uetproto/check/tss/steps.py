@@ -75,7 +75,7 @@ def _shown(value: object) -> str:
 
 
 def simpler(step: TssStep) -> Iterator[TssStep]:
-    """Yield steps with smaller values than `step`, the smallest first."""
+    """Yield variants of `step` with smaller values, the smallest first."""
     yield from (step._replace(node=node) for node in smaller(step.node))
     by = max(1, step.number >> 5) if step.action == "advance" else 1  # single picoseconds do not matter
     yield from (step._replace(number=number) for number in smaller(step.number, by=by))

@@ -20,7 +20,7 @@ class Terms:
     ip_version: int = 4
     has_ssi: bool = False
     rekeys: bool = False
-    """Whether, in mode cluster, each 16 packets in turn have a packet key of their own."""
+    """Whether, in mode cluster, the packet key changes after every 16 packets."""
     clear: int = 0
     """Number of leading bytes of the PDS header that are not encrypted (tss.md §7.2)."""
     lifetime: int = 16

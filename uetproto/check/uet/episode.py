@@ -52,7 +52,7 @@ _PLAIN = MessageSpec()
 
 
 def simpler(step: UetStep) -> Iterator[UetStep]:
-    """Yield steps with smaller values than `step`, the smallest first."""
+    """Yield variants of `step` with smaller values, the smallest first."""
     yield from (step._replace(node=node) for node in smaller(step.node))
     yield from (step._replace(number=number) for number in smaller(step.number))
     yield from (step._replace(at=at) for at in smaller(step.at))

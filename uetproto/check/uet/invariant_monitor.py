@@ -381,7 +381,8 @@ class InvariantMonitor:
     # Examination
 
     def examine(self, packets: list[Datagram]) -> None:
-        """Check the packets that are sent, then the PDCs that changed. Every `scan_every` calls check all PDCs."""
+        """Check the packets that are sent, then the PDCs that changed. After every `scan_every` calls, check
+        all PDCs."""
         cause = self.cause
         shadow = None if cause is None else self._arrival(cause)
         for packet in packets:

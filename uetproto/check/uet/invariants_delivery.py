@@ -37,7 +37,7 @@ def pds_02_rod_order(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffe
 
 @invariant(3, PdsScope.DELIVERY, void_after=_TWO_ENDS)
 def pds_03_same_bytes(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
-    """A delivered payload equals the payload SES submitted for that PSN, bit for bit."""
+    """A delivered payload equals, bit for bit, the payload that SES submitted for that PSN."""
     peer = shadow.peer
     if peer is not None:
         sent = peer.sent.get(psn)

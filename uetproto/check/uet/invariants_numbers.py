@@ -207,7 +207,7 @@ _PSNS_OF_CP: dict[int, tuple[str, ...]] = {
     kind: ("psn",) * (control.psn is not CpPsn.NONE) + ("payload",) * (control.payload is CpPayload.PSN)
     for kind, control in CONTROLS.items()
 }
-"""Fields of control packets that hold PSNs, by type."""
+"""Fields that hold PSNs, by type of control packet."""
 
 Trace: TypeAlias = Iterable[tuple[int, int, Message]]
 """Type of the trace of a run: time, sender and PDS header of every packet, in the order of sending."""

@@ -70,7 +70,7 @@ def pds_28_one_mode(shadow: PdcShadow, packet: Request, datagram: Datagram, sent
 
 @invariant(29, PdsScope.PACKET, Occasion.FIRST_TRANSMISSION)
 def pds_29_no_interleaving(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """Packets of two messages are not interleaved in PSN order on one direction."""
+    """Packets of two messages are not interleaved in the order of PSNs of one direction."""
     if sent is not None and not sent.copies and sent.track is not None:
         message = sent.track.message
         expected = shadow.message_index + 1 if message is shadow.message else 0

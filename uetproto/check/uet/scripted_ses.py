@@ -142,8 +142,8 @@ class ScriptedSes:
         or pkt_id, response, and time."""
         self.delivered = self.answered = self.failed = 0
         self.waiting: dict[tuple[int, int], tuple[Connection, bytes]] = {}
-        """Requests without a final answer. It maps PDCID (0 with RUDI) and PSN or pkt_id to the connection and the SES
-        header of the request."""
+        """Maps PDCID (0 with RUDI) and PSN or pkt_id of a request without a final answer to the connection and the SES
+        header of that request."""
         self.script: dict[int, int] = {}
         """Maps the PSN or pkt_id of a packet that has not arrived yet to its answer, an index in `ANSWERS`."""
         self._refused: set[tuple[int, int]] = set()

@@ -31,7 +31,7 @@ class SesRules:
         self._segments: dict[PdcShadow, SegmentChecks] = {}
 
     def leaves(self, shadow: PdcShadow, packet: Message, datagram: Datagram, sent: SentPacket | None) -> None:
-        """Check a packet that this end sends. Raises `InvariantViolation`."""
+        """Check a packet that the endpoint of this monitor sends. Raises `InvariantViolation`."""
         if type(packet) is Ack:
             ses_12_13_responses(shadow, packet, datagram.header[packet.size :])
         elif type(packet) is Request and sent is not None and not sent.copies:
@@ -63,8 +63,8 @@ class MessageOnWire:
 
     first: SesRequest
     body: int
-    """Number of bytes that are sent in segments. A rendezvous sends only its eager bytes so, a compare-and-swap sends
-    none, and other messages send all."""
+    """Number of bytes of the message that are split into packets. A rendezvous has only its eager bytes split, a
+    compare-and-swap has none, and other messages have all."""
     at: int = 0
     """Offset in bytes of the next packet in the message."""
 

@@ -1,5 +1,5 @@
-"""This module has shadow state, a test's own record of one end of a PDC. It says what happened there within the
-present window, as seen from outside the engine."""
+"""This module has the shadow state of one end of a PDC. It is a record of what happened there within the present
+window, as seen from outside the engine."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias

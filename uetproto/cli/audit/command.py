@@ -1,5 +1,5 @@
-"""This module has the command `uetproto audit`: it judges captures, and prints findings and the rules that were
-judged.
+"""This module has the command `uetproto audit`. The command judges captures, and prints findings and the rules that
+were judged.
 """
 
 from collections.abc import Container, Iterable, Mapping

@@ -1,5 +1,5 @@
-"""This module writes the outcome of `uetproto audit` for programs that run tests: JUnit XML with one test case for each
-rule.
+"""This module writes the outcome of `uetproto audit` as JUnit XML, for programs that run tests. Each rule is a test
+case.
 """
 
 import re

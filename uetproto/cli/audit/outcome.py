@@ -30,7 +30,7 @@ class AuditOutcome:
     hidden: list[Finding] = field(default_factory=list)
     """Findings that the baseline hides."""
     options: Sequence[str] = ()
-    """Options that other commands need to read the packets in the same way."""
+    """Command-line options with which other commands read the packets in the same way."""
 
     def fails(self, finding: Finding) -> bool:
         """Return whether a finding makes the exit status 1."""

@@ -25,7 +25,7 @@ MEANS = {
 
 
 def as_dict(rule: Rule) -> dict[str, Any]:
-    """Return the object of a rule in `--list-rules --json`."""
+    """Return a rule as the JSON object that `--list-rules --json` prints."""
     return {
         "kind": "rule", "rule": rule.id, "severity": rule.severity.value, "needs": rule.requires.name.lower(),
         "says": rule.says, "cite": rule.cite, "covers": list(rule.covers),

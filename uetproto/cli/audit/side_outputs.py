@@ -55,7 +55,7 @@ class SideOutputs:
         return {event: function for factory in self._factories for event, function in factory.heard.items()}
 
     def write(self, findings: Sequence[Finding]) -> list[str]:
-        """Write the outputs of the listeners, and return the names of the written files."""
+        """Write the side outputs, and return the names of the files and directories that were written."""
         written = []
         if self._parquet is not None:
             write_findings(self._parquet, findings)

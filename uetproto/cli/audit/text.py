@@ -141,7 +141,8 @@ def _reasons(tally: RuleTally, report: AuditReport) -> str:
 
 
 def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterator[str]:
-    """Yield the last lines, which say how many findings there are, in how many packets."""
+    """Yield the last lines, which say how many findings and packets there are, how many rules were judged, and what
+    was left out."""
     report = outcome.report
     words = [
         paint(count(number, severity.value), STYLES[severity]) for severity, number in outcome.counts.items() if number

@@ -28,8 +28,7 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 class LinkMeter:
     """This class counts how many bytes of a collective's payload cross each link.
 
-    Most frames are not decoded, as their payload has the size of that of an earlier frame with the same length and the
-    same first bytes.
+    Most frames are not decoded. Frames with the same length and the same first bytes have payload of the same size.
     """
 
     def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:

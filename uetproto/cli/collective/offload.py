@@ -25,7 +25,7 @@ from uetproto.errors import LocalError, similar
 from uetproto.knobs import BOOL, SIZE, TIME, UNITS, knobs_of, with_unit
 
 SHARP = frozenset({"sharp", "hcoll_sharp"})
-"""Algorithms that need aggregation nodes."""
+"""Algorithms that need SHARP aggregation nodes in the network."""
 CARRIERS = {"sharp": ("uet", "roce"), "hcoll_sharp": ("uet", "roce"), "multicast": ("roce",)}
 """Maps each in-network algorithm to the transports that can carry it."""
 
@@ -219,7 +219,7 @@ class OffloadMonitor:
         return self._sharp.by_ranks[0] if self._sharp is not None and self._sharp.by_ranks else None
 
     def report(self) -> InNetwork:
-        """Return what the network has reported so far."""
+        """Return the counters and the notes that switches, aggregation nodes and ranks have reported so far."""
         built = self._network.world.network
         switches = built.switches or ({} if built.switch is None else {"switch": built.switch})
         groups = [

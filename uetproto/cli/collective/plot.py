@@ -70,7 +70,7 @@ def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
 def _bars(
     axes: Any, found: Sequence[MeasuredCollective], title: str, measured: list[float], theory: list[float]
 ) -> None:
-    """Draw two bars for each algorithm: the measured value, and that of the formula."""
+    """Draw two bars for each algorithm: one for the measured value, and one for the value of the formula."""
     places = range(len(found))
     axes.barh([place - 0.2 for place in places], measured, 0.4, label="measured")
     axes.barh([place + 0.2 for place in places], theory, 0.4, label="formula", alpha=0.5)
