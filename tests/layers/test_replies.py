@@ -80,7 +80,7 @@ def test_a_nack_refuses_each_packet() -> None:
     assert [(nack[uet.PdsNack].nack_psn, nack[uet.PdsNack].nack_code) for nack in nacks] == [(51, 10), (52, 10)]
     assert all(IP(bytes(nack)).answers(packet) for nack, packet in zip(nacks, WRITE[1:], strict=True))
     rudi = uet.uet_message("WRITE", b"x", mode="rudi", start_psn=77)
-    assert uet.uet_reply(rudi, nack="TRIMMED")[0].summary() == "UET NACK TRIMMED pkt_id=0x4d"
+    assert uet.uet_reply(rudi, nack="TRIMMED")[0].summary() == "UET NACK TRIMMED pkt_id 0x0000004d"
 
 
 def test_order_gaps_and_duplicates() -> None:

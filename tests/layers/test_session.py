@@ -115,7 +115,7 @@ def test_what_did_not_end_is_told() -> None:
     (message,) = session.flush()
     assert (message.complete, message.received, message.expected) == (False, 5904, 10000)
     assert message.summary() == (
-        "UET message RUD 10.0.0.1 > 10.0.0.2 WRITE id=1 5904/10000 bytes in 2 packets incomplete / Raw"
+        "UET message RUD 10.0.0.1 > 10.0.0.2 WRITE id 1 5904 of 10000 bytes in 2 packets incomplete / Raw"
     )
     assert len(session.flush()) == 0
 
@@ -162,4 +162,4 @@ def test_the_command_of_the_page_runs_alone() -> None:
         f"sniff(offline={str(PCAPS / 'gradient.pcapng')!r}, session=PdcSession, prn=lambda m: m.summary())"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
-    assert "WRITE id=1 12288/12288 bytes in 3 packets" in done.stdout
+    assert "WRITE id 1 12288 bytes in 3 packets" in done.stdout

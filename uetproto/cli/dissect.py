@@ -26,8 +26,6 @@ from uetproto.cli.summary import (
     stamp,
     summary,
 )
-from uetproto.cli.summary_roce import syndrome
-from uetproto.cli.summary_sharp import children_of
 from uetproto.cli.terminal import Paint, painter, printable, width
 from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.fields import Field, Header, Origin
@@ -35,6 +33,8 @@ from uetproto.wire.forms import FORMS, ROCE_FORMS
 from uetproto.wire.headers.sharp import RANKS, ranks_of
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, NackCode
 from uetproto.wire.serial import add32
+from uetproto.wire.words.roce import syndrome
+from uetproto.wire.words.sharp import children_of
 
 # For programs ---------------------------------------------------------------------------------------------------------
 

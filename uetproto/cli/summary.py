@@ -1,24 +1,19 @@
 """This module describes packets in words: it has the one-line summary, and short texts that several commands use."""
 
 from collections.abc import Mapping
-from enum import IntEnum
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from uetproto import Layer, Packet
-from uetproto.cli.summary_roce import roce_summary, roce_tone
-from uetproto.cli.summary_sharp import sharp_summary
-from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
-from uetproto.wire.headers.uet_ses import (
-    TAGGED,
-    AtomicDatatype,
-    AtomicOpcode,
-    Opcode,
-    ResponseList,
-    ResponseOpcode,
-    ReturnCode,
-)
-from uetproto.wire.serial import add32, diff32
+from uetproto.wire.words.roce import roce_summary, roce_tone
+from uetproto.wire.words.sharp import sharp_words
+from uetproto.wire.words.text import code as code
+from uetproto.wire.words.text import count as count
+from uetproto.wire.words.text import ranges as ranges
+from uetproto.wire.words.text import span as span
+from uetproto.wire.words.uet import pds_words, request_words, response_words, tss_words
+from uetproto.wire.words.uet import sack_base as sack_base
+from uetproto.wire.words.uet import sacked as sacked
 
 Values = Mapping[str, Any]
 
@@ -41,27 +36,6 @@ def address(value: int, bits: int) -> str:
     return raw.hex(":")
 
 
-@cache
-def code(names: type[IntEnum], value: int, what: str = "code") -> str:
-    """Return the name of a code. A code without a name is returned as `what` and its number."""
-    try:
-        return names(value).name
-    except ValueError:
-        return f"{what} 0x{value:02x}"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def span(first: int, length: int | None, total: int) -> str:
-    """Return a range of bytes of a message as text, with exclusive end: "4096–8192 of 12288", or "100 bytes" for the
-    whole message. `length` None means that the end of the range is not known."""
-    if first == 0 and length == total:
-        return count(total, "byte")
-    return f"{first}–{'…' if length is None else first + length} of {total}"
-
-
 def stamp(ns: int) -> str:
     """Return a time since the first packet as text with nanosecond precision. `ns` is the time in nanoseconds."""
     size = abs(ns)
@@ -82,35 +56,7 @@ def duration(ns: int) -> str:
     return f"{ns} ns"
 
 
-def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
-    """Return ranges of PSNs with inclusive ends as text: "5, 7–9". Only the first `most` ranges are listed; "+3" at the
-    end means that 3 ranges are not listed."""
-    shown = [str(first) if first == last else f"{first}–{last}" for first, last in numbers[:most]]
-    if len(numbers) > most:
-        shown.append(f"+{len(numbers) - most}")
-    return ", ".join(shown)
-
-
 # Meaning of fields that belong together ---------------------------------------------------------------------------
-
-
-def sack_base(values: Values) -> int:
-    return add32(values["cack_psn"], values["sack_psn_offset"])
-
-
-def sacked(values: Values) -> list[tuple[int, int]]:
-    """Return the PSNs that an ACK_CC or ACK_CCX reports as received in its bitmap, as ranges with inclusive ends
-    (pds.md §2.1)."""
-    base, bitmap = sack_base(values), values["sack_bitmap"]
-    found: list[tuple[int, int]] = []
-    for bit in range(64):
-        if bitmap >> bit & 1:
-            psn = add32(base, bit)
-            if found and diff32(psn, found[-1][1]) == 1:
-                found[-1] = (found[-1][0], psn)
-            else:
-                found.append((psn, psn))
-    return found
 
 
 def pds_layer(packet: Packet) -> Layer | None:
@@ -188,15 +134,15 @@ def summary(packet: Packet) -> str:
     for layer in packet.layers:
         top = layer.form.split(".", 1)[0]
         if top == "tss" and "sealed" in packet.notes:
-            parts.append(_tss(layer.values, packet))
+            parts += [tss_words(layer.values), count(len(packet.payload), "byte")]
         elif top == "pds" and not parts:
-            parts.append(_pds(layer))
+            parts.append(pds_words(layer.form, layer.values))
         elif top == "ses" and len(parts) == 1:
             parts.append(_ses(layer, packet))
         elif top == "bth":
             parts.append(roce_summary(packet))
         elif top in ("sharp", "mcast"):
-            parts.append(sharp_summary(layer))
+            parts.append(sharp_words(layer.form, layer.values))
         elif top == "pfc":
             parts.append(_pfc(layer.values))
     error = packet.error
@@ -223,121 +169,9 @@ def _pfc(values: Values) -> str:
     return " ".join(("PFC", ", ".join(classes)))
 
 
-def _flags(values: Values) -> str:
-    return (" retx" if values.get("retx") else "") + (" ar" if values.get("ar") else "")
-
-
-def _tss(values: Values, packet: Packet) -> str:
-    ssi = f" SSI {values['ssi']}" if "ssi" in values else ""
-    text = f"sealed, SDI {values['sdi']}{ssi} AN {values['an']} epoch {values['epoch']} TSC {values['tsc']}"
-    return f"{text} · {count(len(packet.payload), 'byte')}"
-
-
-def _pds(layer: Layer) -> str:
-    form, values, _ = layer
-    kind = form.split(".")[1]
-    name = kind.upper()
-    if kind.startswith("ack"):
-        return _ack(name, values)
-    if kind.startswith("nack"):
-        return _nack(name, values)
-    if kind == "cp":
-        return _control(values)
-    if "pkt_id" in values:
-        return f"{name} pkt_id 0x{values['pkt_id']:08x}{_flags(values)}{' m' if values['m'] else ''}"
-    if "psn" in values:
-        return f"{name}{' SYN' if values['syn'] else ''} PSN {values['psn']}{_flags(values)}"
-    return name
-
-
-def _ack(name: str, values: Values) -> str:
-    cack = values["cack_psn"]
-    if "probe_opaque" in values:
-        text = f"{name} of probe 0x{values['probe_opaque']:04x} CACK {cack}"
-    else:
-        text = f"{name} PSN {add32(cack, values['ack_psn_offset'])} CACK {cack}"
-    if values.get("sack_bitmap"):
-        text += f" SACK {ranges(sacked(values), 3)}"
-    if "expected_psn" in values:
-        text += f" next start at {values['expected_psn']}"
-    if values["req"]:
-        text += f" asks {code(AckReq, values['req'])}"
-    return text + _flags(values) + (" m" if values["m"] else "")
-
-
-def _nack(name: str, values: Values) -> str:
-    nack_code, value = values["nack_code"], values["nack_payload"]
-    text = f"{name} {code(NackCode, nack_code)}"
-    if "nack_pkt_id" in values:
-        text += f" pkt_id 0x{values['nack_pkt_id']:08x}"
-    else:
-        text += f" PSN {values['nack_psn']}"
-    if nack_code == NackCode.ROD_OOO:
-        text += f" expects {value}"
-    elif nack_code == NackCode.NEW_START_PSN:
-        text += f" start at {value}"
-    return text + _flags(values) + (" m" if values["m"] else "")
-
-
-def _control(values: Values) -> str:
-    kind = values["ctl_type"]
-    row = CONTROLS.get(kind)
-    if row is None:
-        words = f"PSN {values['psn']}"
-    else:
-        shown = {**values, "ctl_payload": values["ctl_payload"] & row.payload_mask}
-        words = row.words[0] % tuple(shown[name] for name in row.words[1:])
-    return f"CP {code(CtlType, kind, 'type')}{' SYN' if values['syn'] else ''} {words}{_flags(values)}"
-
-
 def _ses(layer: Layer, packet: Packet) -> str:
     if layer.form.startswith("ses.response"):
-        return _response(layer.values)
+        return response_words(layer.values)
     end = packet.payload_offset + len(packet.payload) + len(packet.pad)
-    return _request(layer.values, packet, end - layer.offset - layer.size)
-
-
-def _response(values: Values) -> str:
-    opcode, result = values["opcode"], code(ReturnCode, values["return_code"], "return code")
-    if "payload_length" in values:
-        length = values["payload_length"]
-        if "original_request_psn" in values:
-            text = f"data of PSN {values['original_request_psn']} {count(length, 'byte')}"
-        else:
-            which = span(values["message_offset"], length, values["modified_length"])
-            text = f"data of id {values['read_request_message_id']} {which}"
-        return text if values["return_code"] == ReturnCode.OK else f"{text} {result}"
-    text = result
-    if opcode == ResponseOpcode.NO_RESPONSE:
-        text = "no response yet"
-    elif opcode > ResponseOpcode.NO_RESPONSE:
-        text = f"response opcode 0x{opcode:02x} {result}"
-    elif opcode == ResponseOpcode.RESPONSE:
-        text += f" id {values['message_id']}"
-    if values["list"]:
-        text += f" {code(ResponseList, values['list'], 'list')}"
-    return text
-
-
-def _request(values: Values, packet: Packet, there: int) -> str:
-    opcode, total = values["opcode"], values["request_length"]
-    words = [code(Opcode, opcode, "opcode")]
     cut = "trimmed" in packet.notes or "truncated" in packet.notes
-    for form, extra, _ in packet.layers:
-        if form.startswith("ses.ext.atomic"):
-            words.append(code(AtomicOpcode, extra["atomic_opcode"], "operation"))
-            words.append(code(AtomicDatatype, extra["atomic_datatype"], "datatype"))
-        elif form == "ses.ext.rendezvous":
-            words.append(f"eager {extra['eager_length']}")
-    if "message_id" in values:
-        words.append(f"id {values['message_id']}")
-    if opcode in TAGGED and "match_bits" in values:
-        words.append(f"tag 0x{values['match_bits']:x}")
-    if "message_offset" in values:
-        words.append(span(values["message_offset"], values["payload_length"], total))
-    elif values["eom"] or "message_id" not in values or opcode == Opcode.DEFERRABLE_RTR:
-        words.append(span(0, total, total))
-    else:
-        words.append(span(0, None if cut or opcode == Opcode.READ else there, total))
-    words += [name for name in ("ie", "dc") if values[name]]
-    return " ".join(words)
+    return request_words(layer.values, packet.layers, None if cut else end - layer.offset - layer.size)

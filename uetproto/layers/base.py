@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from scapy.layers.inet import IP
+from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Padding, Raw
 
 from uetproto.errors import LocalError
@@ -13,6 +15,7 @@ from uetproto.layers.fields import NAMES, plain_field
 from uetproto.layers.fields import LayerError as LayerError
 from uetproto.wire.codec import class_name
 from uetproto.wire.fields import Field, Header
+from uetproto.wire.headers.ethernet import Ecn
 
 
 @contextmanager
@@ -59,6 +62,37 @@ class FormLayer(Packet):  # type: ignore[misc]
     def delfieldval(self, attr: str) -> None:
         super().delfieldval(self._resolve_alias(attr) if attr in self.deprecated_fields else attr)
 
+    def sent_values(self) -> dict[str, int]:
+        """Return the values that are sent, by the names of the table."""
+        named = zip(self.header.names, self.fields_desc, strict=True)
+        return {name: int(field.i2m(self, self.getfieldval(field.name))) for name, field in named}
+
+    def mysummary(self) -> Any:
+        """Return the layer in the words of `uetproto dissect` if it has any, else its fields; and the class below."""
+        try:
+            text = self.words() + "".join(f" [{mark}]" for mark in self.marks())
+        except TypeError:  # a field has several values, or a random one
+            text = self.header.title
+        return text, [type(self.underlayer)]
+
+    def words(self) -> str:
+        """Return a text of all fields that are not reserved, for headers whose fields all belong together."""
+        told = [self.header.title]
+        for row, value in zip(self.header.fields, self.sent_values().values(), strict=True):
+            if not row.name.startswith("rsvd"):
+                code = row.values is not None and next((code.name for code in row.values if code == value), None)
+                told.append(f"{row.name}={code or value}")
+        return " ".join(told)
+
+    def marks(self) -> list[str]:
+        """Return what `uetproto dissect` says in brackets behind the last header of a packet."""
+        layer = None if isinstance(self.payload, FormLayer) else self.underlayer
+        while layer is not None:
+            if isinstance(layer, IP | IPv6):
+                return ["ECN"] * ((layer.tos if isinstance(layer, IP) else layer.tc) & 3 == Ecn.CE)
+            layer = layer.underlayer
+        return []
+
     def copy(self) -> Any:
         clone = super().copy()
         clone.received = self.received
@@ -102,6 +136,13 @@ def layer_of(
             "dispatch_hook": classmethod(dispatch),  # Scapy looks for this method in the class itself only
         },
     )
+
+
+def nearest(layer: Any, kind: type) -> Any:
+    """Return the nearest layer from `layer` down that is a `kind`, or None."""
+    while layer is not None and not isinstance(layer, kind):
+        layer = layer.underlayer
+    return layer
 
 
 def last_of(packet: Any, *behind: type) -> Any:

@@ -16,13 +16,15 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
 from scapy.packet import Packet, Padding, Raw, bind_top_down
 
-from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of, refusing
+from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of, nearest, refusing
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
 from uetproto.wire.headers import roce
 from uetproto.wire.headers.ethernet import IPV4, EtherType
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
 from uetproto.wire.stack import RD_MODES, check_choice, check_number
+from uetproto.wire.words.roce import bth_words, extension_words
+from uetproto.wire.words.text import count
 
 _rd = "raw"
 
@@ -47,9 +49,18 @@ class RoceLayer(FormLayer):
             return found
         return ROCE_LAYERS[following[0].name] if following and len(payload) >= following[0].size else Raw
 
-    def mysummary(self) -> Any:
-        fields = (f"{field.name}={self.sprintf(f'%{field.name}%')}" for field in self.fields_desc)
-        return " ".join((self.name, *(text for text in fields if not text.startswith("rsvd"))))
+    def words(self) -> str:
+        values, payload = self.sent_values(), self.payload
+        bth = nearest(self, _BthLayer)
+        if self.header is roce.BTH:
+            words = f"RoCE {bth_words(values)}"
+        elif told := extension_words(self.header.name, values, bth.opcode if bth is not None else 0):
+            words = f"{type(self).__name__} {told}"
+        else:
+            words = super().words()
+        if type(payload) is Raw and bth is not None and Reth not in bth:
+            words += f" · {count(len(payload.load), 'byte')}"
+        return words
 
 
 _PSNS = 1 << 24
@@ -128,9 +139,6 @@ class _BthLayer(RoceLayer):
         """
         return bytes([self.opcode >> 5])
 
-    def mysummary(self) -> Any:
-        return self.sprintf("RoCE %opcode% psn=%psn% qp=%destqp%")
-
 
 class _GrhLayer(RoceLayer):
     def guess_payload_class(self, payload: bytes) -> Any:
@@ -143,6 +151,9 @@ class _GrhLayer(RoceLayer):
         if self.getfieldval("paylen") is None:
             pkt = pkt[:4] + (len(pay) & 0xFFFF).to_bytes(2, "big") + pkt[6:]
         return pkt + pay
+
+    def words(self) -> str:
+        return str(self.sprintf("GRH %sgid% > %dgid%"))
 
 
 class _LrhLayer(RoceLayer):
@@ -173,6 +184,9 @@ class _LrhLayer(RoceLayer):
             return pkt + pay
         return b"".join((pkt, pay, (vcrc(pkt + pay) if value is None else value).to_bytes(VCRC_SIZE, "little")))
 
+    def words(self) -> str:
+        return f"LRH LID {self.slid} > LID {self.dlid}"
+
 
 class RoceIcrc(Packet):  # type: ignore[misc]
     """This layer holds the pad and the invariant CRC that end a packet; if `icrc` is None, it is computed."""
@@ -198,7 +212,8 @@ class RoceIcrc(Packet):  # type: ignore[misc]
         return None if value is None or expected is None else bool(value == expected)
 
     def mysummary(self) -> Any:
-        return f"ICRC { {True: 'right', False: 'wrong', None: 'not checked'}[self.ok] }"
+        verdict = {True: "right", False: "wrong", None: "not checked"}[self.ok]
+        return f"ICRC {verdict}", [type(nearest(self, FormLayer))]
 
 
 class RoceVcrc(Packet):  # type: ignore[misc]
@@ -206,6 +221,9 @@ class RoceVcrc(Packet):  # type: ignore[misc]
 
     name = "InfiniBand VCRC"
     fields_desc: ClassVar[list[Any]] = [LEShortField("vcrc", None)]
+
+    def mysummary(self) -> Any:
+        return "VCRC", [RoceIcrc]
 
 
 def _icrc(first: Any, bth: bytes, rest: bytes) -> int | None:
@@ -237,7 +255,7 @@ ROCE_LAYERS: dict[str, Any] = {
 
 for _cls in ROCE_LAYERS.values():
     globals()[_cls.__name__] = _cls
-Lrh, Grh, Bth = (ROCE_LAYERS[form] for form in ("lrh", "grh", "bth"))
+Lrh, Grh, Bth, Reth = (ROCE_LAYERS[form] for form in ("lrh", "grh", "bth", "reth"))
 
 bind_top_down(Lrh, Grh, lnh=roce.Lnh.GLOBAL)
 bind_top_down(Lrh, Bth, lnh=roce.Lnh.LOCAL)

@@ -34,6 +34,7 @@ from uetproto.wire.headers.uet_ses import (
     ResponseOpcode,
     ReturnCode,
 )
+from uetproto.wire.words.text import count
 
 _GOOD = (ReturnCode.OK, ReturnCode.NULL)
 _OF_MODE = {PdsType.RUD_CC_REQ: Mode.RUD, PdsType.ROD_CC_REQ: Mode.ROD}
@@ -104,9 +105,12 @@ class UetMessage(Packet):  # type: ignore[misc]
         state = "" if self.complete else " incomplete"
         if self.return_code not in _GOOD:
             state = f" {self.sprintf('%return_code%')}"
+        size = count(self.expected, "byte")
+        if self.received != self.expected:
+            size = f"{self.received} of {size}"
         return self.sprintf(
-            f"UET message %mode% %src% > %dst% %opcode% id=%message_id% {self.received}/{self.expected} bytes in "
-            f"{len(self.packets)} packets{state}"
+            f"UET message %mode% %src% > %dst% %opcode% id %message_id% {size} in "
+            f"{count(len(self.packets), 'packet')}{state}"
         )
 
 

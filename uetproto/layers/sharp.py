@@ -22,6 +22,7 @@ from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
 from uetproto.wire.headers import roce, sharp, sharp_am
 from uetproto.wire.packet import Layer
 from uetproto.wire.packet import Packet as Decoded
+from uetproto.wire.words.sharp import sharp_words
 
 # Layers --------------------------------------------------------------------------------------------------------------
 
@@ -48,8 +49,8 @@ class SharpLayer(FormLayer):
         fits = len(payload) >= header.size if open_ended else len(payload) == header.size
         return SHARP_LAYERS[header.name] if fits else Raw
 
-    def mysummary(self) -> Any:
-        return self.header.title
+    def words(self) -> str:
+        return sharp_words(self.header.name, self.sent_values()) or self.header.title
 
 
 _RESPONSE = 0x80
@@ -100,9 +101,6 @@ class _BaseLayer(SharpLayer):
     def hashret(self) -> bytes:
         return int(self.tree_id).to_bytes(2, "big") + int(self.seq).to_bytes(4, "big")
 
-    def mysummary(self) -> Any:
-        return self.sprintf("SHARP %opcode% tree=%tree_id% group=%group_id% seq=%seq% %op% %dtype% %flags%")
-
 
 class _AmLayer(SharpLayer):
     def guess_payload_class(self, payload: bytes) -> Any:
@@ -117,9 +115,6 @@ class _AmLayer(SharpLayer):
 
     def hashret(self) -> bytes:
         return int(self.tid).to_bytes(8, "big")
-
-    def mysummary(self) -> Any:
-        return self.sprintf("SHARP AM %method% %attr_id%")
 
 
 class SharpRanks(Packet):  # type: ignore[misc]
@@ -139,8 +134,8 @@ class SharpPad(Packet):  # type: ignore[misc]
 class McastLayer(FormLayer):
     """This is the base class of the layers of multicast immediates, which take the place of the layer `Imm`."""
 
-    def mysummary(self) -> Any:
-        return " ".join((self.header.title, *(f"{name}={self.getfieldval(name)}" for name in self.header.names)))
+    def words(self) -> str:
+        return sharp_words(self.header.name, self.sent_values())
 
 
 _BASES: dict[Header, type] = {sharp.SHARP: _BaseLayer, sharp_am.AM: _AmLayer}
@@ -161,9 +156,7 @@ def _decoded(layer: Any, payload: bytes) -> Decoded:
     """Return the layers of a packet up to `layer`, as `uetproto.decode` returns them."""
     layers: list[Layer] = []
     while isinstance(layer, FormLayer):
-        named = zip(layer.header.names, layer.fields_desc, strict=True)
-        values = {name: int(layer.getfieldval(field.name) or 0) for name, field in named}
-        layers.insert(0, Layer(layer.header.name, values))
+        layers.insert(0, Layer(layer.header.name, layer.sent_values()))
         layer = layer.underlayer
     return Decoded(layers, payload, inside.CHECKED)
 

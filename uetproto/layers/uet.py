@@ -19,7 +19,7 @@ The layers of RoCE (`layers/roce.py`) and SHARP (`layers/sharp.py`) are exported
 after `bind_roce()` and `bind_sharp()`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -33,7 +33,7 @@ from scapy.packet import Packet, Raw, bind_top_down, split_bottom_up
 from uetproto.errors import typed
 from uetproto.layers import roce as layers_roce
 from uetproto.layers import sharp as layers_sharp
-from uetproto.layers.base import FormLayer, inside_of, last_of, layer_of, refusing
+from uetproto.layers.base import FormLayer, inside_of, last_of, layer_of, nearest, refusing
 from uetproto.layers.fields import plain_field
 from uetproto.layers.roce import *  # noqa: F403
 from uetproto.layers.sharp import *  # noqa: F403
@@ -45,12 +45,14 @@ from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.ethernet import Ecn
-from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType, PdsType
+from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType
 from uetproto.wire.headers.uet_ses import RESPONSES
 from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer
 from uetproto.wire.shapes import SUSPECT_SIZES, completer
 from uetproto.wire.stack import TRIMMED_DSCP, check_number
+from uetproto.wire.words.text import count
+from uetproto.wire.words.uet import pds_words, request_words, response_words, tss_words
 
 
 @dataclass
@@ -125,13 +127,15 @@ def _carried(layer: Any) -> int:
     return len(layer.payload.do_build()) - end
 
 
+def _above(packet: Any) -> Iterator[Any]:
+    """Return the UET layers above `packet`."""
+    while isinstance(packet.payload, UetLayer):
+        packet = packet.payload
+        yield packet
+
+
 def _headers_above(packet: Any) -> tuple[Header, ...]:
-    headers = []
-    layer = packet.payload
-    while isinstance(layer, UetLayer):
-        headers.append(layer.header)
-        layer = layer.payload
-    return tuple(headers)
+    return tuple(layer.header for layer in _above(packet))
 
 
 # Layers --------------------------------------------------------------------------------------------------------------
@@ -264,11 +268,26 @@ class UetLayer(FormLayer):
             return int(getattr(self, name)).to_bytes(2, "big")
         return b""
 
-    def mysummary(self) -> Any:
-        tell = next((tell for headers, tell in _SUMMARIES if self.header in headers), _summary)
-        if any(not isinstance(value, int | None) for value in map(self.getfieldval, self.header.names)):
-            return self.header.title  # a field has several values, or a random one
-        return tell(self) + " [crc-suspect]" * _is_suspect(self), [type(self.underlayer)]
+    def words(self) -> str:
+        header, form = self.header, self.header.name
+        if form.startswith("pds.") and header.fields[0].name == "type":
+            return f"UET {pds_words(form, self.sent_values())}"
+        if header in _SEALED:
+            return f"TSS {tss_words(self.sent_values())} · {count(_carried(self), 'byte')}"
+        if header in RESPONSES:
+            return f"SES {response_words(self.sent_values())}"
+        if header is uet_tss.ENTROPY:
+            return f"UET entropy {self.entropy}"
+        if header not in uet_ses.REQUESTS:
+            return super().words()
+        layers = [Layer(part.header.name, part.sent_values()) for part in _above(self)]
+        there = None if _trimmed(_chain(self)[-1]) else _carried(self)
+        return f"SES {request_words(self.sent_values(), layers, there)}"
+
+    def marks(self) -> list[str]:
+        last = not isinstance(self.payload, FormLayer)
+        trimmed = ["trimmed"] * (last and _trimmed(_chain(self)[-1]))
+        return trimmed + ["crc-suspect"] * _is_suspect(self) + super().marks()
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
@@ -346,7 +365,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
     def mysummary(self) -> Any:
         verdict = {True: "right", False: "wrong", None: "not checked"}[self.ok]
-        return f"CRC32C {verdict}", [type(_lowest(self, UetLayer))]
+        return f"CRC32C {verdict}", [type(nearest(self, FormLayer))]
 
 
 class UetIcv(Packet):  # type: ignore[misc]
@@ -356,14 +375,7 @@ class UetIcv(Packet):  # type: ignore[misc]
     fields_desc: ClassVar[list[Any]] = [XBitField("icv", 0, 8 * uet_tss.ICV_SIZE)]
 
     def mysummary(self) -> Any:
-        return "ICV", [type(_lowest(self, UetLayer))]
-
-
-def _lowest(layer: Any, kind: type) -> Any:
-    """Return the nearest layer below `layer` that is a `kind`, or None."""
-    while layer is not None and not isinstance(layer, kind):
-        layer = layer.underlayer
-    return layer
+        return "ICV", [type(nearest(self, FormLayer))]
 
 
 def _below(layer: Any) -> Iterator[Any]:
@@ -524,109 +536,6 @@ def _ses_answers(mine: Any, other: Any) -> bool:
     return "message_id" not in other.fieldtype or bool(getattr(mine, name) == other.message_id)
 
 
-# In words ------------------------------------------------------------------------------------------------------------
-
-
-def _name(packet: Any, name: str) -> str:
-    """Return the name of a code, or its number."""
-    value = _value(packet, name)
-    codes = packet.header[name].values
-    return codes(value).name if codes is not None and value in list(codes) else str(value)
-
-
-def _value(packet: Any, name: str) -> int:
-    """Return the value of a field as it is sent."""
-    return int(packet.get_field(name).i2m(packet, packet.getfieldval(name)))
-
-
-def _kind(packet: Any) -> str:
-    return PdsType(packet.header["type"].default).name
-
-
-def _flags(packet: Any, *names: str) -> str:
-    return "".join(f" {name}" for name in names if name in packet.fieldtype and getattr(packet, name))
-
-
-def _pdcids(packet: Any) -> str:
-    return f"{packet.spdcid}→{packet.dpdcid if 'dpdcid' in packet.fieldtype else 'new'}"
-
-
-def _tell_request(packet: Any) -> str:
-    kind = f"CP {_name(packet, 'ctl_type')}" if "ctl_type" in packet.fieldtype else _kind(packet)
-    return f"UET {kind} psn=0x{packet.psn:x} {_pdcids(packet)}{_flags(packet, 'syn', 'retx', 'ar')}"
-
-
-def _tell_ack(packet: Any) -> str:
-    if "probe_opaque" in packet.fieldtype:
-        subject = f"probe=0x{packet.probe_opaque:x}"
-    else:
-        subject = f"psn=0x{(packet.cack_psn + packet.ack_psn_offset) % 2**32:x}"
-    asks = f" req={_name(packet, 'req')}" if packet.req else ""
-    return (
-        f"UET {_kind(packet)} {subject} cack=0x{packet.cack_psn:x} {_pdcids(packet)}{_flags(packet, 'm', 'retx')}{asks}"
-    )
-
-
-def _tell_nack(packet: Any) -> str:
-    rudi = "nack_pkt_id" in packet.fieldtype
-    subject = f"pkt_id=0x{packet.nack_pkt_id:x}" if rudi else f"psn=0x{packet.nack_psn:x} {_pdcids(packet)}"
-    return f"UET {_kind(packet)} {_name(packet, 'nack_code')} {subject}{_flags(packet, 'm', 'retx')}"
-
-
-def _tell_without_pdc(packet: Any) -> str:
-    subject = f" pkt_id=0x{packet.pkt_id:x}" if "pkt_id" in packet.fieldtype else ""
-    return f"UET {_kind(packet)}{subject}{_flags(packet, 'm', 'retx')}"
-
-
-def _tell_ses_request(packet: Any) -> str:
-    message = f" id={packet.message_id}" if "message_id" in packet.fieldtype else ""
-    if "message_offset" in packet.fieldtype:
-        start, size = packet.message_offset, packet.payload_length
-    else:
-        start, size = 0, packet.request_length if packet.eom else _payload_size(packet)
-    return f"SES {_name(packet, 'opcode')}{message} {start}..{start + size}/{packet.request_length}"
-
-
-def _payload_size(packet: Any) -> int:
-    return sum(len(layer.load) for layer in packet.iterpayloads() if type(layer) is Raw)
-
-
-def _tell_ses_response(packet: Any) -> str:
-    text = f"SES {_name(packet, 'opcode')} {_name(packet, 'return_code')}"
-    if packet.header is uet_ses.RESPONSE:
-        return f"{text} id={packet.message_id} modified={packet.modified_length}"
-    if packet.header is uet_ses.RESPONSE_DATA_SMALL:
-        return f"{text} psn=0x{packet.original_request_psn:x} 0..{packet.payload_length}"
-    end = packet.message_offset + packet.payload_length
-    return f"{text} id={packet.read_request_message_id} {packet.message_offset}..{end}/{packet.modified_length}"
-
-
-def _tell_entropy(packet: Any) -> str:
-    return f"UET entropy={packet.entropy}"
-
-
-def _tell_security(packet: Any) -> str:
-    source = f" ssi=0x{packet.ssi:x}" if "ssi" in packet.fieldtype else ""
-    return f"TSS sdi=0x{packet.sdi:x}{source} an={packet.an} epoch={packet.epoch} tsc={packet.tsc}"
-
-
-def _summary(packet: Any) -> str:
-    """Return a text of all fields that are not reserved, for headers whose fields all belong together."""
-    names = [name for name in packet.header.names if not name.startswith("rsvd")]
-    return " ".join((packet.header.title, *(f"{name}={_name(packet, name)}" for name in names)))
-
-
-_SUMMARIES: tuple[tuple[tuple[Header, ...], Callable[[Any], str]], ...] = (
-    ((*uet_pds.REQUESTS, uet_pds.CP, uet_pds.CP_SYN), _tell_request),
-    (ACKS, _tell_ack),
-    (NACKS, _tell_nack),
-    ((uet_pds.RUDI_REQ, uet_pds.RUDI_RESP, uet_pds.UUD_REQ), _tell_without_pdc),
-    (uet_ses.REQUESTS, _tell_ses_request),
-    (RESPONSES, _tell_ses_response),
-    ((uet_tss.ENTROPY,), _tell_entropy),
-    (_SEALED, _tell_security),
-)
-
 # Between Scapy and the rest of this package --------------------------------------------------------------------------
 
 
@@ -641,8 +550,7 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     layers: list[tuple[str, dict[str, Any]]] = []
     for layer in packet.iterpayloads():
         if isinstance(layer, FormLayer):
-            named = zip(layer.header.names, layer.fields_desc, strict=True)
-            layers.append((layer.header.name, {name: _value(layer, field.name) for name, field in named}))
+            layers.append((layer.header.name, layer.sent_values()))
         elif isinstance(layer, SharpRanks):
             layers.append((sharp.RANKS, {"raw": layer.self_build()}))
         elif isinstance(layer, _IPv6ExtHdr):

@@ -5,16 +5,14 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from uetproto import Layer
 from uetproto.wire.headers.mcast import RingType
 from uetproto.wire.headers.sharp import SHARP, AmAttribute, AmMethod, Coll, Dtype, Op, SharpOpcode, Status
 
 Values = Mapping[str, Any]
 
 
-def sharp_summary(layer: Layer) -> str:
-    """Return the summary of a SHARP or multicast layer. It is empty for other layers, such as the body of a join."""
-    form, values, _ = layer
+def sharp_words(form: str, values: Values) -> str:
+    """Return a SHARP or multicast layer in words. It is empty for other layers, such as the body of a join."""
     if form == "sharp":
         return _message(values)
     if form == "sharp.fault":

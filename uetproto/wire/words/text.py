@@ -1,0 +1,34 @@
+"""This module has short texts that the words of all protocols share."""
+
+from enum import IntEnum
+from functools import cache
+
+
+@cache
+def code(names: type[IntEnum], value: int, what: str = "code") -> str:
+    """Return the name of a code. A code without a name is returned as `what` and its number."""
+    try:
+        return names(value).name
+    except ValueError:
+        return f"{what} 0x{value:02x}"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def span(first: int, length: int | None, total: int) -> str:
+    """Return a range of bytes of a message as text, with exclusive end: "4096–8192 of 12288", or "100 bytes" for the
+    whole message. `length` None means that the end of the range is not known."""
+    if first == 0 and length == total:
+        return count(total, "byte")
+    return f"{first}–{'…' if length is None else first + length} of {total}"
+
+
+def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
+    """Return ranges of PSNs with inclusive ends as text: "5, 7–9". Only the first `most` ranges are listed; "+3" at the
+    end means that 3 ranges are not listed."""
+    shown = [str(first) if first == last else f"{first}–{last}" for first, last in numbers[:most]]
+    if len(numbers) > most:
+        shown.append(f"+{len(numbers) - most}")
+    return ", ".join(shown)
