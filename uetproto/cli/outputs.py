@@ -52,8 +52,8 @@ def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
 
 
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise `LocalError` if the suffix of `path` is not in `suffixes`, or if the file cannot be written. It is called
-    before the run."""
+    """Raise `LocalError` if the suffix of `path` is not in `suffixes`, or if the file cannot be written. A command
+    makes this check before its run."""
     if Path(path).suffix.lower() not in suffixes:
         raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
     check_output("--plot", path, ())

@@ -43,7 +43,7 @@ class CollectivePart(Protocol):
         """Begin the part. It is called after the parts of all ranks were made."""
 
     def fail(self, error: UetError) -> None:
-        """End the part with an error that did not arise in it."""
+        """End the part with an error that arose elsewhere."""
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]
@@ -101,8 +101,8 @@ class Offload(ABC):
 
 
 class Offloads(Offload):
-    """This class joins several offloads. If two of them have an algorithm of the same name, the first of them carries
-    it out."""
+    """This class combines several `Offload` objects into one. If two of them have an algorithm of the same name, the
+    first one carries it out."""
 
     def __init__(self, *members: Offload) -> None:
         self.members = list(members)

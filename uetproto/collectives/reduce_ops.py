@@ -20,7 +20,7 @@ _NUMBERS = frozenset({ElementKind.INT, ElementKind.FLOAT})
 
 @dataclass(frozen=True, slots=True)
 class ReduceOp:
-    """This record is a reduce operation. The class has those of torch.distributed as constants."""
+    """This record is a reduce operation. Its class attributes are the operations of torch.distributed."""
 
     name: str
     kinds: frozenset[ElementKind]

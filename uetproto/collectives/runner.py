@@ -106,7 +106,7 @@ class Execution:
         self._go()
 
     def fail(self, error: UetError) -> None:
-        """End the part with an error that did not arise in it. Its messages have no effect any more."""
+        """End the part with an error that arose elsewhere. Its messages have no effect any more."""
         self._end(error)
 
     # One step after the other

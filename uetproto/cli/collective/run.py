@@ -103,7 +103,7 @@ class PreparedCase:
     case."""
 
     def __init__(self, case: CollectiveCase) -> None:
-        """Prepare a case. Raises `LocalError` for a case that is not legal."""
+        """Check a case and prepare its run. Raises `LocalError` if the case is not legal."""
         packets = case.transport in TRANSPORTS
         most = MOST_WITH_PACKETS if packets else MOST_RANKS
         if not 1 <= case.ranks <= most:
@@ -326,8 +326,8 @@ class PreparedCase:
     def run(
         self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
     ) -> MeasuredCollective:
-        """Run the case and return the measurements. A capture of the ports of the nodes `taps` is written to the file
-        `capture`."""
+        """Run the case and return the measurements. If `capture` names a file, the frames at the ports of the nodes
+        `taps` are captured to it."""
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None

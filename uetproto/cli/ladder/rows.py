@@ -37,7 +37,7 @@ _FATES: dict[str | None, tuple[str, str]] = {
 Only pcapng has such comments."""
 
 Host = tuple[int, int]
-"""Type of a host: the number of its IP address and the bits of the address, 32 or 128."""
+"""Type of a host: its IP address as a number, and the number of bits of the address, 32 or 128."""
 
 # Rows -----------------------------------------------------------------------------------------------------------------
 
@@ -60,8 +60,8 @@ class Arrow:
 
 @dataclass(slots=True)
 class More:
-    """This row stands for `count` further packets that resemble that of the arrow before. `psns` has their first and
-    last PSN if their PSNs are consecutive, otherwise None."""
+    """This row stands for `count` further packets like that of the arrow before it. `psns` holds the first and the last
+    PSN of these packets if their PSNs are consecutive, otherwise None."""
 
     count: int
     src: Host
@@ -98,8 +98,8 @@ class LadderTally:
 
 @dataclass(slots=True)
 class LadderChoice:
-    """This class selects the packets to draw. They are packets of one interface: the first one if `interface` is
-    None."""
+    """This class selects the packets to draw, which all belong to one interface. If `interface` is None, it is the
+    first interface of the capture."""
 
     interface: str | None = None
     pdc: int | None = None

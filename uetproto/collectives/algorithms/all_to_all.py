@@ -15,8 +15,8 @@ from uetproto.collectives.arrays import MessageColumns
 from uetproto.errors import LocalError
 
 Partner: TypeAlias = Callable[[Ints, Ints], Ints]
-"""Type of a function `partner(ranks, steps)`. It returns the ranks with which `ranks` exchange blocks in these steps,
-which count from 1."""
+"""Type of a function `partner(ranks, steps)`. It returns the rank with which each of the ranks exchanges a block in
+each of the steps. Steps count from 1."""
 
 
 def pairwise(request: ScheduleRequest, *, at_once: bool = False) -> PlannedSchedule:

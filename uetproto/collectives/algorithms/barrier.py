@@ -59,10 +59,10 @@ class Knomial(Pattern):
     """This pattern is recursive k-ing: in round i, ranks form groups of k at distances of k^i, and all ranks of a group
     exchange tokens in one step.
 
-    If k^j is the largest power of k up to N, the ranks in groups number m·k^j, its largest multiple up to N. The last
-    round has groups of m ranks. The other e ranks are extras: of the first 2e ranks the odd ones are extras, and the
-    even ones are their proxies, as in recursive doubling (collectives.md §3.5). With k = 2 the pattern is recursive
-    doubling. A larger k has fewer steps, and more messages in each step.
+    Let k^j be the largest power of k up to N, and m·k^j its largest multiple up to N. So many ranks form groups, and
+    the last round has groups of m ranks. The other e ranks are extras: of the first 2e ranks the odd ones are extras,
+    and the even ones are their proxies, as in recursive doubling (collectives.md §3.5). With k = 2 the pattern is
+    recursive doubling. A larger k has fewer steps, and more messages in each step.
     """
 
     size: int

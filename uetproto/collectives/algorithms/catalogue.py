@@ -42,7 +42,7 @@ class Algorithm:
     powers_of_two: bool = False
     """This flag is True if the algorithm needs a number of ranks that is a power of two."""
     equal_blocks: bool = False
-    """This flag is True if the algorithm becomes a default only where all blocks have the same size."""
+    """This flag is True if the algorithm may be a default only when all blocks have the same size."""
 
 
 _middle = partial(Algorithm, hierarchical=True)

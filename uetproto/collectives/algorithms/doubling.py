@@ -41,7 +41,7 @@ class Folding:
         return self.size - self.members
 
     def rank(self, virtual: Ints) -> Ints:
-        """Return the rank of the group that has the number `virtual` among the virtual ranks."""
+        """Return the rank whose virtual rank is `virtual`."""
         return np.where(virtual < self.extras, 2 * virtual, virtual + self.extras)
 
     def into_proxies(self, bounds: Ints) -> Moves:
@@ -50,7 +50,7 @@ class Folding:
         return Moves.of(bounds, step=0, src=proxy + 1, dst=proxy, first=0, last=blocks, fold=Fold.OWN_FIRST)
 
     def from_proxies(self, bounds: Ints, step: int, first: Ints | int, last: Ints | int) -> Moves:
-        """Return the messages of the last step, in which the extras get their results."""
+        """Return the messages of the last step, in which the proxies send the results to their extras."""
         proxy = 2 * np.arange(self.extras)
         return Moves.of(bounds, step=step, src=proxy, dst=proxy + 1, first=first, last=last, fold=Fold.STORE)
 

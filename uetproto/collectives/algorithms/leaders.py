@@ -20,8 +20,8 @@ EndOf = Callable[[int], RankTransport]
 
 
 class LeaderPart:
-    """This class implements the part of one rank. Only the leader, which is the first rank of a node, runs the middle
-    stage."""
+    """This class implements the part of one rank in an all_reduce of three stages. Only the first rank of a node, its
+    leader, runs the stage among the leaders."""
 
     def __init__(
         self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,

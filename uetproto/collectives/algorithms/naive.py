@@ -12,8 +12,8 @@ from uetproto.collectives.arrays import MessageColumns
 
 
 def star(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which the root receives from one rank after the other, and then sends the result to one after
-    the other.
+    """Return a plan in which the root receives the vectors of the other ranks one by one, and then sends the result to
+    these ranks one by one.
 
     The root combines its own vector with those of the other ranks in ascending order. The time is limited by the port
     of the root.

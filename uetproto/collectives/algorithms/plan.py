@@ -1,4 +1,4 @@
-"""This module joins parts to a schedule. Parts run one after the other, or at the same time if they have the same
+"""This module joins parts into a schedule. Parts run one after the other, or at the same time if they have the same
 steps."""
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,8 @@ from uetproto.collectives.algorithms.schedule import (
 from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]
-"""Type of a function that returns the local work of a rank, by the number of the step."""
+"""Type of a function that returns the local work of a rank, which is copies and reductions within it, by the number of
+the step."""
 
 _BUFFERS = tuple(Buffer)
 _FOLDS = tuple(Fold)

@@ -38,8 +38,8 @@ class ScheduleRequest:
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """Return a part in which all ranks run a pattern. If the pattern has one block for each rank, these are the
-        ranks' blocks, otherwise the vector is cut into chunks; `bounds` replaces both."""
+        """Return a part in which all ranks run a pattern. The blocks of the pattern are the ranks' blocks if there is
+        one for each rank, otherwise they are chunks of the vector. `bounds` sets other blocks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)
@@ -81,8 +81,8 @@ class ScheduleRequest:
 
 
 def around(last: int, *, before: tuple[Local, ...] = (), after: tuple[Local, ...] = ()) -> dict[int, LocalWork]:
-    """Return local work that is done before step 0 and after step `last`. A schedule of no messages does both in step
-    0."""
+    """Return the local work of a rank. The copies `before` come before the messages of step 0, and the copies `after`
+    come after those of step `last`. If there are no messages, step 0 has both."""
     if last <= 0:
         return {0: LocalWork(before, after)}
     return {0: LocalWork(before=before), last: LocalWork(after=after)}

@@ -65,10 +65,11 @@ def all_reduce(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of the first half of the ring, which is a reduce_scatter of blocks."""
+    """Return the plan of the first half of the ring algorithm, which is a reduce_scatter."""
     return request.reduce_scatter(request.phase(Ring(request.size, gathers=False), Buffer.SCRATCH))
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of the second half of the ring. It is an all_gather to which each rank brings its own block."""
+    """Return the plan of the second half of the ring algorithm. It is an all_gather, in which each rank starts with its
+    own block."""
     return request.all_gather(request.phase(Ring(request.size, reduces=False)))

@@ -70,8 +70,8 @@ class ScheduledReceive(NamedTuple):
 
 
 class Local(NamedTuple):
-    """This record describes a copy or a fold of elements within a rank. A fold combines the source as `incoming` and
-    the target as `own`."""
+    """This record describes elements that are copied or reduced within a rank. In a reduction, the source is the
+    operand `incoming`, and the target is the operand `own`."""
 
     source: Buffer
     source_start: int
@@ -100,7 +100,7 @@ class Counts(NamedTuple):
 
 
 class LocalWork(NamedTuple):
-    """This record holds the local work of a rank around one step."""
+    """This record holds the copies and reductions within a rank, before and after the messages of one step."""
 
     before: tuple[Local, ...] = ()
     after: tuple[Local, ...] = ()
@@ -133,13 +133,13 @@ class Schedule(ABC):
 
     @abstractmethod
     def locals(self, rank: int) -> dict[int, LocalWork]:
-        """Return the local work of one rank, by the number of the step."""
+        """Return the copies and reductions within one rank, by the number of the step."""
 
     @abstractmethod
     def arrays(self) -> dict[str, Ints]:
         """Return all messages as arrays with one entry for each message.
 
-        Messages are ordered by step and, within a step at one receiver, in the order in which they are folded. The
-        arrays are `step`, `src` and `dst`; `buffer` and `start` at the sender; `target_buffer` and `target` at the
-        receiver; `count` and `fold`. They may be read-only and share memory.
+        Messages are ordered by step and, within a step at one receiver, in the order in which the receiver combines
+        them. The arrays are `step`, `src` and `dst`; `buffer` and `start` at the sender; `target_buffer` and `target`
+        at the receiver; `count` and `fold`. They may be read-only and share memory.
         """

@@ -67,7 +67,8 @@ def _relabelled(of_rank: Ints, second: bool) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TreePattern(Pattern):
-    """This pattern reduces up a tree and broadcasts down the same tree. A rank computes `own op left op right`.
+    """This pattern reduces up a tree and broadcasts down the same tree. A rank combines its own elements with those of
+    its left child, and then with those of its right child.
 
     If there are several slices, the levels form a pipeline: a slice goes up one level behind the slice before it, while
     earlier slices come down.

@@ -1,1 +1,1 @@
-"""This package computes the costs of algorithms by formulas, counts their bytes, and chooses between them."""
+"""This package computes the costs of algorithms by formulas, counts the bytes on links, and chooses an algorithm."""

@@ -12,7 +12,7 @@ from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
 
 
 class Candidate(NamedTuple):
-    """This record holds an algorithm that was considered."""
+    """This record holds one of the algorithms among which a choice is made."""
 
     algorithm: str
     time: float | None

@@ -54,8 +54,8 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """This record holds the arguments of a formula. N is the number of ranks, D that of the bytes of the full
-    vector."""
+    """This record holds the arguments of a formula. `N` is the number of ranks, and `D` is the size of the full vector
+    in bytes."""
 
     N: int
     D: float
@@ -412,8 +412,8 @@ def nccl_latency(
     link: str = "nvlink",
     post_overhead: float = 1.0,
 ) -> float:
-    """Return the latency in microseconds that NCCL's tuner computes (collectives.md §3.8). `post_overhead` is 1 µs, or
-    2 µs on hosts with AMD CPUs."""
+    """Return the latency in microseconds that NCCL's tuner computes (collectives.md §3.8). `post_overhead` is in
+    microseconds: 1, or 2 on hosts with AMD CPUs."""
     which = ("tree", "ring").index(algorithm)
     constants = NCCL[protocol]
     base, network = constants.base[which], constants.network[which]

@@ -15,7 +15,7 @@ from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
 
 Dtype: TypeAlias = np.dtype[Any]
-"""Type of a NumPy data type."""
+"""Type of the NumPy data types that elements of tensors have."""
 
 ON_BLOCKS = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "all_to_all"})
 """Operations whose vector has one block for each rank."""

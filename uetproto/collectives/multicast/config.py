@@ -41,8 +41,8 @@ class MulticastConfig:
     """Rate of a link in bytes per second, of which each of the M sending ranks uses 1/M. None means that chunks are
     sent as fast as the network takes them (collectives.md §3.10.2)."""
     fetch_from: int = -1
-    """Offset F(r) - r of the rank F(r) from which rank r fetches missing chunks. It is -1 for the previous rank of the
-    ring; the released code uses the next rank, 1."""
+    """Offset F(r) - r, where F(r) is the rank from which rank r fetches missing chunks. It is -1, for the previous rank
+    of the ring, or 1, for the next rank, as in the released code."""
     order: str = "ascending"
     most_bytes: int = 512 << 20
     """Largest size of a receive buffer in bytes."""

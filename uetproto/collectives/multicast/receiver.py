@@ -150,7 +150,7 @@ class Receiver:
 
     def gap(self, block: int) -> tuple[int, int] | None:
         """Return the first run of missing chunks in a block as its first index and its length. The run is as long as
-        possible. It is None if no chunk is missing."""
+        possible. The result is None if no chunk is missing."""
         first = block * self._chunks
         start = self.seen.find(_MISSING, first, first + self._chunks)
         if start < 0:

@@ -108,7 +108,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
 
     def post_rest(self) -> None:
-        """Post the remaining chunks of every subgroup. The last one may be short."""
+        """Post the remaining chunks of every subgroup. The last chunk of a block may be short."""
         self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
 
     def pass_token(self) -> None:

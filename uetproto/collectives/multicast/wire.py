@@ -65,7 +65,8 @@ _GRANT = Struct(">QI")
 
 
 class ReadGrant(NamedTuple):
-    """This record holds the address and the key of a receive buffer. The peer that gets it may read the buffer."""
+    """This record holds the address and the key of a receive buffer. The peer that receives the grant may read this
+    buffer."""
 
     address: int
     rkey: int

@@ -1,4 +1,5 @@
-"""This module computes when messages within a node arrive. They take time but no packets (collectives.md §4.1)."""
+"""This module computes when messages within a node arrive. Such messages take time but need no packets (collectives.md
+§4.1)."""
 
 from collections import Counter
 from collections.abc import Callable
