@@ -1,4 +1,4 @@
-"""The sans-IO engine of Ultra Ethernet Transport has this interface, on which drivers (emulator, live) rely.
+"""This package has the sans-IO engine of Ultra Ethernet Transport. Drivers (emulator, live) rely on this interface.
 
 The five calls
 --------------
@@ -10,8 +10,8 @@ The five calls
                                    LocalError for work that is not possible
     fep.poll(now, limit=NEVER)     runs the timers that are due and returns the datagrams to send now. Call it after
                                    every receive and submit, and at deadline(). `limit` bounds the first transmissions;
-                                   the others stay queued for the next poll, so that a driver can pull at line rate
-    fep.deadline()                 returns when poll must be called at the latest; None: no timer is armed
+                                   further ones stay queued for the next poll, so that a driver can pull at line rate
+    fep.deadline()                 returns when poll must be called at the latest, or None if no timer is armed
     fep.events()                   returns the events since the last call, in order
 
 `now` is an integer of picoseconds and never goes back. `rng` is a seeded `random.Random`, of which the engine uses
@@ -23,9 +23,9 @@ stops there, or closes the PDC with `Close` and continues until `deadline()` is 
 
 Datagrams
 ---------
-`Datagram(src, dst, header, payload=b"", traffic_class, entropy, ecn_marked, trimmed, ip_version)` is one packet. To be
-sent, its transport bytes are `header + payload`: the engine leaves them separate, so that the driver copies the parts
-of a frame once; `payload` may be a memoryview. A driver that received a packet makes `Datagram(src, dst,
+`Datagram(src, dst, header, payload=b"", traffic_class, entropy, ecn_marked, trimmed, ip_version)` is one packet. The
+transport bytes of a packet to send are `header + payload`. The engine leaves both separate, so that the driver copies
+the parts of a frame once; `payload` may be a memoryview. A driver that received a packet makes `Datagram(src, dst,
 transport_bytes, ecn_marked=…, trimmed=…, entropy=…)`: the bytes begin with the PDS header and end before the trailer,
 and `payload` is empty. A driver may also hand over a sent datagram as it is. The engine copies the `entropy` of a
 received packet into its ACK. `TrafficClass` is DATA, DATA_RTX (a retransmitted request) or CONTROL; `Trim` is NO,
@@ -41,8 +41,8 @@ at the target), `Received`, `Cancelled`, `RemoteAccess`, `MessageStored`, `Messa
 `PdcClosed(…, error)`, `Paused`, `Probed`, `Credited`, `Negotiated` and `NewPdcTimeouts`. `contract` has all classes of
 work and events; this package exports those that most drivers use.
 
-A target calls `process = fep.attach(job_id, pid_on_fep=0, indices=(15,))` (job_id None: absolute addresses), then
-`process.register(memory.Region(key, buffer_or_FileMemory, base=0, remote_write=True, remote_read=True,
+A target calls `process = fep.attach(job_id, pid_on_fep=0, indices=(15,))` (with job_id None for absolute addresses),
+then `process.register(memory.Region(key, buffer_or_FileMemory, base=0, remote_write=True, remote_read=True,
 job_restriction=None))`. `region.fault = ReturnCode.HOST_POISONED` makes each access fail with that code;
 `fep.target.fault = function(SesRequest) -> ReturnCode | None` makes chosen requests fail (`[[faults.target]]`).
 

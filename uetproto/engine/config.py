@@ -1,4 +1,6 @@
-"""Each sublayer has a dataclass of parameters (pds.md §17, §20, ses.md §16, §17); times are integer picoseconds."""
+"""This module has a dataclass of parameters for each sublayer, PDS and SES (pds.md §17, §20, ses.md §16, §17). Times
+are integers, in picoseconds.
+"""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -42,18 +44,18 @@ PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }  # fmt: skip
-"""Settings of `PdsConfig`, of `SesConfig` and of `[security]` that make a node behave as another implementation:
-refprov is the reference provider (observed.md, tss.md §9)."""
+"""Settings of `PdsConfig`, of `SesConfig` and of `[security]` that make a node behave as another implementation.
+`refprov` is the reference provider (observed.md, tss.md §9); `default` changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdsConfig:
-    """This class holds the parameters of packet delivery. Raises `LocalError`, which names the parameter and
-    what is legal.
+    """This class holds the parameters of packet delivery. Raises `LocalError` for an illegal value; the error names the
+    parameter and the legal values.
 
     The parameters are those of pds.md §17, with their names in lower case, and the knobs of §20 and of observed.md.
-    UET_Over_UDP, UDP_Dest_Port and UET_Data_Protect are not here: they belong to the layers below (`[fabric]` of a
-    scenario).
+    UET_Over_UDP, UDP_Dest_Port and UET_Data_Protect are not here, as they belong to the layers below PDS (`[fabric]` of
+    a scenario).
     """
 
     # fmt: off

@@ -1,8 +1,8 @@
-"""The interface between an engine and its driver has five calls, datagrams, work and events.
+"""This module has the interface between an engine and its driver: five calls, datagrams, work and events.
 
-An engine is sans-IO: its driver tells it the time, hands it datagrams and work, and takes datagrams and events from it.
-`now` is an integer of picoseconds and never goes back. No call blocks or sleeps, and every random number comes from the
-generator that the driver handed in.
+An engine is sans-IO: its driver tells the engine the time, hands it datagrams and work, and takes datagrams and events
+from it. `now` is an integer of picoseconds and never goes back. No call blocks or sleeps, and every random number comes
+from the generator that the driver handed in.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NEVER = 1 << 127
-"""An instant later than all others: the deadline of a timer that is not armed."""
+"""Instant that is later than all others. It is the deadline of a timer that is not armed."""
 
 MICROSECOND = 1_000_000
 MILLISECOND = 1_000 * MICROSECOND
@@ -28,7 +28,9 @@ EVERY_JOB = -1
 
 
 class Rng(Protocol):
-    """The two functions of a random generator that an engine calls; `random.Random(seed)` has them."""
+    """This protocol has the two functions of a random generator that an engine calls. `random.Random(seed)` has both
+    functions.
+    """
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -36,7 +38,7 @@ class Rng(Protocol):
 
 
 PDC_MODES = (Mode.RUD, Mode.ROD)
-"""The modes that use a PDC."""
+"""Delivery modes that use a PDC."""
 
 
 class TrafficClass(IntEnum):
@@ -51,7 +53,7 @@ class TrafficClass(IntEnum):
 
 
 class Trim(IntEnum):
-    """This enumeration says whether a received packet was trimmed, as its DSCP tells (pds.md §14)."""
+    """This enumeration says whether a received packet was trimmed. The DSCP of the packet says so (pds.md §14)."""
 
     NO = 0
     TRIMMED = 1
@@ -60,35 +62,39 @@ class Trim(IntEnum):
 
 @dataclass(slots=True)
 class Datagram:
-    """A transport packet travels between an engine and its driver without Ethernet, IP, UDP and CRC.
+    """A datagram is a transport packet that travels between an engine and its driver, without Ethernet, IP, UDP and
+    CRC.
 
-    The transport bytes are `header` followed by `payload`. A sending engine leaves them separate, so that the driver
-    can copy lower headers, header, payload and CRC into a frame once; a driver that received bytes puts all of them in
-    `header` and leaves `payload` empty.
+    The transport bytes are `header` followed by `payload`. A sending engine leaves the two parts separate, so that the
+    driver copies lower headers, header, payload and CRC into a frame only once. A driver that has received bytes puts
+    all of them into `header` and leaves `payload` empty.
     """
 
     src: int
-    """Fabric address of the sender, an IPv4 or IPv6 address as a number."""
+    """Fabric address of the sender: an IPv4 or IPv6 address as a number."""
     dst: int
     header: Buffer
     payload: Buffer = b""
     traffic_class: TrafficClass = TrafficClass.DATA
     entropy: int = 0
-    """Entropy value, 16 bits: the UDP source port or the entropy header."""
+    """Entropy value of 16 bits, from the UDP source port or the entropy header."""
     ecn_marked: bool = False
     """Whether the packet arrived with the ECN mark CE."""
     trimmed: Trim = Trim.NO
     ip_version: int = 4
     message: Any = None
-    """The PDS header as an object of `pds.messages` in a run without bytes (`Pds.objects`); `header` then begins with
-    the SES header. All copies of the datagram share the object, which therefore never changes."""
+    """PDS header as an object of `pds.messages`, in a run whose PDS headers are not packed (`Pds.objects`); `header`
+    then begins with the SES header. All copies of the datagram share the object, which therefore never changes. It is
+    None if the PDS header is packed."""
 
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------
 
 
 class Source(Protocol):
-    """A source reads the bytes of a message: `memory.FileMemory`, `memory.BufferMemory`, or a class like them."""
+    """A source gives the bytes of a message. It is a `memory.FileMemory`, a `memory.BufferMemory`, or an object of a
+    similar class.
+    """
 
     @property
     def length(self) -> int: ...
@@ -98,7 +104,7 @@ class Source(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Addressed:
-    """The fields that every operation towards a peer has (ses.md §2)."""
+    """This class has the fields of every operation towards a peer (ses.md §2)."""
 
     peer: int
     """Fabric address of the target."""
@@ -107,16 +113,17 @@ class Addressed:
     pid_on_fep: int = 0
     resource_index: int = 15
     initiator: int = 16
-    """Identity of the sender, 32 bits."""
+    """Initiator id of the sender, 32 bits."""
     relative: bool = True
     delivery_complete: bool = False
-    """FI_DELIVERY_COMPLETE: the target answers once the effect is observable (ses.md §13.2)."""
+    """Whether the target answers only once the effect of the operation is observable (FI_DELIVERY_COMPLETE, ses.md
+    §13.2)."""
     pdc_context: int = 0
-    """A number that the application chooses: operations with different numbers never share a PDC (pds.md §6.1)."""
+    """Number that the application chooses. Operations with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool = False
     """Whether the operation uses a PDC of the reserved pool (`rsv_pdc_context`); its SYN packets carry use_rsv_pdc."""
     context: Any = None
-    """Value that the `Completion` carries back."""
+    """Value that the `Completion` of the operation carries back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,20 +131,22 @@ class Write(Addressed):
     """A write (fi_write, fi_writedata) stores bytes in a region of a peer (ses.md §5.3)."""
 
     data: Buffer | Source
-    """Bytes to write; they must not change before the completion."""
+    """Bytes to write. They must not change before the completion."""
     key: int
     """Memory key of the region at the target, 64 bits."""
     offset: int = 0
-    """buffer_offset: where in the region the message starts, 64 bits."""
+    """Offset in the region at which the message starts (buffer_offset, 64 bits)."""
     start: int = 0
-    """First byte of `data` to send."""
+    """Offset in `data` of the first byte to send."""
     length: int | None = None
-    """Number of bytes to send; default: all from `start`."""
+    """Number of bytes to send. If it is None, all bytes from `start` on are sent."""
     completion_data: int | None = None
-    """fi_writedata: 64 bits for the completion queue of the target."""
+    """Completion data of 64 bits for the completion queue of the target (fi_writedata). If it is None, the write has
+    none."""
     sync: tuple[int, int] | None = None
-    """SYNC_WRITE (after UE 1.0.1): {group, total}. `total` is 0, except in the operation that ends the group: there it
-    is the number of messages of the group, this one included."""
+    """Group and total of a SYNC_WRITE (after UE 1.0.1). The total is 0, except in the operation that ends the group,
+    where it is the number of messages of the group, including this one. If `sync` is None, the write is an ordinary
+    WRITE."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,14 +154,14 @@ class Read(Addressed):
     """A read (fi_read) moves bytes of a region of a peer to a local buffer (ses.md §5.4)."""
 
     into: Buffer | Source
-    """The writable buffer that takes the bytes."""
+    """Writable buffer that takes the bytes."""
     key: int
     offset: int = 0
-    """buffer_offset: where in the region the message starts, 64 bits."""
+    """Offset in the region at which the message starts (buffer_offset, 64 bits)."""
     start: int = 0
-    """Offset in `into` that takes the first byte."""
+    """Offset in `into` at which the first byte is stored."""
     length: int | None = None
-    """Number of bytes to read; default: up to the end of `into`."""
+    """Number of bytes to read. If it is None, bytes are read up to the end of `into`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,54 +169,61 @@ class Atomic(Addressed):
     """An atomic is fi_atomic, fi_fetch_atomic or fi_compare_atomic, or with `tag` a TSEND (ses.md §5.10, §5.11, §6)."""
 
     opcode: int
-    """Operation to do, an `AtomicOpcode`."""
+    """Atomic operation, an `AtomicOpcode`."""
     datatype: int
-    """The type of an element, an `AtomicDatatype`."""
+    """Type of the elements, an `AtomicDatatype`."""
     data: Buffer = b""
-    """Operands as elements in host order; a compare-and-swap has one, the value to store."""
+    """Operands as elements in host order. A compare-and-swap has one operand, the value to store."""
     compare: Buffer | None = None
-    """Value to compare with, or mask of MSWAP: one element in host order."""
+    """Value to compare with, or mask of MSWAP: one element in host order. It is None for an operation that has
+    neither."""
     key: int = 0
-    """Memory key of the region; it is ignored if `tag` is given."""
+    """Memory key of the region. It is ignored if `tag` is given."""
     offset: int = 0
     tag: int | None = None
-    """Match bits that select the posted receive to whose buffer the operation is applied; None: `key` selects a
-    region."""
+    """Match bits that select the posted receive to whose buffer the operation is applied. If it is None, `key` selects
+    a region."""
     result: Any = None
-    """Writable buffer of one element, which gets the former value in host order; None: the operation does not fetch."""
+    """Writable buffer of one element, which gets the former value in host order. If it is None, the operation does not
+    fetch."""
     control: int = 0x02
-    """semantic_control: bit 0 ctrl_cacheable, bit 1 cpu_coherent (ses.md §6.4)."""
+    """semantic_control field: bit 0 is ctrl_cacheable, and bit 1 is cpu_coherent (ses.md §6.4)."""
     sync: tuple[int, int] | None = None
-    """SYNC_ATOMIC (after UE 1.0.1): {group, total}, as in `Write`."""
+    """Group and total of a SYNC_ATOMIC (after UE 1.0.1), as in `Write`. If `sync` is None, the atomic is an ordinary
+    one."""
 
 
 class SendKind(Enum):
-    """How a send transfers its bytes (ses.md §5.5, §5.7, §5.9)."""
+    """A send kind says how a send transfers its bytes (ses.md §5.5, §5.7, §5.9)."""
 
     PLAIN = "plain"
     RENDEZVOUS = "rendezvous"
-    """The request carries the first bytes; the target reads the rest."""
+    """The request carries the first bytes, and the target reads the other bytes."""
     DEFERRABLE = "deferrable"
-    """The target may stop the message, and restart it when it has a buffer."""
+    """The target may stop the message, and restart it when it has a buffer for the message."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Send(Addressed):
-    """A send (fi_send, fi_tsend) transfers a message to a receive of the peer; on UUD a datagram (ses.md §5.5–§5.9)."""
+    """A send (fi_send, fi_tsend) transfers a message to a receive of the peer. In mode UUD, it sends a datagram (ses.md
+    §5.5–§5.9).
+    """
 
     data: Buffer | Source
     start: int = 0
     length: int | None = None
     tag: int | None = None
-    """The 64 match bits of a tagged send; None: the send is untagged."""
+    """Match bits of a tagged send, 64 bits. If it is None, the send is untagged."""
     match_bits: int | None = None
-    """Match bits of an untagged send with the standard header; the target ignores them (ses.md §2.7)."""
+    """Match bits of an untagged send with the standard header, or None. The target ignores them (ses.md §2.7)."""
     completion_data: int | None = None
     kind: SendKind = SendKind.PLAIN
     offset: int = 0
-    """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); deferrable sends have no offset."""
+    """Offset in the matched buffer at which the message starts (buffer_offset, ses.md §2.8). A deferrable send has no
+    offset."""
     local_pid: int = 0
-    """PIDonFEP of the local process in which the source of a rendezvous is registered, for the READ of the target."""
+    """PIDonFEP of the local process in which the source of a rendezvous is registered, so that the target can READ
+    it."""
     local_index: int = 15
 
 
@@ -228,22 +244,24 @@ class Receive:
     """Writable buffer, or `memory.Memory`."""
     start: int = 0
     length: int | None = None
-    """Number of bytes that the receive takes; default: up to the end of `into`."""
+    """Number of bytes that the receive takes. If it is None, the receive takes bytes up to the end of `into`."""
     tag: int | None = None
-    """The 64 match bits of a tagged receive; None: the receive is for the untagged queue."""
+    """Match bits of a tagged receive, 64 bits. If it is None, the receive is posted on the untagged queue."""
     ignore: int = 0
     """Bits of the tag that need not match."""
     source: int | None = None
-    """Initiator id from which messages are taken (FI_DIRECTED_RECV); None: from any."""
+    """Initiator id from which messages are taken (FI_DIRECTED_RECV). If it is None, messages from any initiator are
+    taken."""
     job_id: int | None = 1
-    """JobID of the process; None: the process is a service at an absolute address; `EVERY_JOB`: all jobs reach it."""
+    """JobID of the process. None means that the process is a service at an absolute address, and `EVERY_JOB` that all
+    jobs reach the process."""
     pid_on_fep: int = 0
     resource_index: int = 15
     only_job: int | None = None
-    """JobID to which the buffer is restricted (ses.md §2.2); None: no restriction."""
+    """JobID to which the buffer is restricted (ses.md §2.2). If it is None, there is no restriction."""
     least: int = 0
-    """Number of free bytes below which the buffer takes no further message (FI_MULTI_RECV); 0: the receive takes one
-    message only."""
+    """Number of free bytes below which the buffer takes no further message (FI_MULTI_RECV). If it is 0, the receive
+    takes one message only."""
     context: Any = None
 
 
@@ -252,24 +270,29 @@ SesWork: TypeAlias = Write | Read | Atomic | Send | Nop | Receive
 
 @dataclass(slots=True, kw_only=True)
 class Close:
-    """Close the PDCs that this endpoint opened to `peer`: all, those of one mode, or one (pds.md §6.4)."""
+    """This work closes the PDCs that this endpoint opened to `peer`: all PDCs, those of one mode, or a single one
+    (pds.md §6.4).
+    """
 
     peer: int
     mode: Mode | None = None
     pdcid: int = 0
-    """PDCID of the one PDC to close; 0: all PDCs to the peer, or those of `mode`."""
+    """PDCID of the single PDC to close. If it is 0, all PDCs to the peer are closed, or those of `mode` if that is
+    given."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AskClose:
-    """Send CLOSE_REQ: as the target of the PDC `pdcid`, ask its initiator to close it (pds.md §6.5)."""
+    """This work sends CLOSE_REQ: the endpoint, as the target of the PDC `pdcid`, asks the initiator to close the PDC
+    (pds.md §6.5).
+    """
 
     pdcid: int
 
 
 @dataclass(slots=True, kw_only=True)
 class Noop:
-    """Send NOOP to `peer`; the NOOP keeps a PDC from becoming idle, or opens one early (pds.md §13)."""
+    """This work sends NOOP to `peer`. The NOOP keeps a PDC from becoming idle, or opens a PDC early (pds.md §13)."""
 
     peer: int
     mode: Mode = Mode.ROD
@@ -277,7 +300,7 @@ class Noop:
 
 @dataclass(slots=True, kw_only=True)
 class Negotiate:
-    """Send NEGOTIATION to `peer` with 32 bits of feature data; the packet may open a PDC (pds.md §13)."""
+    """This work sends NEGOTIATION to `peer`, with 32 bits of feature data. The packet may open a PDC (pds.md §13)."""
 
     peer: int
     mode: Mode = Mode.ROD
@@ -286,14 +309,18 @@ class Negotiate:
 
 @dataclass(slots=True, kw_only=True)
 class Probe:
-    """Send PROBE on the PDC `pdcid`, to learn CACK, SACK and the round-trip time; a `Probed` follows (pds.md §13)."""
+    """This work sends PROBE on the PDC `pdcid`, to learn CACK, SACK and the round-trip time. A `Probed` event follows
+    (pds.md §13).
+    """
 
     pdcid: int
 
 
 @dataclass(slots=True, kw_only=True)
 class AskCredit:
-    """Send CREDIT_REQ on the PDC `pdcid` with a credit target of 24 bits; a `Credited` follows (pds.md §13)."""
+    """This work sends CREDIT_REQ on the PDC `pdcid`, with a credit target of 24 bits. A `Credited` event follows
+    (pds.md §13).
+    """
 
     pdcid: int
     target: int = 0
@@ -301,7 +328,7 @@ class AskCredit:
 
 @dataclass(slots=True, kw_only=True)
 class GiveCredit:
-    """Send CREDIT of 24 bits on the PDC `pdcid` without a CREDIT_REQ (pds.md §13)."""
+    """This work sends CREDIT with 24 bits of credit on the PDC `pdcid`, without a CREDIT_REQ before it (pds.md §13)."""
 
     pdcid: int
     credit: int = 0
@@ -329,7 +356,9 @@ class PdcErrorReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PdsError:
-    """An unrecoverable error, as `pds_ses_error` carries it (pds.md §6.7). `code` is the NACK code for NACK_FATAL."""
+    """This record describes an unrecoverable error, as `pds_ses_error` carries it (pds.md §6.7). If the reason is
+    NACK_FATAL, `code` is the code of the NACK.
+    """
 
     reason: PdcErrorReason
     code: int = 0
@@ -337,7 +366,9 @@ class PdsError:
 
 
 class Completion(NamedTuple):
-    """An operation of the local initiator ended; each operation has exactly one completion (ses.md §13, §15)."""
+    """This event says that an operation of the local initiator has ended. Each operation has exactly one completion
+    (ses.md §13, §15).
+    """
 
     context: Any
     peer: int
@@ -346,10 +377,11 @@ class Completion(NamedTuple):
     return_code: ReturnCode
     """Return code of the operation: OK, or the first error that occurred."""
     error: PdsError | None = None
-    """Error of packet delivery, if it failed; `return_code` is then UNDELIVERABLE."""
+    """Error of packet delivery. It is None unless packet delivery failed; `return_code` is UNDELIVERABLE then."""
     opcode: int = Opcode.WRITE
     modified: int = 0
-    """Number of bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
+    """Number of bytes that the target reports as stored. It is less than `length` after a truncated send (ses.md
+    §9.4)."""
     refusals: int = 0
     """Number of times that the target refused a message of the operation temporarily (ses.md §12)."""
     timed_out: bool = False
@@ -361,7 +393,9 @@ class Completion(NamedTuple):
 
 
 class RemoteWrite(NamedTuple):
-    """A whole WRITE with completion data is in memory of this target (ses.md §5.3; FI_RMA | FI_REMOTE_WRITE)."""
+    """This event says that a whole WRITE with completion data is in the memory of this target (ses.md §5.3; FI_RMA |
+    FI_REMOTE_WRITE).
+    """
 
     source: int
     """Fabric address of the sender."""
@@ -371,11 +405,13 @@ class RemoteWrite(NamedTuple):
     resource_index: int
     length: int
     data: int
-    """The completion data, 64 bits."""
+    """Completion data of the WRITE, 64 bits."""
 
 
 class Received(NamedTuple):
-    """A posted receive of this target has taken a message, or has ended in error (ses.md §5.5, §13.3)."""
+    """This event says that a posted receive of this target has taken a message, or has ended in error (ses.md §5.5,
+    §13.3).
+    """
 
     receive: Receive
     source: int
@@ -384,44 +420,50 @@ class Received(NamedTuple):
     job_id: int
     opcode: int
     tag: int
-    """match_bits of the message, 0 when untagged."""
+    """match_bits of the message. It is 0 for an untagged message."""
     start: int
-    """Offset in `receive.into` at which the message begins; a buffer with `least` holds several messages."""
+    """Offset in `receive.into` at which the message begins. A buffer with `least` may hold several messages."""
     length: int
     """Number of bytes of the message that were stored."""
     message_length: int
-    """Size of the whole message in bytes; it is more than `length` when the message was truncated."""
+    """Size of the whole message in bytes. It is more than `length` if the message was truncated."""
     data: int | None = None
-    """Completion data of the message."""
+    """Completion data of the message. It is None if the message has none."""
     return_code: ReturnCode = ReturnCode.OK
     overflow: bool = False
     """Whether the message came before the receive and was held (ses.md §11.1)."""
     spent: bool = True
     """Whether the buffer takes no further message."""
     pdcid: int = 0
-    """PDCID of the local PDC on which the message came; 0: it came without one."""
+    """PDCID of the local PDC on which the message came. It is 0 if the message came without a PDC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A posted receive was cancelled before a message matched it (fi_cancel, ses.md §11.3 rule 7)."""
+    """This event says that a posted receive was cancelled before a message matched it (fi_cancel, ses.md §11.3 rule
+    7).
+    """
 
     receive: Receive
 
 
 class RemoteAccess(NamedTuple):
-    """A peer has accessed a region of this target; counters that are bound to the region count it (ses.md §13.3)."""
+    """This event says that a peer has accessed a region of this target. Counters that are bound to the region count it
+    (ses.md §13.3).
+    """
 
     key: int
     read: bool
     written: bool
     length: int
     region: Any = None
-    """The `memory.Region` that was accessed; None for a posted buffer."""
+    """Region (`memory.Region`) that was accessed. It is None if a posted buffer was accessed."""
 
 
 class MessageStored(NamedTuple):
-    """The last byte of a message is in memory of this target; libfabric has no such event, drivers and tests use it."""
+    """This event says that the last byte of a message is in the memory of this target. libfabric has no such event;
+    drivers and tests use it.
+    """
 
     source: int
     message_id: int
@@ -432,7 +474,7 @@ class MessageStored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageFailed:
-    """The first error of a message has occurred at this target."""
+    """This event says that the first error of a message has occurred at this target."""
 
     source: int
     message_id: int
@@ -441,7 +483,9 @@ class MessageFailed:
 
 @dataclass(frozen=True, slots=True)
 class PdcOpened:
-    """A PDC was opened, by this endpoint (`initiator`) or to it."""
+    """This event says that a PDC was opened. `initiator` says whether this endpoint, and not the peer, opened the
+    PDC.
+    """
 
     peer: int
     pdcid: int
@@ -452,7 +496,7 @@ class PdcOpened:
 
 @dataclass(frozen=True, slots=True)
 class PdcClosed:
-    """A PDC was released; `error` is None for a normal close."""
+    """This event says that a PDC was released. `error` is None if the PDC was closed without an error."""
 
     peer: int
     pdcid: int
@@ -463,15 +507,17 @@ class PdcClosed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Messages began to wait for a free PDC, or no message waits any longer (`pds_pause`, pds.md §6.1)."""
+    """This event says that messages began to wait for a free PDC, or that no message waits any longer (`pds_pause`,
+    pds.md §6.1).
+    """
 
     paused: bool
-    """Whether messages wait."""
+    """Whether messages wait now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A PROBE was answered; `rtt` is in picoseconds."""
+    """This event says that a PROBE was answered. `rtt` is the round-trip time in picoseconds."""
 
     peer: int
     pdcid: int
@@ -480,7 +526,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """A CREDIT arrived; the engine itself has no rate control that uses the credit."""
+    """This event says that a CREDIT arrived. The engine itself has no rate control that uses the credit."""
 
     peer: int
     pdcid: int
@@ -489,7 +535,7 @@ class Credited:
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """A NEGOTIATION was received, with 32 bits of feature data."""
+    """This event says that a NEGOTIATION arrived, with 32 bits of feature data."""
 
     peer: int
     pdcid: int
@@ -498,7 +544,7 @@ class Negotiated:
 
 @dataclass(frozen=True, slots=True)
 class NewPdcTimeouts:
-    """The count of expiries of New_PDC_Time has reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
+    """This event says that the count of expiries of New_PDC_Time has reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
 
     count: int
 
@@ -510,28 +556,30 @@ Event: TypeAlias = (
 
 
 class Engine(Protocol):
-    """An engine has five calls; it raises `LocalError` when `now` is earlier than in the call before.
+    """An engine has five calls. Each of them raises `LocalError` if `now` is earlier than in a previous call.
 
     Work and events are those of the transport: for UET the types of this module, for RoCE those of `roce.contract`.
     """
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Take a datagram from the network; illegal bytes are dropped and counted, and never raise."""
+        """Take a datagram from the network. Illegal bytes are dropped and counted; they never raise an error."""
 
     def submit(self, work: Any, now: int) -> None:
         """Take work from the application. Raises `LocalError` for work that is not possible."""
 
     def poll(self, now: int, limit: int = NEVER) -> Sequence[Datagram]:
-        """Run the timers that are due and return the datagrams to send now, oldest first.
+        """Run the timers that are due, and return the datagrams to send now, oldest first.
 
-        At most `limit` of them are first transmissions; the engine keeps the others queued for later calls, so that a
-        driver can send at line rate. A driver calls `poll` after every `receive` and `submit`, and at `deadline()`.
+        At most `limit` of these datagrams are first transmissions. The engine keeps the other first transmissions for
+        later calls, so that a driver can send at line rate. A driver calls `poll` after every `receive` and `submit`,
+        and at `deadline()`.
         """
 
     def deadline(self) -> int | None:
-        """Return when `poll` must be called at the latest if nothing else happens; None: no timer is armed.
+        """Return when, in picoseconds, `poll` must be called at the latest if nothing else happens. Return None if no
+        timer is armed.
 
-        The time may be too early, because timers are restarted with nearly every packet: a poll at that time does
+        The time may be too early, because timers are restarted with nearly every packet. A poll at that time does
         nothing, and the next deadline is later.
         """
 
@@ -540,7 +588,7 @@ class Engine(Protocol):
 
 
 class EndpointDriver(Protocol):
-    """A driver runs the engines below an API of endpoints, on an emulated network or on real sockets.
+    """An endpoint driver runs the engines below an API of endpoints, on an emulated network or on real sockets.
 
     It passes packets between its nodes, or between one node and the network, runs the timers of the engines, and hands
     each node the events of its engine (`api.node.LocalNode.tell`). All endpoints of a driver have the same time.
@@ -552,27 +600,30 @@ class EndpointDriver(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Return whether the driver was closed: it takes no more work."""
+        """Return whether the driver was closed. A closed driver takes no more work."""
 
     @property
     def idle(self) -> bool | None:
-        """Return whether no packet and no timer is left that could cause an event; None: unknown, as on sockets."""
+        """Return whether no packet and no timer is left that could cause an event. Return None if this is unknown, as
+        on sockets.
+        """
 
     def submit(self, node: str, work: Any) -> None:
         """Pass work to the engine of a node, and send what the engine has to send."""
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Call `action` one time, after the events that are due now were reported and before time advances."""
+        """Call `action` once, after the events that are due now were reported and before time advances."""
 
     def wake(self) -> None:
         """Let `wait` check its condition at once."""
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = ...) -> bool:
-        """Let time pass until `condition()` is true; return whether it is.
+        """Let time pass until `condition()` is true. Return whether it is true.
 
-        `timeout`: the longest wait in picoseconds; None: until the driver is `idle`, or for ever if `idle` is None.
-        `burst`: the number of events between two checks of the condition; `wake` causes further checks.
+        `timeout` is the longest wait in picoseconds. If it is None, the wait also ends when the driver is `idle`; if
+        `idle` is None, the wait has no limit. `burst` is the number of events between two checks of the condition. A
+        call of `wake` causes one more check.
         """
 
     def close(self, drain: bool = True) -> None:
-        """End the run; if `drain`, let the packets under way arrive first."""
+        """End the run. If `drain` is true, the packets under way arrive first."""

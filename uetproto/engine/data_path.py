@@ -1,9 +1,9 @@
 """This model computes the time and the copies of a transfer between the memory of a GPU and either the wire or storage.
 
-It covers one end of the transfer. A path is a list of hops. On a path with buffers each hop stores all B bytes before
-the next one begins: t = Σ (latency + B / bandwidth). On a path without buffers the hops overlap: t = Σ latency +
-B / bandwidth of the slowest hop. The time that the CPU needs to post the work is added, unless the GPU posts. The model
-moves no byte.
+The model covers one end of the transfer and moves no bytes. A path is a list of hops. On a path with buffers, each hop
+stores all B bytes before the next hop begins, so that t = Σ (latency + B / bandwidth). On a path without buffers, the
+hops overlap, so that t = Σ latency + B / bandwidth of the slowest hop. The time that the CPU needs to post the work is
+added, unless the GPU posts the work.
 """
 
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ class Hop(Enum):
 
 
 class Path(Enum):
-    """The paths by which one end moves its bytes; the value describes the path."""
+    """A path is one of the routes by which an end moves its bytes. The value describes the path."""
 
     NONE = "GPU, a buffer of the host, the buffer of the NIC"
     RDMA = "GPUDirect RDMA: the NIC reads and writes the memory of the GPU"
@@ -41,7 +41,7 @@ class Path(Enum):
 
 
 class PathProfile(NamedTuple):
-    """This class holds the hops and costs of a path."""
+    """A path profile holds the hops and the costs of a path."""
 
     hops: tuple[Hop, ...]
     copies: int
@@ -64,9 +64,10 @@ PATHS: dict[Path, PathProfile] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathConfig:
-    """This class has latency and bandwidth of each hop, in picoseconds and bytes a second; the defaults are chosen.
+    """A path configuration has the latency of each hop in picoseconds, and its bandwidth in bytes a second. No
+    specification prescribes the default values.
 
-    Raises `LocalError`, which names the field and what is legal: latencies from 0, bandwidths from 1.
+    Raises `LocalError`, which names the field and the legal values: latencies from 0 on, bandwidths from 1 on.
     """
 
     pcie_latency: int = 500 * _NANOSECOND
@@ -74,7 +75,7 @@ class PathConfig:
     """Bandwidth of 16 lanes of PCIe 5.0."""
     nvlink_latency: int = 300 * _NANOSECOND
     nvlink_bandwidth: int = 450 * 10**9
-    """Bandwidth in each direction. NVLink is a hop where the GPU and the NIC share no PCIe switch (`nvlink=True`)."""
+    """Bandwidth in each direction. NVLink is a hop if the GPU and the NIC share no PCIe switch (`nvlink=True`)."""
     host_memory_latency: int = 100 * _NANOSECOND
     host_memory_bandwidth: int = 200 * 10**9
     nic_latency: int = 600 * _NANOSECOND
@@ -100,7 +101,7 @@ class PathConfig:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """This class holds the cost of one transfer at one end."""
+    """A report holds the cost of one transfer at one end."""
 
     path: Path
     size: int
@@ -112,7 +113,7 @@ class Report:
     cpu_bytes: int
     """Number of bytes that the CPU itself moves."""
     time: int
-    """Time in picoseconds, rounded up."""
+    """Time of the transfer in picoseconds, rounded up."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as values for JSON."""
@@ -132,10 +133,8 @@ def cost(
 ) -> Report:
     """Return the cost of `size` bytes on `path`.
 
-    `nvlink`: the bytes pass through another GPU over NVLink, without a copy there. `passive`: this end is the target of
-    a WRITE, READ or atomic, where no work is posted.
-
-    Raises `LocalError` for a size below 0.
+    `nvlink` says that the bytes pass through another GPU over NVLink, without a copy there. `passive` says that this
+    end is the target of a WRITE, READ or atomic, where no work is posted. Raises `LocalError` for a size below 0.
     """
     if size < 0:
         raise LocalError("size", f"{size} is not legal", "at least 0 bytes")

@@ -1,4 +1,4 @@
-"""A fabric endpoint joins PDS and SES behind the five calls (ses.md §14.2)."""
+"""This module has the fabric endpoint, which joins PDS and SES behind the five calls of an engine (ses.md §14.2)."""
 
 from collections.abc import Callable, Container, Mapping
 from typing import Any, get_args
@@ -32,7 +32,9 @@ _EXPOSED_KEYS = 1 << 48 | 1 << 47
 
 
 class Fep:
-    """A fabric endpoint is an `Engine`, the initiator of some PDCs and the target of others at the same time."""
+    """A fabric endpoint (FEP) is an `Engine`. It is the initiator of some PDCs and the target of others at the same
+    time.
+    """
 
     def __init__(
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,
@@ -58,7 +60,8 @@ class Fep:
         self.on_reread = self.target.on_reread
 
     def attach(self, job_id: int | None, pid_on_fep: int = 0, indices: tuple[int, ...] = (15,)) -> Process:
-        """Attach a process of a job, so that peers can reach it; job_id None: a service at an absolute address.
+        """Attach a process of the job `job_id`, so that peers can reach it. If `job_id` is None, the process is a
+        service at an absolute address.
 
         `Process.register` makes regions reachable, and `Process.open` makes resource indices reachable. Raises
         `LocalError` for values that are taken or not legal.
@@ -69,7 +72,9 @@ class Fep:
         self.target.processes.detach(process)
 
     def cancel(self, receive: Receive, now: int) -> bool:
-        """Withdraw a posted receive; return False when a message has matched it (ses.md §11.3 rule 7)."""
+        """Withdraw a posted receive. Return False if a message has matched the receive already (ses.md §11.3 rule
+        7).
+        """
         return self.target.queues.cancel(receive)
 
     # The five calls
@@ -150,18 +155,18 @@ class Fep:
 
     @property
     def retransmitted(self) -> Mapping[str, int]:
-        """Return how many requests and control packets were retransmitted, by cause."""
+        """Return how many requests and control packets were retransmitted. The key is the cause."""
         return self.pds.counters.retransmitted
 
     @property
     def quiescent(self) -> bool:
-        """Return True when nothing is in flight, queued, stored or unanswered; only idle timers may be armed."""
+        """Return whether nothing is in flight, queued, stored or unanswered. Idle timers may still be armed."""
         initiator = self.initiator
         return not (initiator.transfers or initiator.messages or self.target.waiting) and self.pds.quiescent
 
     @property
     def held(self) -> set[tuple[int, int]] | None:
-        """Return {source, message_id} of the messages that wait here for a receive.
+        """Return source address and message id of each message that waits here for a receive.
 
         Return None if any message is not complete, or waits for something else.
         """
@@ -171,10 +176,10 @@ class Fep:
         return {(message.source, message.request.message_id or 0) for message in messages}
 
     def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
-        """Return True when every message sent from here waits at its target for a receive (`held` of the target).
+        """Return whether every message sent from here waits at its target for a receive.
 
-        `held` maps the address of each target to its messages. While the messages wait, both ends exchange ACK_REQ and
-        NACK RCVD_SES_PROCG without end (pds.md §11.2).
+        `held` maps the address of each target to the messages that wait there (`held` of the target). While the
+        messages wait, both ends exchange ACK_REQ and NACK RCVD_SES_PROCG without end (pds.md §11.2).
         """
         attempts = [transfer.attempt for transfer in self.initiator.transfers]
         return all(

@@ -27,7 +27,7 @@ class Memory(Protocol):
 
 
 class BufferMemory:
-    """Memory that is an object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
+    """A buffer memory is an object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
 
     __slots__ = ("length", "view")
 
@@ -53,10 +53,11 @@ class BufferMemory:
 
 
 class FileMemory:
-    """Memory that is an open binary file, of which only a few windows are in RAM, so that a file may have any length.
+    """A file memory is an open binary file, of which only a few windows are in RAM, so that the file may have any
+    length.
 
-    `file` must be seekable, and writable where a peer writes; the caller closes it, after `flush`. A view that `read`
-    returned stays valid when its window leaves RAM, but does not show later writes then.
+    `file` must be seekable, and writable if a peer writes to it. The caller closes the file after a call of `flush`. A
+    view that `read` returned stays valid when its window leaves RAM, but does not show later writes then.
     """
 
     __slots__ = ("_dirty", "_file", "_windows", "length", "window", "windows")
@@ -102,7 +103,7 @@ class FileMemory:
             view = view[len(piece) :]
 
     def flush(self) -> None:
-        """Write all changed windows to the file object, and flush it."""
+        """Write all changed windows to the file object, and flush the file object."""
         for number in sorted(self._dirty):
             self._store(number)
         self._file.flush()
@@ -130,7 +131,7 @@ class FileMemory:
 
 
 class MemoryWindow:
-    """Memory that is a part of another memory."""
+    """A memory window is a part of another memory."""
 
     __slots__ = ("_memory", "_start", "length")
 
@@ -154,7 +155,7 @@ class MemoryWindow:
 
 
 def as_memory(data: Any) -> Memory:
-    """Return `data` itself if it has `read` and `length`, else a view on its bytes."""
+    """Return `data` itself if it has `read` and `length`, and otherwise a `BufferMemory` of its bytes."""
     if hasattr(data, "read") and hasattr(data, "length"):
         memory: Memory = data
         return memory
@@ -162,9 +163,10 @@ def as_memory(data: Any) -> Memory:
 
 
 class Region:
-    """A registered region {key, base, length, access}; packets reach it only while it is enabled (ses.md §14.2).
+    """A region is registered memory {key, base, length, access}. Packets reach the region only while it is enabled
+    (ses.md §14.2).
 
-    `base` is 0 in zero-based mode, else the virtual address that the first byte has for peers (ses.md §2.8).
+    `base` is 0 in zero-based mode. Otherwise it is the virtual address that the first byte has for peers (ses.md §2.8).
     """
 
     __slots__ = (
@@ -192,11 +194,12 @@ class Region:
         self.idempotent_safe = bool(key & IDEMPOTENT_SAFE)
         self.enabled = enabled
         self.fault: ReturnCode | None = None
-        """Return code with which every access fails (AT_*, HOST_*), for tests; None: none fails (ses.md §10 step
-        18)."""
+        """Return code with which every access fails (AT_*, HOST_*), for tests (ses.md §10 step 18). If it is None, no
+        access fails for this reason."""
         self.on_read: Callable[[int, int], None] | None = None
-        """Function that is called when a peer has read and acknowledged bytes of the region: {number of bytes, now}."""
+        """Function that is called when a peer has read and acknowledged bytes of the region. Its arguments are the
+        number of bytes and the time. It is None if there is nothing to call."""
 
     def covers(self, offset: int, length: int) -> bool:
-        """Return True when [offset, offset + length) lies inside the region (ses.md §10 step 14)."""
+        """Return whether the bytes [offset, offset + length) lie inside the region (ses.md §10 step 14)."""
         return self.base <= offset and offset + length <= self.base + self.length

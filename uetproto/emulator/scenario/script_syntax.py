@@ -1,7 +1,7 @@
 """This module reads rows `[[step]]` of a script: their keys, and the steps that they stand for.
 
-A `ScriptSyntax` is the table of one kind of script. With a real SES a row is a `FrameStep`; frames on the wire are
-numbered from 0, and time passes only when a row says so:
+A `ScriptSyntax` has the legal keys of one kind of script. With a real SES, a row is a `FrameStep`. Frames on the wire
+are numbered from 0, and time passes only when a row says so:
 
     submit = 4096               the initiator writes the next 4096 bytes of the input ("all": all that remain)
     deliver = 2                 frame 2 arrives; [2, 3] several, "all" every frame on the wire, oldest first
@@ -14,8 +14,8 @@ numbered from 0, and time passes only when a row says so:
                                 the target gives this answer when the request with PSN 333 arrives; if it does not
                                 arrive before the last row, the run fails
 
-With a scripted SES (`ses = "scripted"`) a row stands for steps of `steps.uet`, which the fuzzer shares; nodes
-have the names of the scenario:
+With a scripted SES (`ses = "scripted"`), a row stands for steps of `steps.uet`, which the fuzzer uses, too. Nodes have
+the names of the scenario:
 
     submit = 3                  the initiator hands over a message of 3 packets; also node, message (its id), mode,
                                 op = "send", "read", "write", answer (how the other SES answers), reserved, context,
@@ -56,27 +56,30 @@ _StepT = TypeVar("_StepT")
 
 
 class ScriptRow(NamedTuple, Generic[_StepT]):
-    """A script row is a step that a simulator plays; `where` is the place of the row in the file."""
+    """A script row is a step that a simulator plays. `where` is the place of the row in the scenario file."""
 
     where: Location
     step: _StepT
     header: str = "std"
-    """Header of the SES request: std, or small."""
+    """Header of the SES request: "std" or "small"."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptSyntax:
-    """A script syntax has the keys of the rows of one kind of script: actions, and keys that go with an action."""
+    """A script syntax has the keys that rows of one kind of script may have: actions, of which a row has exactly one,
+    and other keys, which go with an action.
+    """
 
     actions: Mapping[str, KeyType]
     others: Mapping[str, KeyType]
     together: Mapping[str, tuple[str, ...]]
-    """Other keys that each action takes."""
+    """Keys of `others` that each action may have."""
     needed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"corrupt": ("at",)})
-    """Other keys that each action needs."""
+    """Keys of `others` that each action must have."""
 
     steps: Callable[[str, Any, Mapping[str, Any], "RowContext"], Iterator[Any]] | None = None
-    """Function that yields the steps of a row, from {action, value, other keys, context}; None with a real SES."""
+    """Function that yields the steps of a row. Its arguments are the action, the action's value, the other keys of the
+    row, and the context. It is None for scripts with a real SES."""
 
     @property
     def keys(self) -> dict[str, KeyType]:
@@ -126,7 +129,9 @@ _BY_TARGET = ("respond", "give_credit", "lose", "inject")
 
 
 class Refuse(Protocol):
-    """This function returns the error for a key of a row, with file and line; key "" stands for the row."""
+    """This protocol describes a function that returns the error for a key of a row, with file and line. The key ""
+    stands for the row itself.
+    """
 
     def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
 
@@ -136,23 +141,28 @@ class RowContext:
     """A row context has the values that, with the keys of a row, determine its steps."""
 
     nodes: tuple[str, str]
-    """The names of initiator and target, which are nodes 0 and 1 of a step."""
+    """Names of initiator and target. A step calls them node 0 and node 1."""
     mode: Mode
     """Mode of a message whose row has no key `mode`."""
     refuse: Refuse
-    """`refuse(key, problem, legal)` returns the error for a key of the row; key "" stands for the row."""
+    """Function that returns the error for a key of the row, from the key, the problem, and the legal values. The key ""
+    stands for the row itself."""
     message_id: int = 1
     """Id of a message whose row has no key `message`: the number of `submit` rows up to and including this row."""
 
     def node(self, name: str, key: str) -> int:
-        """Return the number of a node that the row names."""
+        """Return the number of the node `name`, 0 or 1. Raises `LocalError`, which names the key `key` of the row, for
+        an unknown node.
+        """
         if name not in self.nodes:
             raise self.refuse(key, f"no such node: {name!r}", ", ".join(self.nodes))
         return self.nodes.index(name)
 
 
 def uet_steps(action: str, value: Any, more: Mapping[str, Any], context: RowContext) -> Iterator[UetStep]:
-    """Yield the steps that a row stands for: its action with the value, and the keys that go with it."""
+    """Yield the steps that a row stands for. `value` is the value of the row's action, and `more` has the row's other
+    keys.
+    """
     node = context.node(more["node"], "node") if "node" in more else int(action in _BY_TARGET)
     match action:
         case "submit":

@@ -1,6 +1,6 @@
-"""This module reads scenario files: TOML to validated dataclasses (interfaces.md §5).
+"""This module reads scenario files: it converts TOML to validated dataclasses (interfaces.md §5).
 
-Every error in a file raises a `LocalError` with file, line, key, and the legal values.
+An error in a file raises a `LocalError` with the file, the line, the key, and the legal values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ class RunConfig:
     input: Path | None = knob(None, TEXT, "",
         "The file whose bytes are written to the target; none with operations, and with scripted SES.")
     input_told: tuple[str, Location | None] = ("input", None)
-    """Name and place of `input` for the error of a file that cannot be read."""
+    """Name and place of the key `input`, for the error if the file cannot be read."""
     mode: Mode = knob(Mode.ROD, choice(MODES), "", "The delivery mode; rudi and uud need scripted SES or operations.")
     ses: str = knob("real", one_of(("real", "scripted")), "",
         "real: the bytes of `input` are written to the target; scripted: rows [[step]] say what SES does.")
@@ -124,20 +124,21 @@ class NodeConfig:
     address: int
     ip_version: int
     rate: int | None
-    """Rate of the node's cable in bits a second; None: the rate of the fabric."""
+    """Rate of the node's cable in bits a second. If it is None, the cable has the rate of the fabric."""
     pds: PdsConfig
     ses: SesConfig
     preset: Preset
     """Numbers that the endpoint would otherwise draw at random for its first PDC."""
     pkt_id: int | None
-    """The pkt_id of the first RUDI request of the node; None: it is drawn at random."""
+    """pkt_id of the first RUDI request of the node. If it is None, the engine draws it at random."""
     roce: RoceConfig = field(default_factory=RoceConfig)
     ssi: int | None = None
-    """Secure source identifier, in sealed packets (tss.md §3)."""
+    """Secure source identifier of the node in sealed packets (tss.md §3). It is None if the scenario gives none."""
     data_path: DataPath | None = None
-    """Model of the path between memory and NIC of the node, for its costs in the report; None: no costs."""
+    """Path between memory and NIC of the node, whose costs the result tells. If it is None, the result has no costs of
+    the node."""
     ports: int = 1
-    """Number of ports of its NIC."""
+    """Number of ports of the node's NIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +152,13 @@ class Scenario:
     nodes: dict[str, NodeConfig]
     faults: Faults
     faults_from: tuple[str, ...]
-    """Nodes whose frames meet the faults."""
+    """Names of the nodes whose frames meet the faults."""
     steps: tuple[FrameStep, ...]
-    """Steps that say what happens on the wire, if the run is scripted."""
+    """Steps of a script with a real SES, which say what happens on the wire. It is empty for other runs."""
     script: tuple[ScriptRow[Any], ...]
-    """Steps of a script with scripted SES, or over RoCE."""
+    """Steps of a script with a scripted SES, or of a script over RoCE. It is empty for other runs."""
     operations: tuple[OperationRow, ...] = ()
-    """Operations of the applications; none in a transfer or a script."""
+    """Operations of the applications. It is empty for a transfer or a script."""
     target_faults: tuple[TargetFault, ...] = ()
     taps: tuple[str, ...]
     qps: dict[str, QpSetup] = field(default_factory=dict)
@@ -319,7 +320,7 @@ SECTIONS = (
     ),
     KeySection("step", "Rows of a script, over RoCE.", ROCE.keys, roce_script_syntax.__doc__ or "", "over RoCE"),
 )
-"""Every key of a scenario, for docs/keys.md."""
+"""Sections of a scenario with all their keys, from which docs/keys.md is made."""
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
@@ -332,8 +333,9 @@ def load(
 ) -> Scenario:
     """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
-    `options`: options of the command line that stand for a setting, by key; errors name them. Raises `LocalError` for
-    an illegal key or value, `OSError` for a file that cannot be read.
+    `options` has the options of the command line that stand for a setting; the key is the key that the option sets.
+    Errors about such a setting name the option. Raises `LocalError` for an illegal key or value, and `OSError` for a
+    file that cannot be read.
     """
     reader = _Reader(_FILES.find(name))
     reader.options = options

@@ -1,4 +1,6 @@
-"""This module has rows `[[faults.target]]`: valid requests that a target refuses (ses.md §10 step 18)."""
+"""This module has the rows `[[faults.target]]` of a scenario, which say which valid requests a target refuses (ses.md
+§10 step 18).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,14 +17,16 @@ class TargetFault:
     fits: Mapping[str, int]
     """Fields of `SesRequest`, each with the value that a packet must have to be refused."""
     packets: frozenset[int] | None
-    """Numbers of the packets that fit, counted from 0; None: all."""
+    """Numbers of the packets to refuse, counted from 0 among the packets that fit. If it is None, all of them are
+    refused."""
     answer: ReturnCode
 
 
 def refusals(rules: Iterable[TargetFault]) -> Callable[[SesRequest], ReturnCode | None] | None:
-    """Return a function that returns, before a request is executed, the code of the first rule that fits it, or None.
+    """Return a function that is called before a request is executed. It returns the return code of the first rule that
+    refuses the request, or None if no rule does.
 
-    Return None in place of the function if there are no rules.
+    If there are no rules, return None in place of the function.
     """
     rules = tuple(rules)
     seen = [0] * len(rules)

@@ -1,6 +1,6 @@
-"""This module compiles the tables of a PDC: it replaces the names of the actions by functions.
+"""This module compiles the state tables of a PDC: it replaces the names of the actions by functions.
 
-A name in a table for which there is no function raises `KeyError` at import.
+The import raises `KeyError` if a table has a name for which there is no function.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,8 @@ ACTIONS: dict[str, Callable[..., Any]] = {
     for name, function in vars(module).items()
     if callable(function) and not isinstance(function, type)
 }
-"""The functions of the four modules by name; the tables name those that are actions, which take a PDC."""
+"""Functions of the four modules by name. The state tables name those functions that are actions, whose first argument
+is a PDC."""
 
 
 def _compile(role: Role) -> dict[State, list[Row]]:

@@ -31,9 +31,9 @@ _CREDIT_MASK = 0xFFFFFF
 
 
 def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Process NOOP, NEGOTIATION or CLOSE_REQ: acknowledge a NEW packet, and report NEGOTIATION.
+    """Process NOOP, NEGOTIATION or CLOSE_REQ: acknowledge a NEW packet, and report a NEGOTIATION.
 
-    Return False for a packet that is not NEW, or is beyond the CLOSE_CMD.
+    Return False for a packet that is not NEW, or whose PSN is beyond the CLOSE_CMD.
     """
     psn = control.psn
     if pdc.rx.classify(psn) is not Verdict.NEW or is_beyond_close(pdc, psn):
@@ -48,7 +48,7 @@ def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> boo
 
 
 def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Answer ACK_REQ with the response to its PSN, or with a NACK; return False for a PSN outside the window."""
+    """Answer ACK_REQ with the response to its PSN, or with a NACK. Return False for a PSN outside the window."""
     rx, psn = pdc.rx, control.psn
     slot = current_slot(pdc, psn, now)
     verdict = rx.classify(psn)
@@ -77,14 +77,14 @@ def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
 
 
 def take_clear(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Release guaranteed responses on CLEAR_CMD (pds.md §9.3); the psn of CLEAR_CMD is ignored (pds.md §20 row 8)."""
+    """Release guaranteed responses on CLEAR_CMD (pds.md §9.3). The psn of a CLEAR_CMD is ignored (pds.md §20 row 8)."""
     apply_clear(pdc, control.payload)
 
 
 def ask_clear(pdc: Pdc, now: int) -> None:
     """Send CLEAR_REQ for the lowest stored response, and arm the timer for the next CLEAR_REQ (pds.md §9.3).
 
-    A silent peer gets at most Max_RTO_Retx_Cnt of them, as it may no longer exist.
+    A silent peer gets at most Max_RTO_Retx_Cnt of these packets, as it may no longer exist.
     """
     lowest = pdc.rx.lowest(StoredSlot)
     pdc.clear_asks = pdc.clear_asks + 1 if pdc.touched <= pdc.clear_asked_at else 1
@@ -99,7 +99,10 @@ def ask_clear(pdc: Pdc, now: int) -> None:
 
 
 def send_probe(pdc: Pdc, now: int) -> None:
-    """Send PROBE, which asks for CACK and for a SACK from the lowest un-ACKed PSN on; psn is the last PSN sent."""
+    """Send PROBE, which asks for CACK and for a SACK from the lowest un-ACKed PSN on.
+
+    The psn of the PROBE is the last PSN sent.
+    """
     tx = pdc.tx
     opaque = pdc.owner.rng.getrandbits(16)
     pdc.probe = (opaque, tx.last, now)
@@ -107,7 +110,10 @@ def send_probe(pdc: Pdc, now: int) -> None:
 
 
 def probe_for_loss(pdc: Pdc, now: int) -> None:
-    """Send a PROBE after Tail_Loss_Time without an ACK, at most Max_Tail_Loss_Retx times; then the RTO retransmits."""
+    """Send a PROBE after Tail_Loss_Time without an ACK, at most Max_Tail_Loss_Retx times.
+
+    After that, only the RTO causes retransmissions.
+    """
     if pdc.probes_left and pdc.tx.records:
         pdc.probes_left -= 1
         send_probe(pdc, now)
@@ -131,7 +137,7 @@ def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> No
 
 
 def send_credit(pdc: Pdc, ctl_type: CtlType, amount: int, now: int) -> None:
-    """Send CREDIT, or CREDIT_REQ with a credit target."""
+    """Send CREDIT with `amount` as the credit, or CREDIT_REQ with `amount` as the credit target."""
     pdc.send_control(ctl_type, 0, 0, amount & _CREDIT_MASK, 0)
 
 

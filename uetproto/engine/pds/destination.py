@@ -43,7 +43,7 @@ CLEAR_REQ_PERIODS = 4
 
 
 def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """Process a request: its CLEAR_PSN first, then its PSN; return whether the request was delivered to SES."""
+    """Process the CLEAR_PSN of a request, and then its PSN. Return whether the request was delivered to SES."""
     rx = pdc.rx
     if request.clear_psn != rx.max_clear:
         apply_clear(pdc, request.clear_psn)
@@ -130,7 +130,7 @@ def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> 
 
 
 def deliver_buffered(pdc: Pdc, now: int) -> None:
-    """Deliver buffered packets in order, up to the first that is missing or refused."""
+    """Deliver buffered packets in order, up to the first packet that is missing or refused."""
     while (slot := pdc.rx.next_turn()) is not None:
         if isinstance(slot.packet, Request):
             taken = _deliver(pdc, slot.packet, slot.datagram, now)
@@ -144,14 +144,19 @@ def deliver_buffered(pdc: Pdc, now: int) -> None:
 
 
 def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
-    """Return the slot of a PSN; a buffered packet that SES refused before is delivered again first."""
+    """Return the slot of a PSN, which says what happened to its packet, or None. A buffered packet is first delivered
+    again, as SES may have refused it before.
+    """
     if isinstance(pdc.rx.slots.get(psn), BufferedSlot):
         deliver_buffered(pdc, now)
     return pdc.rx.slots.get(psn)
 
 
 def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
-    """Process a late answer of SES to a delivered packet. Raises `LocalError` when the packet does not wait for one."""
+    """Process a late answer of SES to a delivered packet.
+
+    Raises `LocalError` if the packet does not wait for an answer.
+    """
     slot = pdc.rx.slots.get(psn)
     if not isinstance(slot, UnansweredSlot):
         raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response")
@@ -234,7 +239,9 @@ def emit_ack(
     pdc: Pdc, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, psn: int, opaque: int | None,
     base: int | None, entropy: int, kind: TrafficClass,
 ) -> None:  # fmt: skip
-    """Emit an ACK of `psn`, or with `opaque` the answer to a PROBE; with `base`, an ACK_CC or ACK_CCX with SACK."""
+    """Emit an ACK of `psn`, or, if `opaque` is given, the answer to a PROBE. If `base` is given, the ACK is an ACK_CC
+    or ACK_CCX with a SACK that begins at `base`.
+    """
     rx, config, owner = pdc.rx, pdc.config, pdc.owner
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
     rx.gap_closed = False
@@ -265,7 +272,8 @@ def emit_ack(
 def handle_not_new(
     pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int = 0
 ) -> bool:
-    """Handle a packet that is not NEW, or beyond the CLOSE_CMD: refuse, answer, buffer or drop it (pds.md §8.1).
+    """Handle a packet that is not NEW, or whose PSN is beyond the CLOSE_CMD: refuse, answer, buffer or drop it (pds.md
+    §8.1).
 
     Always return False, as the packet was not delivered.
     """
@@ -292,7 +300,7 @@ def handle_not_new(
 
 
 def is_beyond_close(pdc: Pdc, psn: int) -> bool:
-    """Return True when a CLOSE_CMD arrived, and `psn` is newer than its PSN."""
+    """Return whether a CLOSE_CMD has arrived and `psn` is newer than the PSN of the CLOSE_CMD."""
     return pdc.close_psn is not None and diff32(psn, pdc.close_psn) > 0
 
 

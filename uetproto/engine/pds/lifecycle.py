@@ -1,8 +1,8 @@
-"""These actions of a PDC are for its timers, secure start, close and end; the default actions are here, too (pds.md §6,
+"""This module has the actions of a PDC for its timers, secure start, close and end, and the default actions (pds.md §6,
 §11, §13).
 
-`settle` makes the inputs that follow from progress (all packets acknowledged, PDC drained), and `run_timers` those that
-follow from time; both pass them to `Pdc.step`, as every other event.
+`settle` finds the inputs that follow from progress (all packets are acknowledged, or the PDC is drained), and
+`run_timers` finds those that follow from time. Both functions pass these inputs to `Pdc.step`, as every other event.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -31,7 +31,9 @@ _REFUSED = 8
 
 
 def settle(pdc: Pdc, now: int) -> None:
-    """Step a closing PDC by each input of progress that is true now (pds.md §6.4, §6.5)."""
+    """Pass each input of progress that is true now, such as ALL_ACKED, to the state machine of a closing PDC (pds.md
+    §6.4, §6.5).
+    """
     while True:
         before = pdc.state
         if pdc.role is Role.INITIATOR:
@@ -62,7 +64,7 @@ def _has_return_data(pdc: Pdc) -> bool:
 
 
 def run_timers(pdc: Pdc, now: int) -> None:
-    """Run every timer that is due, except PDS_Clear_Time, which `source.pump` runs after sending requests."""
+    """Run every timer that is due, except PDS_Clear_Time. `source.pump` runs that timer after it has sent requests."""
     for record in pdc.tx.expired(now):
         if pdc.tx.may_repeat(record.rto_cnt):
             pdc.step(Input.RTO, record, now)
@@ -96,10 +98,10 @@ def run_timers(pdc: Pdc, now: int) -> None:
 
 
 def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Change to the Start_PSN that the target demands, and send all packets again, as first transmissions.
+    """Change to the Start_PSN that the target demands, and send all packets again as first transmissions.
 
-    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that was not sent is late, and is dropped:
-    it is about an earlier PDC with the same PDCID, or about an earlier Start_PSN.
+    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that was not sent is late and is dropped,
+    as it is about an earlier PDC with the same PDCID, or about an earlier Start_PSN.
     """
     delta = (nack.payload - pdc.tx.start) & _M32
     if not delta:
@@ -132,7 +134,7 @@ def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int,
 
 
 def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """Send NACK NEW_START_PSN for a packet with a Start_PSN that is not accepted; nothing is delivered."""
+    """Send NACK NEW_START_PSN for a packet whose Start_PSN is not accepted. Nothing is delivered to SES."""
     if packet.start_psn not in pdc.refused_starts:
         pdc.refused_starts = (*pdc.refused_starts[1 - _REFUSED :], packet.start_psn)
     nameless = pdc.config.new_start_spdcid == "zero"
@@ -151,7 +153,9 @@ def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -
 
 
 def refuse_gap(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """Send ROD_OOO in PENDING: on ROD only the packet with psn = Start_PSN confirms the PDC (pds.md §6.2 item 7)."""
+    """Send NACK ROD_OOO in PENDING. On ROD, only the packet with psn = Start_PSN confirms the PDC (pds.md §6.2 item
+    7).
+    """
     pdc.nack(NackCode.ROD_OOO, packet, datagram, packet.start_psn)
 
 
@@ -165,7 +169,10 @@ def give_up_pending(pdc: Pdc, now: int) -> None:
 
 
 def remember_close(pdc: Pdc, now: int) -> None:
-    """Note a request to close: in CREATING it takes effect when the PDC is ESTABLISHED; a closing PDC ignores it."""
+    """Note a request to close, which takes effect in ESTABLISHED.
+
+    A PDC in CREATING closes when it is ESTABLISHED. A closing PDC ignores the request.
+    """
     pdc.close_req = True
 
 
@@ -190,7 +197,7 @@ def keep_alive(pdc: Pdc, now: int) -> None:
 
 
 def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Acknowledge CLOSE_REQ and begin the close (pds.md §6.4); return False for a duplicate."""
+    """Acknowledge CLOSE_REQ and begin the close (pds.md §6.4). Return False for a duplicate."""
     taken = take_psn_cp(pdc, control, datagram, now)
     if taken:
         quiesce(pdc, now)
@@ -216,7 +223,7 @@ def ask_close(pdc: Pdc, now: int) -> None:
 
 
 def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
-    """Process CLOSE_CMD, which clears all lower PSNs; the ACK is sent when the PDC is drained."""
+    """Process CLOSE_CMD, which clears all lower PSNs. The ACK of the CLOSE_CMD is sent when the PDC is drained."""
     psn = control.psn
     apply_clear(pdc, (psn - 1) & _M32)
     if pdc.rx.classify(psn) is not Verdict.NEW:
@@ -240,13 +247,13 @@ def finish_close(pdc: Pdc, now: int) -> None:
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """Return the record that is kept of a closed PDC, which acknowledges a later CLOSE_CMD only if `drained`."""
+    """Return the record that is kept of a closed PDC. It acknowledges a later CLOSE_CMD only if `drained` is true."""
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
 
 
 def free(pdc: Pdc, *_: Any) -> None:
-    """End the PDC without error; all requests of SES are acknowledged."""
+    """End the PDC without error, as all requests of SES are acknowledged."""
     _end(pdc, None)
 
 
@@ -305,7 +312,10 @@ def drop(pdc: Pdc, *_: Any) -> bool:
 
 
 def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> bool:
-    """Refuse a packet that is not possible in this state with NACK UNEXP_EVENT; drop a control packet without ar."""
+    """Refuse a packet that is not possible in this state with NACK UNEXP_EVENT.
+
+    A control packet without ar is dropped instead.
+    """
     pdc.counters.unexpected += 1
     if packet.ar or isinstance(packet, Request):
         pdc.nack(NackCode.UNEXP_EVENT, packet, datagram)
@@ -315,17 +325,17 @@ def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, n
 class Tombstone(NamedTuple):
     """A tombstone is the record of a closed PDC, which is kept for MSL (pds.md §6.2 item 9, §20 row 17).
 
-    With it the target drops late SYN packets of the PDC, which must not open another PDC, and answers a retransmitted
-    CLOSE_CMD, whose ACK was lost.
+    By this record the target drops late SYN packets of the PDC, which must not open another PDC. It also answers a
+    retransmitted CLOSE_CMD, whose ACK was lost.
     """
 
     local_id: int
     peer: int
     peer_id: int
     start: int
-    """Start_PSN of the forward space."""
+    """Start_PSN of the forward direction."""
     close_psn: int | None
-    """PSN of the CLOSE_CMD; None: the PDC ended in error."""
+    """PSN of the CLOSE_CMD. It is None if the PDC ended in error."""
 
     def send_closing_ack(self, owner: "Pds", marked: int, retx: int, entropy: int) -> None:
         """Send the ACK of the CLOSE_CMD, which may carry the Expected_PSN (pds.md §6.5, observed.md `closing_ack`)."""
@@ -357,7 +367,8 @@ class Tombstone(NamedTuple):
 
 
 def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
-    """Return the input of the state table for a NACK; None: a fatal code about a PSN that was never sent (pds.md §12).
+    """Return the input of the state table for a NACK, or None for a fatal code about a PSN that was never sent (pds.md
+    §12).
 
     Acknowledged PSNs count as sent, and so does Start_PSN − 1: a target that ends a close in error names the last PSN
     that it has received, if any.
