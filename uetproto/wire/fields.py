@@ -1,8 +1,8 @@
-"""A header is described by a table (`Header`) with a row (`Field`) for each field; all codecs come from the tables.
+"""This module has the tables that describe headers (`Header`), with one row for each field (`Field`).
 
-A table has its rows most significant bit first, in the order of the specification. What a row cannot express (a
-checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that changes
-the meaning of other bits makes another table (`pds.ack` and `pds.ack.probe`).
+All codecs are made from the tables. A table has its rows most significant bit first, in the order of the specification.
+What a row cannot express (a checksum, an optional trailer, a list of variable length) is an ordinary function beside
+the table. If a bit changes the meaning of other bits, each value of it has a table (`pds.ack` and `pds.ack.probe`).
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ _TAKEN_BY_SCAPY = frozenset(
 
 
 class Origin(Enum):
-    """An origin says who defined the layout of a header: published, inferred, or chosen by the project.
+    """An origin says where the layout of a header comes from: it is published, inferred, or chosen by this project.
 
-    In sharp.md these are marked [P], [I] and [D].
+    The marks of these three in sharp.md are [P], [I] and [D].
     """
 
     PUBLISHED = "published"
@@ -30,11 +30,11 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field is one row of a table: it is `bits` wide and called `name`.
+    """A field is one row of a table. It is `bits` wide and called `name`.
 
-    `values` names its codes, or its bits. `signed` makes it two's complement. `only` lists the values that identify
-    this header among its siblings; the first is the default when building. `doc` describes the field in a few words.
-    `origin` is set if it differs from the origin of the header.
+    `values` names its codes, or its single bits. `signed` makes it two's complement. `only` lists the values by which
+    this header is told from others that could stand at its place; the first of them is the default. `doc` describes the
+    field in a few words. `origin` is None if it is that of the header.
     """
 
     bits: int
@@ -60,17 +60,19 @@ class Field:
         return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
     def bits_of(self, value: int) -> str:
-        """Return the names of the bits that are set, as "FIRST|LAST"; empty where one has no name."""
+        """Return the names of the bits that are set in `value`, as "FIRST|LAST". The text is empty if no bit is set, or
+        if one of them has no name."""
         known = [member for member in self.values or () if value & member]
         return "|".join(str(member.name) for member in known) if sum(known) == value else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """A header is one table: its form `name` (wire.md §0), `title`, source `spec`, `size` in bytes, and rows.
+    """A header is one table. It has the `name` of the form (wire.md §0), a `title`, the source `spec`, the `size` in
+    bytes, and the `fields`.
 
-    `origin` says who defined the rows, unless a row has an origin of its own.
-    Raises `ValueError` at import when the rows do not add up or break a rule that every back-end relies on.
+    `origin` is the origin of all fields that have none of their own. `ValueError` is raised at import if the fields do
+    not add up to `size`, or break a rule on which the codecs rely.
     """
 
     name: str
@@ -106,7 +108,7 @@ class Header:
         raise KeyError(f"{self.name}.{name}")
 
     def origin_of(self, field: Field) -> Origin:
-        """Return the origin of the row `field` of this table."""
+        """Return the origin of `field`, which is a field of this header."""
         return field.origin or self.origin
 
     @property
@@ -115,8 +117,9 @@ class Header:
 
     @property
     def borders(self) -> dict[int, int]:
-        """Return, for each byte offset where a field starts, the index of this field; the end of the header is
-        included.
+        """Return the index of each field that starts at a whole byte, by the offset of this byte.
+
+        The end of the header is included, with the number of fields as index.
         """
         position, found = 0, {0: 0}
         for index, field in enumerate(self.fields, 1):
@@ -126,7 +129,7 @@ class Header:
         return found
 
     def offset_of(self, name: str) -> int:
-        """Return the number of bits before the field `name`."""
+        """Return the offset of the field `name` from the start of the header, in bits."""
         position = 0
         for field in self.fields:
             if field.name == name:

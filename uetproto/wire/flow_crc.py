@@ -1,4 +1,4 @@
-"""This module decides for each flow whether its packets end with a CRC, as no packet says so (wire.md §7).
+"""This module decides for each flow whether its packets end with a CRC, because no packet says so (wire.md §7).
 
 One right CRC32C proves that a flow has CRCs. If none comes among the packets that may be held, the first packets of
 the flow decide. Until then, packets without a right CRC are queued, and with them the packets that must not overtake
@@ -16,27 +16,28 @@ from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.packet import Layer, Packet, crc_start, network_of, udp_checksum_at
 
 PATIENCE = 16
-"""Number of first packets of a flow that decide whether it has a CRC if no packet has a right one; from a pipe, no more
-packets of a flow are held."""
+"""Number of packets at the start of a flow that decide whether it has a CRC, if no packet has a right one. From a pipe,
+no more packets of a flow than these are held."""
 _HELD_TOGETHER = 4096
 HELD = 16_384
 _FLOWS = 1 << 18
 
 Flow = tuple[Any, ...]
-"""A flow is identified by its interface, IP version, and source and destination addresses."""
+"""Identity of a flow: its interface, IP version, and source and destination addresses."""
 
 
 class UndecidedPacket(NamedTuple):
-    """An undecided packet waits until it is known whether its flow has a CRC."""
+    """This tuple holds a packet that may have to wait until it is known whether its flow has a CRC."""
 
     flow: Flow
     packet: Packet
     data: bytes
     right: bool | None
-    """Whether the CRC of the packet is right; None if the packet need not have a CRC, or the CRC was not captured."""
+    """Whether the CRC of the packet is right. It is None if the packet need not have a CRC, or if the CRC was not
+    captured."""
     roce: bool
     kept: Any
-    """Object that the reader keeps with the packet."""
+    """Object that the reader of the capture stores with the packet, such as its record."""
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class _Queue:
 
 
 class KnownFlows(dict[Flow, bool]):
-    """This table keeps whether the packets of a flow have a CRC. When it is full, all flows are forgotten."""
+    """This dictionary has, by flow, whether the packets of the flow have a CRC. When it is full, it is emptied."""
 
     __slots__ = ()
 
@@ -60,7 +61,7 @@ class KnownFlows(dict[Flow, bool]):
 
 
 class FlowCrc:
-    """This object decides for each flow of one vantage point whether its packets have a CRC."""
+    """This class decides for each flow that was captured at one place whether its packets have a CRC."""
 
     __slots__ = ("_always", "_in_order", "_number", "_of_flow", "_out", "_without", "crc32c", "held", "icrc")
 
@@ -68,12 +69,13 @@ class FlowCrc:
         self, mode: str, out: Callable[[UndecidedPacket], None], *, in_order: bool = False, of_flow: int = HELD,
         held: list[int] | None = None,
     ) -> None:  # fmt: skip
-        """Hand each packet to `out`, when the CRCs of its flow are decided by `mode`.
+        """Pass each packet to `out` as soon as it is decided whether its flow has CRCs.
 
-        "on": UET packets end with a CRC32C, and ICRCs are as sent. "off": no packet has a CRC32C. "auto": each flow is
-        decided by its packets. Packets between the same two addresses keep their order; with `in_order` all do. At most
-        `of_flow` packets of a flow, and 4096 that keep their order, are held. `held`, whose only item is the number
-        of packets that are held, bounds them for all vantage points that share it.
+        If `mode` is "on", UET packets end with a CRC32C, and ICRCs are as sent. If it is "off", no packet has a CRC32C.
+        If it is "auto", the packets of each flow decide. Packets between the same two addresses keep their order, and
+        with `in_order` all packets do. At most `of_flow` packets of a flow are held, and at most 4096 packets whose
+        order is kept together. `held` is a list whose only item is the number of packets that are held. Objects that
+        share this list have one common limit.
         """
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()
@@ -87,7 +89,7 @@ class FlowCrc:
         self._number = [0] if held is None else held
 
     def take(self, waiting: UndecidedPacket) -> None:
-        """Take a packet, in the order of capture."""
+        """Take the next packet in the order of capture, and pass on all packets that need not wait any more."""
         flow, roce = waiting.flow, waiting.roce
         if waiting.right:
             (self.icrc if roce else self.crc32c)[flow] = True
@@ -118,7 +120,7 @@ class FlowCrc:
             self.end()
 
     def end(self) -> None:
-        """Decide the remaining flows by the packets seen, after the last packet."""
+        """Decide the remaining flows by the packets that came, and pass on all packets that are held."""
         for flow, roce in list(self._without):
             if roce and any(self.icrc.values()):
                 self.icrc[flow] = True  # another flow has a right ICRC, so the capture did not change all
@@ -127,7 +129,8 @@ class FlowCrc:
             self._release(key)
 
     def decided(self, flow: Flow, roce: bool = False) -> bool | None:
-        """Return whether the packets of a flow have a CRC; None if that is not known yet."""
+        """Return whether the packets of a flow have a CRC32C, or with `roce` an ICRC that was not changed after they
+        were sent. Return None if that is not known yet."""
         if roce and not self._always:
             there = self.icrc.get(flow)
             return self.icrc.get(flow[::-1]) if there is None else there
@@ -155,8 +158,9 @@ class FlowCrc:
 
 
 def verdict(packet: Packet, data: bytes) -> bool | None:
-    """Return whether the last bytes of a UET packet are a right CRC32C; None if the packet has no CRC32C or is
-    incomplete.
+    """Return whether the last bytes of a UET packet are a right CRC32C.
+
+    Return None if the packet is incomplete, too short, or sealed by TSS, because it then need not have a CRC32C.
     """
     layers, notes, trailer = packet.layers, packet.notes, packet.trailer
     if "truncated" in notes or "trimmed" in notes or "fragment" in notes or layers[-1].form.startswith("tss"):
@@ -170,13 +174,13 @@ def verdict(packet: Packet, data: bytes) -> bool | None:
 
 
 def ends_with_crc(data: bytes, layers: list[Layer], end: int) -> bool:
-    """Return whether the four bytes before `end` are the CRC32C of the packet."""
+    """Return whether the four bytes before the offset `end` are the right CRC32C of the packet."""
     value = int.from_bytes(data[end - CRC_SIZE : end], "big")
     return trailer_crc(data, crc_start(layers), end - CRC_SIZE, udp_checksum_at(layers)) == value
 
 
 def end_of(layers: list[Layer]) -> int:
-    """Return the offset of the end of UET, by the lengths in the IP and UDP headers."""
+    """Return the offset of the end of a UET packet, according to the lengths in its IP and UDP headers."""
     network = network_of(layers)
     values = network.values
     end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
@@ -192,10 +196,10 @@ def end_of(layers: list[Layer]) -> int:
 def decoded(
     records: Iterable[Record], decode: Callable[[Record, str], Packet], *, pipe: bool = False
 ) -> Iterator[tuple[Record, Packet]]:
-    """Yield records and their packets in the order of capture, each decoded by `decode(record, crc)`.
+    """Yield records and their packets in the order of capture. `decode(record, crc)` decodes each record.
 
-    `crc` is "on" for a packet without a right CRC in a flow whose other packets have CRCs, and else "auto". Records are
-    read ahead until each flow is decided; from a `pipe`, at most `PATIENCE` packets of a flow are read ahead.
+    `crc` is "on" for a packet without a right CRC in a flow whose other packets have CRCs, otherwise "auto". Records
+    are read ahead until each flow is decided. From a `pipe`, at most `PATIENCE` packets of a flow are read ahead.
     """
     ready: list[tuple[Record, Packet]] = []
 

@@ -1,10 +1,11 @@
-"""This module lists every form by name, and says which header follows which.
+"""This module lists every header form by name, and says which header follows which.
 
-A form is one layout of a header; its name has a prefix for the layer (`pds.ack`). `NEXT` is read by the parser, the
-Scapy bindings and the generator of the Wireshark plugin alike. All rows of a header apply, in order: an ACK_CC is
-followed by its congestion-control state, then by the SES header. Of several candidates the first one is taken whose
-`only` fields match; all these fields lie within the first two bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark
-decodes itself. No code announces SHARP and multicast immediates: `wire.inside` finds them.
+A form is one layout of a header. Its name has a prefix for the layer, as in `pds.ack`. The parser, the Scapy layers and
+the generator of the Wireshark plugin all read `NEXT`. If several rows of `NEXT` apply to a header, several headers
+follow it, in the order of the rows: an ACK_CC is followed by its congestion-control state, then by the SES header. Of
+several candidates, the next header is the first whose `only` fields match. All these fields lie within the first two
+bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark decodes itself. No header field announces SHARP messages or
+multicast immediates, so `wire.inside` finds them.
 """
 
 from dataclasses import dataclass, field
@@ -33,10 +34,11 @@ Candidates = tuple[Header, ...]
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A row says which header follows a header of `after`: one of the candidates, by the value of the field `by`.
+    """A row of `NEXT` says which header follows a header that is in `after`.
 
-    `otherwise` holds for values not in `then`; None means that such a value is reserved. Without candidates nothing
-    follows.
+    The candidates are those that `then` has for the value of the field `by`. For any other value, or if `by` is None,
+    they are those of `otherwise`. If `otherwise` is None, any other value is reserved. If there are no candidates, no
+    header follows.
     """
 
     after: tuple[Header, ...]
@@ -91,7 +93,7 @@ ROCE_NEXT = (
 
 
 def matches(header: Header, word: int) -> bool:
-    """Return whether the first two bytes `word` of a header carry the values that identify `header`."""
+    """Return whether a header that begins with the two bytes `word` has the values that identify `header`."""
     position = 0
     for row in header.fields:
         if row.only:

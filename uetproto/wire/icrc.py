@@ -1,7 +1,7 @@
-"""InfiniBand packets carry two CRCs (roce.md §4): the ICRC from end to end, and the VCRC on each link.
+"""This module computes the CRCs of InfiniBand and RoCE packets: the ICRC end to end, and the VCRC of each link.
 
-The ICRC is the CRC-32 of Ethernet over the packet from its network header, or LRH, on. Fields that a router or switch
-may change count as ones: `VARIANT` names these fields, and the header tables give their place.
+The ICRC is the CRC-32 of Ethernet over the packet from its network header, or LRH, on (roce.md §4). Fields that a
+router or switch may change count as ones. `VARIANT` names these fields, and the header tables give their place.
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ _AFTER_ONES = 0x2144DF1C  # the CRC after eight bytes of ones, which stand for t
 
 
 def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
-    """Return the number of the first layer that the ICRC covers, and the CRC state before that layer.
+    """Return the index of the first layer that the ICRC covers, and the CRC state before this layer.
 
-    `forms` are those of all layers down to the BTH. Raises `ValueError` where there is neither a network header nor an
-    LRH.
+    `forms` are the forms of the layers before the BTH, which may be included. Raises `ValueError` if there is neither a
+    network header nor an LRH among them.
     """
     for index in range(len(forms) - 1, -1, -1):
         if forms[index] in _NETWORK:
@@ -56,15 +56,17 @@ def invariant_mask(layers: tuple[tuple[str, int], ...]) -> int:
 
 
 def icrc(frame: bytes, layers: Sequence[Layer], end: int) -> int:
-    """Return the ICRC of a packet whose `layers`, down to the BTH, lie in `frame`; `end` is the end of the pad."""
+    """Return the ICRC of the packet in `frame`. `layers` are its headers up to the BTH, and `end` is the offset of the
+    end of its pad."""
     return icrc_of([(layer.form, frame[layer.offset : layer.offset + layer.size]) for layer in layers],
                    frame[layers[-1].offset + BTH.size : end])  # fmt: skip
 
 
 def icrc_of(headers: Sequence[tuple[str, bytes]], rest: bytes) -> int:
-    """Return the ICRC over headers, given by form and bytes down to the BTH, and over all bytes behind them.
+    """Return the ICRC over `headers`, which are pairs of form and bytes up to the BTH, and over `rest`, all bytes
+    behind.
 
-    Raises `ValueError` where there is neither a network header nor an LRH.
+    Raises `ValueError` if there is neither a network header nor an LRH.
     """
     first, crc = invariant_start([form for form, _ in headers])
     mask = invariant_mask(tuple([(form, len(data)) for form, data in headers[first:]]))
@@ -87,7 +89,7 @@ _VCRC = _vcrc_table()
 
 
 def vcrc(data: bytes) -> int:
-    """Return the VCRC over `data`, from the LRH to the ICRC."""
+    """Return the VCRC over `data`, which is the packet from the LRH to the end of the ICRC."""
     crc = 0xFFFF
     for byte in data:
         crc = crc >> 8 ^ _VCRC[(crc ^ byte) & 0xFF]

@@ -10,19 +10,21 @@ _OPEN_ENDED = frozenset(h.name for h in (*uet_pds.REQUESTS, uet_pds.REQ_CC_STATE
 _NO_PAYLOAD = frozenset(code for code, row in OPCODE_PROFILES.items() if not row.payload)
 
 DECIDING = ("opcode", "som", "eom", "atomic_opcode")
-"""Fields whose values `implied_by` compares; they lie in the first two bytes of their headers."""
+"""Fields whose values `implied_by` compares. They lie in the first two bytes of their headers."""
 
 
 def implied_payload(layers: list[Layer]) -> int | None:
-    """Return the number of payload bytes that the headers imply, or None (interfaces.md §3, ses.md §7.1)."""
+    """Return the number of payload bytes that the headers imply, or None if they do not imply any (interfaces.md §3,
+    ses.md §7.1)."""
     source = implied_by(layers)
     return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
 
 
 def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
-    """Return the source of the payload's length: (index of the layer, field), a fixed number of bytes, or None.
+    """Return what implies the length of the payload: the index of a layer and the field that states it, or a fixed
+    number of bytes. Return None if the headers do not imply a length.
 
-    It follows from the last header that is no SES extension, and from the extensions behind this header.
+    The last header that is no SES extension decides, together with the extensions behind it.
     """
     index = len(layers) - 1
     form, values, _ = layers[index]

@@ -1,8 +1,8 @@
-"""A SEND may carry SHARP messages (sharp.md §2.1), their management, and multicast immediates; no code announces them.
+"""This module finds what no header field announces in a SEND: SHARP messages, their management, multicast immediates.
 
-Over RoCE a message is recognized only by rule 1 of sharp.md §2.8: its fields do not contradict each other. Over UET the
-header data says "SHRP". Each packet is read alone: only the first packet of a message has the headers; the others
-cannot be recognized.
+Over RoCE a SHARP message (sharp.md §2.1) is recognized only by rule 1 of sharp.md §2.8: its fields do not contradict
+each other. Over UET the header data says "SHRP". Each packet is read alone, so only the first packet of a message is
+recognized, because only this packet has the headers.
 """
 
 from typing import NamedTuple
@@ -27,14 +27,14 @@ _OPCODES = frozenset(sharp.SharpOpcode)
 ENDLESS = 1 << 20
 """Number of bytes that is larger than every message."""
 CHECKED = Trailer("icrc", 0)
-"""Trailer that says that a packet is complete, for packets whose own trailer is not at hand."""
+"""Trailer for a packet whose own trailer is not at hand. It stands for a packet that was captured to its end."""
 
 
 class Message(NamedTuple):
-    """This record holds the headers of a SHARP message, the end of its body, and a `reason` if the message is not
-    valid.
+    """This record holds the headers of a SHARP message, as `layers`, and the offset `end` of the end of its body.
 
-    If the message has several packets, only the part in the first packet is here.
+    If the message is not valid, `reason` says why; otherwise it is empty. Of a message of several packets, only the
+    first packet is considered.
     """
 
     layers: list[Layer]
@@ -43,7 +43,11 @@ class Message(NamedTuple):
 
 
 def look_inside(packet: Packet, *, with_sharp: bool, with_mcast: bool) -> None:
-    """Decode what the payload of a packet carries, and add the headers behind its layers."""
+    """Decode the SHARP or multicast headers that a packet carries, and add them behind its layers.
+
+    With `with_sharp`, SHARP messages and their management are looked for in the payload. With `with_mcast`, an
+    immediate that can be a multicast immediate is replaced by it.
+    """
     if not packet.layers or (packet.error is not None and packet.error.kind == "unknown"):
         return
     if with_mcast:
@@ -98,9 +102,9 @@ def _put(packet: Packet, found: Message, at: int) -> None:
 
 
 def message_of(data: bytes, offset: int, lengths: range) -> Message:
-    """Decode the headers of a SHARP message at the start of `data`, which starts at `offset` of the frame.
+    """Decode the headers of a SHARP message at the start of `data`, which begins at `offset` in the frame.
 
-    The message must have one of `lengths`, in bytes (sharp.md §2.8, rule 1).
+    The message is valid only if its length in bytes is one of `lengths` (sharp.md §2.8, rule 1).
     """
     if len(data) < sharp.SHARP.size:
         return Message([], len(data), f"sharp needs {sharp.SHARP.size} bytes, {len(data)} are there")

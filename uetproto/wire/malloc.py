@@ -4,8 +4,10 @@ _LARGE = 31 << 20  # bytes; glibc adapts its threshold to the blocks that are fr
 
 
 def keep_freed_memory() -> None:
-    """Make glibc reuse freed memory; otherwise glibc returns it to the system, and getting it back costs page faults.
+    """Make glibc keep freed memory for reuse. Otherwise it returns memory to the system, and new memory costs page
+    faults.
 
-    Glibc reuses memory of blocks up to the size of the largest one that was freed. Other allocators are not affected.
+    Glibc keeps the memory of blocks up to the size of the largest block that was freed. Other allocators are not
+    affected.
     """
     bytes(_LARGE)  # costs no time: the system provides a page only when it is touched, and no page of this block is

@@ -1,4 +1,4 @@
-"""A decoded frame is a `Packet`: layers of values, payload, trailer, and the bytes that were not decoded."""
+"""This module has the decoded frame, `Packet`: layers of values, payload, trailer, and bytes that were not decoded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,8 @@ CRC_SUSPECT = "crc-suspect"
 
 
 class Layer(NamedTuple):
-    """A layer is one header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
+    """A layer is one header of a frame. It has the name of its form (wire.md §0), the values of its fields by name, in
+    wire order, and its offset in bytes from the start of the frame."""
 
     form: str
     values: Mapping[str, Any]
@@ -27,7 +28,8 @@ class Layer(NamedTuple):
 
 
 class Trailer(NamedTuple):
-    """A trailer ends a packet: `kind` is crc32c, icv, icrc or vcrc; `ok` is None where it was not checked."""
+    """A trailer ends a packet. Its `kind` is "crc32c", "icv", "icrc" or "vcrc". `ok` says whether its value is right,
+    and is None if it was not checked."""
 
     kind: str
     value: int
@@ -35,7 +37,8 @@ class Trailer(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault says why a frame, or its rest, was not decoded: `kind` is malformed or unknown, `offset` counts bytes."""
+    """A fault says why a frame, or the rest of it, was not decoded. Its `kind` is "malformed" or "unknown", and
+    `offset` is its place in bytes from the start of the frame."""
 
     kind: str
     offset: int
@@ -43,7 +46,7 @@ class Fault(NamedTuple):
 
 
 def network_of(layers: Sequence[Layer]) -> Layer:
-    """Return the innermost IP header."""
+    """Return the last IP header among `layers`, which must have one."""
     return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
 
 
@@ -54,7 +57,7 @@ def crc_start(layers: Sequence[Layer]) -> int:
 
 
 def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
-    """Return the offset of the UDP checksum, or None if there is none."""
+    """Return the offset of the UDP checksum in the frame, or None if the frame has no UDP header."""
     return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
 
 
@@ -62,10 +65,10 @@ def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
 class Packet:
     """A packet is a decoded frame.
 
-    `layers` are its headers from the outside in, `payload` the bytes that they carry, `trailer` the CRC or ICV, `raw`
-    the last bytes, which were not decoded (padding, or all from a fault on), `notes` any of trimmed, truncated,
-    sealed, padding, fragment, crc-suspect, and `error` a fault or None. RoCE and SHARP have a `pad` between payload
-    and trailer, native InfiniBand a `vcrc` behind the trailer.
+    Its `layers` are the headers, the outermost first. `payload` has the bytes that they carry, and `trailer` is the CRC
+    or ICV, or None. `raw` has the last bytes if they were not decoded: padding, or all bytes from a fault on. `notes`
+    has any of trimmed, truncated, sealed, padding, fragment and crc-suspect. `error` is a fault or None. RoCE and SHARP
+    have a `pad` between payload and trailer, and native InfiniBand has a `vcrc` behind the trailer.
     """
 
     layers: list[Layer] = field(default_factory=list)
@@ -78,7 +81,7 @@ class Packet:
     vcrc: Trailer | None = None
 
     def __repr__(self) -> str:
-        """Return an outline without the bytes."""
+        """Return a text that outlines the packet: it has the sizes of payload and raw bytes, but not their content."""
         parts = ["/".join(layer.form for layer in self.layers) or "no layers", f"payload {len(self.payload)} bytes"]
         parts += [repr(trailer) for trailer in (self.trailer, self.vcrc) if trailer]
         parts += [f"notes {', '.join(self.notes)}"] if self.notes else []
@@ -87,7 +90,11 @@ class Packet:
         return f"<Packet {'; '.join(parts)}>"
 
     def __getitem__(self, form: str) -> Mapping[str, Any]:
-        """Return the fields of the first layer of a form or of its variants: `pds.ack` finds `pds.ack.probe`."""
+        """Return the values of the first layer whose form is `form` or a variant of it: `pds.ack` finds
+        `pds.ack.probe`.
+
+        Raises `KeyError` if there is none.
+        """
         for layer in self.layers:
             if layer.form == form or layer.form.startswith(form + "."):
                 return layer.values

@@ -1,4 +1,4 @@
-"""Serial numbers are compared and added modulo 2^bits (UE 1.0.1 §3.5.11.4, pds.md §2.1)."""
+"""This module adds and compares serial numbers of 32 bits, such as PSNs (UE 1.0.1 §3.5.11.4, pds.md §2.1)."""
 
 
 def add32(a: int, b: int) -> int:
@@ -7,5 +7,5 @@ def add32(a: int, b: int) -> int:
 
 
 def diff32(a: int, b: int) -> int:
-    """Return a - b modulo 2^32 as a signed 32-bit number; it is positive when `a` is newer than `b`."""
+    """Return a - b modulo 2^32 as a signed 32-bit number. It is positive if `a` is newer than `b`."""
     return ((a - b + 0x80000000) & 0xFFFFFFFF) - 0x80000000

@@ -1,13 +1,14 @@
-"""This module compiles a whole stack of headers into one function, which makes encoding and decoding fast.
+"""This module compiles all headers of a frame into one function, which makes encoding and decoding fast.
 
-`stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*: the same headers
-in the same order, with the same values in the fields that select what follows. A shape met several times is compiled,
-from the same tables, into one function over one `struct` format. Such a function is valid only for frames of its shape
-without a defect; it returns None for any other frame, which `stack.py` then decodes. A test compares the results of
-both ways.
+`stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*. Frames have the
+same shape if they have the same headers in the same order, with the same values in the fields that select the next
+header. A shape that has come several times is compiled, from the header tables, into one function over one `struct`
+format. Such a function decodes only frames of its shape that have no defect. It returns None for any other frame, which
+`stack.py` then decodes. A test compares the results of both modules.
 
-`shape_of` and `compile_shape` are the one compiler of shapes. It has two targets: `stack_reader` here makes the layers
-below UET and RoCE, `audit/reader/fast_path_codegen.py` an `ObservedPacket`. `header_reader` compiles one header.
+`shape_of` and `compile_shape` compile all shapes for decoding. The functions of `stack_reader` return the layers below
+UET and RoCE, and those of `audit/reader/fast_path_codegen.py` return an `ObservedPacket`. `header_reader` compiles one
+header.
 """
 
 import operator
@@ -45,12 +46,15 @@ _LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": 
 _CRC_FROM = {"ipv4": 12, "ipv6": 8}
 NATIVE = ("lrh", "erf")  # rare, and with a VCRC
 SUSPECT_SIZES = frozenset(mtu + CRC_SIZE for mtu in PAYLOAD_MTUS)
-"""Sizes of a payload that may be the largest payload and a wrong CRC32C."""
+"""Payload sizes in bytes that may be a full payload and a wrong CRC32C behind it: each payload MTU plus 4."""
 _PADDED = ("sharp",)  # has a length and a pad of its own
 
 
 class CoveredHeaders(NamedTuple):
-    """The ICRC of a shape covers `size` bytes of headers from `start` on with `mask`, and all bytes behind them."""
+    """This tuple says what the ICRC covers: `size` bytes of headers from offset `start`, and all bytes behind them.
+
+    The bits of `mask` count as ones in these headers.
+    """
 
     start: int
     size: int
@@ -59,7 +63,7 @@ class CoveredHeaders(NamedTuple):
 
 
 def invariant_of(forms: tuple[str, ...]) -> CoveredHeaders:
-    """Return what an ICRC covers of headers of these forms, among which is a BTH."""
+    """Return what the ICRC of a packet covers whose headers have these forms. One of them must be "bth"."""
     first, crc = invariant_start(forms[: forms.index("bth")])
     covered = tuple((form, FORMS[form].size) for form in forms[first:])
     start = sum(FORMS[form].size for form in forms[:first])
@@ -68,7 +72,7 @@ def invariant_of(forms: tuple[str, ...]) -> CoveredHeaders:
 
 @cache
 def exact_fields(header: Header) -> tuple[str, ...]:
-    """Return the fields that identify the form of this header, and the fields that select what follows the header."""
+    """Return the names of the fields that identify this header, or that select which header follows it."""
     if header.name in _EXACT:
         return _EXACT[header.name]
     groups = [group for row in NEXT for group in (*row.then.values(), row.otherwise or ()) if header in group]
@@ -95,28 +99,29 @@ def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterab
 
 
 class Shape(NamedTuple):
-    """A shape is source text that reads a stack of headers; `compile_shape` adds the expression of the result.
+    """A shape is Python source text that reads all headers of a frame. `compile_shape` adds the expression of the
+    result.
 
-    The source may use `data`; `there`, the length of `data`; `n`, the length of the frame; `end`, the length of the
-    frame without its trailer; the fields; and `value`, the number in the trailer.
+    The source may use these variables: `data`, the captured bytes; `there`, the length of `data`; `n`, the length of
+    the frame; `end`, the length of the frame without its trailer; the fields; and `value`, the number in the trailer.
     """
 
     format: str
     """Format with one `struct` code for each unit."""
     units: list[str]
     guards: list[str]
-    """Conditions; if any of them is true, the frame has another shape or a defect."""
+    """Conditions, one of which is true if the frame has another shape or a defect."""
     fields: list[dict[str, str]]
-    """Expressions that read the fields, in one dict for each layer; a field with an exact value has this value
-    instead.
+    """Expressions that read the fields, by name, in one dict for each layer. For a field whose value is part of the
+    shape, it is this value.
     """
     size: int
     """Size of all headers in bytes."""
     pad: int
     implied: str | None
-    """Expression for the number of payload bytes that the headers imply."""
+    """Expression for the number of payload bytes that the headers imply, or None if they do not imply any."""
     trailer: int
-    """Size of the trailer in bytes; `end` excludes the trailer."""
+    """Size of the trailer in bytes, which `end` does not include. It is 0 if there is none."""
     check: str
     """Statements that return None if the trailer is wrong."""
     least: int
@@ -133,12 +138,17 @@ def shape_of(
     *,
     padded: bool = False,
 ) -> Shape:
-    """Return the shape of all frames whose layers have these forms and whose `exact` fields have these values.
+    """Return the shape of all frames that have the forms of `layers`, and their values in the fields of `exact`.
 
-    `ending` says what ends the frame: "matching": a CRC32C that is right; "none": no CRC32C, which was looked for (the
-    reader refuses a frame that might have one); "unchecked": no check; "invariant": an ICRC that is right. With
-    `padded` the first header that has a length says where the frame ends; `data` may be longer or shorter than the
-    frame, and the caller handles the difference.
+    `ending` says what ends the frame:
+
+    - "matching": a right CRC32C,
+    - "none": no CRC32C, so that the compiled function refuses a frame that might have one,
+    - "unchecked": bytes that are not checked,
+    - "invariant": a right ICRC.
+
+    With `padded`, the first header that has a length says where the frame ends. `data` may then be longer or shorter
+    than the frame, which the caller has to handle.
     """
     roce = ending == "invariant"
     format_, units, guards = "", [], []
@@ -197,7 +207,10 @@ def shape_of(
 
 
 def compile_shape(shape: Shape, result: str, name: str, arguments: str = "", **scope: Any) -> Any:
-    """Compile `read(data, …arguments)`, which reads the units it needs and returns the value of `result`, or None."""
+    """Compile and return `read(data, …arguments)`, which returns the value of the expression `result` for a frame.
+
+    It returns None for a frame of another shape or with a defect.
+    """
     guards = shape.guards + ([f"end - {shape.size} < {shape.implied}"] if shape.implied else [])
     used = set(_WORD.findall(" ".join((*guards, shape.check, shape.length, result))))
     wanted = [unit for unit in shape.units if unit in used]
@@ -237,8 +250,9 @@ _WORD = re.compile(r"\w+")
 
 @cache
 def header_reader(header: Header) -> Callable[[bytes, int], Layer]:
-    """Compile `read(data, at)`, which returns the header at the offset `at` as a `Layer`. Raises `struct.error` if it
-    does not fit.
+    """Compile and return `read(data, at)`, which returns the header at the offset `at` as a `Layer`.
+
+    `read` raises `struct.error` if `data` ends before the header does.
     """
     text = plan(header)
     statements, layer, tables = _layer(header.name, text, dict(zip(header.names, text.reads, strict=True)), "at")
@@ -260,15 +274,16 @@ def read(data, at):
 
 @cache
 def lower_fields(form: str) -> tuple[str, ...]:
-    """Return the fields of a header below UET and RoCE whose values `stack_reader` compares."""
+    """Return the names of the fields of a header below UET and RoCE whose values are part of the shape."""
     return tuple(name for name in exact_fields(FORMS[form]) if name != "dscp")
 
 
 def stack_reader(layers: list[Layer], trimmed_dscp: Set[int]) -> Callable[[bytes], list[Layer] | None]:
-    """Compile `read(data)`, which returns the first layers of a frame if they have the forms and exact values of
+    """Compile and return `read(data)`, which returns the layers of a frame below UET or RoCE if they have the shape of
     `layers`.
 
-    It returns None if they do not, if their lengths are not that of the frame, or if the DSCP is one of `trimmed_dscp`.
+    `read` returns None if the layers have another shape, if a length in them is not that of the frame, or if the DSCP
+    is one of `trimmed_dscp`.
     """
     shape = shape_of(layers, "unchecked", lambda _: None, lambda header: lower_fields(header.name))
     guards = [f"({fields['dscp']}) in trimmed_dscp" for fields in shape.fields if "dscp" in fields]
@@ -324,10 +339,11 @@ def _layer(form: str, text: Plan, fields: Mapping[str, str], offset: int | str) 
 
 @cache
 def completer(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> Callable[..., list[dict[str, int]]]:
-    """Return a function that computes the fields not `present` from the values of all layers and `size`
-    (`defaults.Value`).
+    """Return a function that computes the values of all fields that are not in `present`.
 
-    It returns a dict for each layer, and raises `TypeError` where a value that it needs is no integer.
+    The function takes a dict of the given values for each layer, and `size`, the number of bytes that follow the last
+    UET header. It returns a dict of the computed values for each layer. It raises `TypeError` if a value that it needs
+    is no integer.
     """
     steps = steps_for(forms, present)
     fetches = [
@@ -353,15 +369,14 @@ _Writer = tuple[Any, Any, int | None, CoveredHeaders | None]
 
 
 class Writers:
-    """This class keeps the compiled shapes of the packets that were encoded."""
+    """This class compiles and keeps functions that encode packets, one for each shape that has come several times."""
 
     def __init__(self) -> None:
         self._by_forms: dict[tuple[str, ...], _Writer | int] = {}
         self._by_fields: dict[tuple[tuple[str, ...], _Fields], _Writer | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
-        """Return the bytes of a packet whose shape is compiled and whose values fit; with `fill`, values may be
-        missing.
+        """Return the bytes of a packet whose shape is compiled and whose values fit their fields.
 
         Return None for any other packet. `fill` has the meaning that it has in `stack.encode`.
         """

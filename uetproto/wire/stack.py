@@ -1,8 +1,8 @@
-"""A frame is a stack of layers: `decode` returns the layers, and `encode` builds the same frame again, bit by bit.
+"""This module decodes a frame to its layers with `decode`, and builds the same frame again, bit by bit, with `encode`.
 
-Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason. Four cases are
-distinguished: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet),
-*malformed* (the packet contradicts itself) and *unknown* (the packet is neither UET nor RoCE).
+Decoding never raises an error for the bytes of a frame. Bytes that cannot be decoded are kept as raw bytes, with a
+reason. Four cases are told apart: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the
+packet), *malformed* (the packet contradicts itself) and *unknown* (the packet is neither UET nor RoCE).
 """
 
 import operator
@@ -60,16 +60,16 @@ def decode(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Packet:
-    """Decode one frame to its layers (wire.md §7, roce.md §1). Never raises on bytes from outside.
+    """Decode one frame to its layers (wire.md §7, roce.md §1). No bytes of a frame raise an error.
 
-    `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends the packet: "on", "off", or "auto": the
-    last 4 bytes are a CRC32C if they match, or if the headers account for all but exactly 4 bytes. Behind headers that
-    imply no length, "auto" takes a wrong CRC32C for payload, with the note crc-suspect if the payload is then 4 bytes
-    longer than a payload MTU; pass "on" where packets are known to have a CRC32C, as `flow_crc.decoded` does for a
-    capture. RoCE always ends with an ICRC, which "off" leaves unchecked. `length` is the frame's length on the wire in
-    bytes, if the capture kept less. `rd` leaves the RoCE opcodes 0x40–0x5f "raw" or decodes them as RD "headers".
-    `sharp` looks for aggregation messages in SENDs; `mcast` takes immediates for those of multicast. Raises
-    `LocalError` for a setting that is not legal.
+    `link` names the first header (`LINKS`). `crc` says whether a CRC32C ends a UET packet: "on", "off" or "auto". With
+    "auto" the last 4 bytes are a CRC32C if they match, or if the headers account for all bytes but 4. If the headers
+    imply no length, "auto" takes a wrong CRC32C for payload, and adds the note crc-suspect if the payload is then 4
+    bytes longer than a payload MTU. So pass "on" if packets are known to have a CRC32C; for a capture,
+    `flow_crc.decoded` finds this out. RoCE always ends with an ICRC, which "off" leaves unchecked. `length` is the
+    length of the frame on the wire in bytes, if the capture kept less. `rd` says whether the RoCE opcodes 0x40–0x5f
+    are left "raw" or decoded as "headers" of RD. With `sharp`, SHARP messages are looked for in SENDs. With `mcast`,
+    immediates are decoded as multicast immediates. Raises `LocalError` for a setting that is not legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
     try:
@@ -95,7 +95,7 @@ def decode(
 
 
 def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
-    """Decode one header at a time; this works for every frame."""
+    """Decode a frame one header at a time. This works for every frame, and is slower than `FastWalk`."""
     step = _Walk(data, truncated)
     _, step.crc, step.udp_port, step.ip_protocol, step.roce_port, step.trimmed_dscp, step.rd = settings
     step.link(settings[0])
@@ -586,13 +586,13 @@ _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
 
 
 def encode(packet: Packet, *, fill: bool = False) -> bytes:
-    """Return the bytes of `packet`, verbatim; missing fields take their defaults.
+    """Return the bytes of `packet` with exactly the values that it has. Missing fields take their defaults.
 
-    With `fill=True` missing fields follow from those that are there (`wire.defaults`): PDCIDs, codes of what follows,
-    lengths, ends of messages; a field that is there stays, even if it is 0. It always computes the IP, UDP, GRH and LRH
-    lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE, and the CRCs that the packet has, and sets the UDP
-    checksum to 0, as UET and RoCE send it. Raises `LocalError` for an unknown form or field, or a value that does not
-    fit.
+    With `fill=True`, missing fields are computed from the others (`wire.defaults`): PDCIDs, codes that announce the
+    next header, lengths, ends of messages. A field that is given stays, even if it is 0. But these are always computed:
+    the lengths of IP, UDP, GRH and LRH, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE, and the CRCs that the
+    packet has. The UDP checksum is set to 0, as UET and RoCE send it. Raises `LocalError` for an unknown form or field,
+    and for a value that does not fit its field.
     """
     try:
         data = _writers.write(packet, fill)
@@ -615,7 +615,8 @@ def _check_types(packet: Packet) -> None:
 
 
 def assemble(packet: Packet, fill: bool) -> bytes:
-    """Encode one layer at a time; this works for every packet."""
+    """Encode a packet one layer at a time, as `encode` does. This works for every packet, and is slower than
+    `Writers`."""
     for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
             raise LocalError(name, f"{shown(part)} is not legal", "bytes")
@@ -631,7 +632,8 @@ _writers = Writers()
 
 
 def completed(packet: Packet) -> Packet:
-    """Return a packet in which every field has a value; the values of missing fields follow from the other fields."""
+    """Return the packet with a value for every field. The values of missing fields are computed from the others
+    (`wire.defaults`)."""
     layers = packet.layers
     forms = tuple(layer.form for layer in layers)
     if not all(form in FORMS or form in RAW_FORMS for form in forms):

@@ -1,4 +1,4 @@
-"""This module writes TABLES.md, which shows every header table in words."""
+"""This module makes TABLES.md, which shows every header table as text."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

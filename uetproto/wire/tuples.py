@@ -1,4 +1,4 @@
-"""This module has a typed class of named tuples for each form: `BthHeader.read(data).psn`, `BthHeader.pack(opcode, …)`.
+"""This module has a named tuple class for each header: `BthHeader.read(data).psn`, `BthHeader.pack(opcode, …)`.
 
 `codec.header_class` makes a class when its name is first used. `tuples.pyi`, generated from the tables, declares all
 classes, so that a type checker finds every use of a field that a table no longer has.

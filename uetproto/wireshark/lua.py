@@ -1,7 +1,8 @@
-"""This module generates the Wireshark dissector: it inserts every table and `NEXT` as Lua into the handwritten part.
+"""This module generates the Wireshark dissector: it inserts all header tables, as Lua, into the handwritten part.
 
-A form `pds.ack.probe` and its siblings share the filter name `uetp.pds.ack`. Wireshark allows several fields of the
-same name only if they have the same type, so a name with two types raises `ValueError` here.
+The variants of a header form share one filter name: that of `pds.ack` and `pds.ack.probe` is `uetp.pds.ack`. Wireshark
+allows several fields of the same name only if they have the same type, so `check` raises `ValueError` for a name with
+two types.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,19 +40,22 @@ _WIDEST_MASK = 4  # bytes; Wireshark applies a wider mask wrongly, without an er
 
 
 def filter_name(form: str, field: str = "") -> str:
-    """Return the name of a form, or of its field, in a display filter, without the protocol and the variant suffix."""
+    """Return the name that a form, or one of its fields, has in display filters behind "uetp.".
+
+    It does not have the suffix of a variant: that of the form `pds.ack.probe` is `pds.ack`.
+    """
     base, _, suffix = form.rpartition(".")
     name = base if suffix in VARIANTS else form
     return f"{name}.{field}" if field else name
 
 
 def display_filter(form: str, field: str = "") -> str:
-    """Return the display filter of a form, or of a field of the form: `uetp.pds.ack.cack_psn`."""
+    """Return the display filter of a form, or of one of its fields, such as `uetp.pds.ack.cack_psn`."""
     return f"{PROTOCOL}.{filter_name(form, field)}"
 
 
 def emit() -> str:
-    """Return the text of `uetproto.lua`. Raises `ValueError` where the tables cannot be expressed in Wireshark."""
+    """Return the text of `uetproto.lua`. Raises `ValueError` if a table cannot be expressed in Wireshark."""
     check(_HEADERS)
     text = PRELUDE.read_text(encoding="utf-8")
     for mark, part in zip(MARKS, ("\n".join(_tables()) + "\n", INSIDE.read_text(encoding="utf-8")), strict=True):
@@ -63,7 +67,7 @@ def emit() -> str:
 
 
 def check(headers: Iterable[Header]) -> None:
-    """Check that every filter name has one type only. Raises `ValueError`."""
+    """Check that all fields with the same filter name have the same type. Raises `ValueError` otherwise."""
     kinds: dict[str, tuple[str, str]] = {}
     for header in headers:
         kinds.setdefault(filter_name(header.name), ("none", header.name))

@@ -1,4 +1,4 @@
-"""These headers lie below UET and RoCE: Ethernet, 802.1Q, IPv4, IPv6, UDP, PFC, and link headers of captures.
+"""This module holds the tables of headers below UET and RoCE: Ethernet, 802.1Q, IP, UDP, PFC, and links of captures.
 
 Addresses are integers here and in JSON; other outputs show them as text. IPv4 options and the extension headers of IPv6
 and ERF have no table: they are kept as raw bytes, in the one field `raw` of the forms `ipv4.options`, `ipv6.ext` and
@@ -146,9 +146,10 @@ def internet_checksum(data: bytes) -> int:
 
 
 def ipv6_extension_length(protocol: int, data: bytes, offset: int) -> int | None:
-    """Return the bytes of the IPv6 extension header `protocol` at `offset`; None for a header that cannot be skipped.
+    """Return the size in bytes of the IPv6 extension header at `offset`, or None for a header that cannot be skipped.
 
-    The rules are those of RFC 8200 §4, for AH of RFC 4302. `data` must have at least two bytes from `offset` on.
+    `protocol` is the number of this extension header. The rules are those of RFC 8200 §4, and for AH those of RFC 4302.
+    `data` must have at least two bytes from `offset` on.
     """
     if protocol == IpProtocol.FRAGMENT:
         return 8

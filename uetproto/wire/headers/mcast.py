@@ -1,6 +1,6 @@
-"""This module holds the tables of the two `imm` layouts of multicast broadcast and all-gather (collectives.md §3.10.1).
+"""This module holds the two layouts of `imm` in multicast broadcast and all-gather (collectives.md §3.10.1).
 
-An `imm` does not say that it is one of these, so it is read as such only on request.
+No field says that an `imm` has one of these layouts, so `decode` reads it so only on request (`mcast=True`).
 """
 
 from enum import IntEnum
@@ -12,7 +12,7 @@ FIN_OWNER = 0xDEAD
 
 
 class RingType(IntEnum):
-    """Messages that a rank sends to a neighbour on the recovery ring."""
+    """This code names the message that a rank sends to a neighbour on the recovery ring."""
 
     NEED_FETCH = 0
     FIN = 1

@@ -24,7 +24,7 @@ class Transport(IntEnum):
 
 
 class Operation(IntEnum):
-    """The other five bits of an opcode name the operation, for all transports but CNP."""
+    """This code names the operation: it is the last five bits of an opcode, for all transports but CNP."""
 
     SEND_FIRST = 0x00
     SEND_MIDDLE = 0x01
@@ -64,7 +64,7 @@ class Lnh(IntEnum):
 
 
 class Nak(IntEnum):
-    """This code names the syndromes of an AETH that refuse a request (roce.md §2.1)."""
+    """This code is a syndrome of an AETH that refuses a request (roce.md §2.1)."""
 
     PSN_SEQUENCE_ERROR = 0x60
     INVALID_REQUEST = 0x61
@@ -171,7 +171,7 @@ CNP = Header("cnp", "Congestion notification", "roce.md §2", 16, (
 
 
 class Load(Enum):
-    """A load gives the payload size of an operation in bytes: (least, most); None stands for the path MTU."""
+    """A load gives the least and the largest payload size of an operation in bytes. None stands for the path MTU."""
 
     FULL = (None, None)
     SOME = (1, None)
@@ -225,7 +225,7 @@ OPERATIONS: dict[Operation, Form] = {
 }  # fmt: skip
 
 RESPONSES = frozenset(range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.ATOMIC_ACKNOWLEDGE + 1))
-"""Operations that answer a request; all others are requests."""
+"""Operations that answer a request. All other operations are requests."""
 WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
 
 
@@ -248,7 +248,7 @@ SEQUENCES: dict[int, tuple[Header, ...]] = {
     for operation, form in OPERATIONS.items()
     if transport in form.transports
 } | {NATIVE_CNP_OPCODE: (), CNP_OPCODE: (CNP,)}
-"""Headers that stand between `bth` and payload, by opcode; an opcode that is not here is unknown."""
+"""Headers that stand between the BTH and the payload, by opcode. An opcode that is missing is unknown."""
 
 BthOpcode: type[IntEnum] = IntEnum(  # type: ignore[misc]  # mypy wants the members typed out
     "BthOpcode",
@@ -285,7 +285,8 @@ HEADERS = (
 
 
 def count_of(code: int) -> int:
-    """Return n(c), the number that the five bits `code` encode: credits, or units of 10 µs (roce.md §2.1)."""
+    """Return the number that the five bits `code` of a syndrome encode, n(c): credits, or units of 10 µs (roce.md
+    §2.1)."""
     if code < 3:
         return code
     return 3 << (code - 3) // 2 if code % 2 else 4 << (code - 4) // 2

@@ -17,7 +17,7 @@ OURS, OUR_PLACE, INFERRED = Origin.OURS, Origin.OUR_PLACE, Origin.INFERRED
 
 
 class Op(IntEnum):
-    """This code selects the reduction (sharp.md §1.6)."""
+    """This code is the operation of a reduction, such as SUM (sharp.md §1.6)."""
 
     MAX = 0
     MIN = 1
@@ -35,7 +35,7 @@ class Op(IntEnum):
 
 
 class Dtype(IntEnum):
-    """This code selects the data type (sharp.md §1.6)."""
+    """This code is the data type of the elements of a vector (sharp.md §1.6)."""
 
     UNSIGNED = 0
     INT = 1
@@ -70,7 +70,7 @@ class Feature(IntFlag):
 
 
 class LibsharpStatus(IntEnum):
-    """This code is what a call of libsharp returns (sharp.md §1.6)."""
+    """This code is the return value of a function of libsharp (sharp.md §1.6)."""
 
     OK = 0
     ERROR = -1
@@ -99,7 +99,7 @@ class LibsharpStatus(IntEnum):
 
 
 class AmMethod(IntEnum):
-    """Methods that the Aggregation Management class has (sharp.md §1.7)."""
+    """This code is the method of a MAD of the Aggregation Management class (sharp.md §1.7)."""
 
     GET = 0x01
     SET = 0x02
@@ -109,7 +109,7 @@ class AmMethod(IntEnum):
 
 
 class MadStatus(IntEnum):
-    """Status that a MAD reports (sharp.md §1.7)."""
+    """This code is the status that a MAD reports (sharp.md §1.7)."""
 
     OK = 0x00
     BUSY = 0x01
@@ -121,7 +121,7 @@ class MadStatus(IntEnum):
 
 
 class AmAttribute(IntEnum):
-    """Attributes that the Aggregation Management class has (sharp.md §1.7)."""
+    """This code is the attribute of a MAD of the Aggregation Management class (sharp.md §1.7)."""
 
     CLASS_PORT_INFO = 0x0001
     NOTICE = 0x0002
@@ -143,7 +143,7 @@ class AmAttribute(IntEnum):
 
 
 class QpState(IntEnum):
-    """State that a queue pair of an aggregation node is in (sharp.md §1.4)."""
+    """This code is the state of a queue pair of an aggregation node (sharp.md §1.4)."""
 
     DISABLED = 0
     ACTIVE = 1
@@ -151,14 +151,14 @@ class QpState(IntEnum):
 
 
 class TreeMode(IntEnum):
-    """This code says what a tree is for (sharp.md §1.7)."""
+    """This code says for what an aggregation tree is used (sharp.md §1.7)."""
 
     LLT = 0
     SAT = 1
 
 
 class CounterMode(IntEnum):
-    """This code says which counters are asked for (sharp.md §1.7)."""
+    """This code says which counters a request asks for (sharp.md §1.7)."""
 
     CLU = 0
     HBA = 1
@@ -169,7 +169,7 @@ class CounterMode(IntEnum):
 
 
 class Trap(IntEnum):
-    """This code says what an aggregation node reports to its manager by a trap (sharp.md §1.8)."""
+    """This code says which event an aggregation node reports to its manager by a trap (sharp.md §1.8)."""
 
     QP_ERROR = 0
     INVALID_REQUEST = 1
@@ -180,7 +180,7 @@ class Trap(IntEnum):
 
 
 class Syndrome(IntEnum):
-    """This code says what was wrong, in the trap SHARP_ERROR (sharp.md §1.8)."""
+    """This code says which error the trap SHARP_ERROR reports (sharp.md §1.8)."""
 
     LOCK_SEMAPHORE_TIMEOUT = 0
     OST_NO_PROGRESS_TIMEOUT = 1
@@ -201,7 +201,7 @@ COUNTERS = (
     "hba_received_bytes", "hba_sent_ack_packets", "rcds_sent_packets", "hba_sent_ack_bytes", "rcds_sent_bytes",
     "hba_multi_packet_drop_packets", "hba_multi_packet_drop_bytes",
 )  # fmt: skip
-"""Performance counters in the order that is published; bit 0 is the first (sharp.md §1.8)."""
+"""Performance counters in the order that is published. Bit 0 of a mask selects the first (sharp.md §1.8)."""
 
 
 # 2.2 to 2.5 Our codes -------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ RESERVED_FLAGS = 0x0007
 
 
 class TargetType(IntEnum):
-    """This code says who gets the result (sharp.md §2.4)."""
+    """This code says to whom the result of a reduction is sent (sharp.md §2.4)."""
 
     GROUP = 0
     SINGLE = 1
@@ -247,7 +247,7 @@ class TargetType(IntEnum):
 
 
 class SharpOpcode(IntEnum):
-    """An opcode names a message; the opcode of a response is the opcode of its request + 0x80 (sharp.md §2.5)."""
+    """An opcode names a message. The opcode of a response is that of its request plus 0x80 (sharp.md §2.5)."""
 
     GROUP_JOIN_REQ = 0x01
     GROUP_LEAVE_REQ = 0x02
@@ -304,7 +304,7 @@ class Status(IntEnum):
 
 
 RETRYABLE = frozenset({Status.OST_EXHAUSTED, Status.SEQ_STALE, Status.SEQ_AHEAD})
-"""Codes of a NACK that say that nothing was consumed and that the request may be sent again."""
+"""Status codes of a NACK after which the request may be sent again, because nothing was consumed."""
 
 COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
     Status.OK:                  (LibsharpStatus.OK,),
@@ -337,18 +337,18 @@ COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
     Status.CHILD_DOWN:          (Trap.QP_ERROR,),
     Status.PARENT_DOWN:         (Trap.QP_ERROR,),
 }  # fmt: skip
-"""Published codes that correspond to a status, if there are any (sharp.md §2.7)."""
+"""Published codes that correspond to each status. A status without such a code is missing (sharp.md §2.7)."""
 
 VERSION = 1
 LAST_JOB = 0xFFFFFF
 INVALID_TREE = 0xFFFF
 EVERY_RANK = 0xFFFF
 UNLIMITED = 0xFFFF
-"""Value of `batch` in a lock that only UNLOCK_REQ ends."""
+"""Value of the field `batch` that requests a lock without a limit: only UNLOCK_REQ ends it."""
 UDH_WORDS = 2
 TGT_WORDS = 6
 MAGIC = 0x53485250
-"""The upper half of `header_data` that marks a SHARP message over UET: "SHRP" (sharp.md §2.1)."""
+"""Upper 32 bits of `header_data`, "SHRP", which mark a SHARP message over UET (sharp.md §2.1)."""
 
 # 2.2 Base header ------------------------------------------------------------------------------------------------------
 
@@ -451,24 +451,24 @@ BODIES: dict[SharpOpcode, Header] = {
     SharpOpcode.NACK:            FAULT,
     SharpOpcode.ERROR:           FAULT,
 }  # fmt: skip
-"""Header that begins the body of a message, by opcode; messages that leave a group have no body."""
+"""Header with which the body of a message begins, by opcode. Messages that leave a group have no body."""
 VECTORS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 """Opcodes of messages whose body is the vector."""
 
 HEADERS = (SHARP, EXT_UDH, EXT_TGT, JOIN_REQ, JOIN_RESP, LOCK, FAULT, HEARTBEAT)
 RANKS = "sharp.ranks"
-"""Form of the ranks that follow `sharp.join_req`, 16 bits each; the form has no table."""
+"""Name of the form for the ranks behind `sharp.join_req`, of 16 bits each. This form has no table."""
 
 
 def following(opcode: int, flags: int) -> tuple[Header, ...]:
-    """Return the headers behind a base header: extensions in their order, then the body."""
+    """Return the headers that follow a base header with this opcode and these flags: extensions, then the body."""
     extensions = ((EXT_UDH, Flag.UDH), (EXT_TGT, Flag.TGT))
     body = BODIES.get(opcode)  # type: ignore[call-overload]  # any number may be asked for
     return (*(header for header, flag in extensions if flags & flag), *((body,) if body else ()))
 
 
 def ext_words_of(flags: int) -> int:
-    """Return the value that `ext_words` must have."""
+    """Return the value that the field `ext_words` must have with these flags."""
     return (UDH_WORDS if flags & Flag.UDH else 0) + (TGT_WORDS if flags & Flag.TGT else 0)
 
 

@@ -1,8 +1,8 @@
-"""SHARP management uses MADs of the Aggregation Management class; this module has their tables (sharp.md §1.7, §2.9).
+"""This module holds the tables of the MADs by which SHARP is managed, Aggregation Management (sharp.md §1.7, §2.9).
 
-A MAD is 256 bytes: the header `sharp.am` and an attribute of 192 bytes. Class, methods, attributes and their numbers
-are published. The layouts of the bodies are not; they are the project's own. A part that repeats in a body has a row
-for each repetition.
+A MAD is 256 bytes: the header `sharp.am` and a body of 192 bytes, whose layout depends on the attribute. Class,
+methods, attributes and their numbers are published. The layouts of the bodies are not published; they are this
+project's own. A field that is repeated in a body has a row for each repetition.
 """
 
 from enum import IntEnum, IntFlag
@@ -254,6 +254,6 @@ ATTRIBUTES: dict[AmAttribute, Header] = {
     AmAttribute.PERFORMANCE_COUNTERS: PERFORMANCE_COUNTERS,
     AmAttribute.AN_ACTIVE_JOBS:       AN_ACTIVE_JOBS,
 }  # fmt: skip
-"""Header of the body, by attribute; the bodies of other attributes have no table."""
+"""Table of the body, by attribute. The bodies of other attributes have no table."""
 
 HEADERS = (AM, *ATTRIBUTES.values())

@@ -1,7 +1,7 @@
 """This module holds every header table and code of the packet delivery sublayer, PDS (UE 1.0.1 §3.5).
 
-A form with a suffix is the same header with one bit set that changes the meaning of other bits: `.syn` (PDC
-establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, in a later revision of the specification),
+If a bit of a header changes the meaning of other bits, the header with this bit set is a form with a suffix: `.syn`
+(PDC establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, in a later revision of the specification),
 `.rudi` (a NACK for a RUDI packet).
 """
 
@@ -13,7 +13,7 @@ from uetproto.wire.fields import Header
 
 
 class PdsType(IntEnum):
-    """The first 5 bits of the prologue are the type of the PDS header (UE 1.0.1 §3.5.10)."""
+    """This code is the type of a PDS header: the first 5 bits of its prologue (UE 1.0.1 §3.5.10)."""
 
     TSS = 1
     RUD_REQ = 2
@@ -32,7 +32,8 @@ class PdsType(IntEnum):
 
 
 class Mode(IntEnum):
-    """A delivery mode has the request type on the wire as its value (UE 1.0.1 §3.5.6)."""
+    """This enumeration has the delivery modes. The value of a mode is the PDS type of its requests (UE 1.0.1
+    §3.5.6)."""
 
     RUD = PdsType.RUD_REQ
     """A packet is delivered exactly once, in any order (reliable, unordered)."""
@@ -101,7 +102,7 @@ class CpPayload(Enum):
 
 
 class ControlProfile(NamedTuple):
-    """A row of `CONTROLS` describes a control packet type: sender, PSN, payload, answer."""
+    """This tuple describes a type of control packet: who sends it, what its fields hold, and what answers it."""
 
     sender: CpSender
     psn: CpPsn
@@ -111,12 +112,12 @@ class ControlProfile(NamedTuple):
     opens: bool
     """Whether the packet can open a PDC when it carries syn."""
     label: str
-    """Name of `ctl_payload`; empty if `ctl_payload` is not shown."""
+    """Name under which `ctl_payload` is shown. It is empty if `ctl_payload` is not shown."""
     purpose: str
     answer: str
     section: str = "pds.md §13"
     words: tuple[str, ...] = ("PSN %d", "psn")
-    """Text that shows the packet in one line: a printf format, and the fields that fill it."""
+    """Printf format of a line that shows the packet, followed by the names of the fields that fill the format."""
 
     @property
     def payload_mask(self) -> int:
@@ -150,12 +151,13 @@ CONTROLS: dict[CtlType, ControlProfile] = {
     _C.NEGOTIATION: ControlProfile(_W.EITHER,      _N.CONSUMED, 1, _D.FEATURES,   True,  "",
         "tells the features of its sender", "an ACK"),
 }  # fmt: skip
-"""Properties of each control packet type (UE 1.0.1 §3.5.16; pds.md §13). The engine, the audit, the fuzzer, the
-dissectors and STATES.md read this table; `engine/pds/states.py` says what the engine does with each type."""
+"""Properties of each control packet type (UE 1.0.1 §3.5.16; pds.md §13). The engine, the audit, the fuzzer and the
+dissectors read this table, and STATES.md is made from it. `engine/pds/states.py` says what the engine does with each
+type."""
 
 
 class AckReq(IntEnum):
-    """This code says what an ACK asks of the source (field `req`)."""
+    """This code, in the field `req` of an ACK, says what the receiver asks of the sender of the request."""
 
     NONE = 0
     CLEAR = 1
@@ -226,7 +228,8 @@ def _request_head(kind: PdsType, syn: int) -> tuple[F, ...]:
 
 _TO_KNOWN_PDC = (F(16, "dpdcid", doc="PDCID of the receiver"),)
 USE_RSV_PDC = 0x8000
-"""Bit use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset; our own choice (wire.md §3)."""
+"""Bit use_rsv_pdc in the 16-bit word of a SYN packet that holds pdc_info and psn_offset. This project chose the place
+of the bit (wire.md §3)."""
 
 _TO_NEW_PDC = (
     F( 4, "pdc_info",                         doc="highest bit: use_rsv_pdc"),

@@ -1,7 +1,8 @@
 """This module holds every header table and code of the semantic sublayer, SES (UE 1.0.1 §3.4).
 
-Three request headers (standard, medium, small) begin with the same 12 bytes. What the bytes behind them mean depends
-on the opcode (`memory_key` or `match_bits`), on `som` (standard) and on `hd` (medium), so each has its own table.
+The three request headers (standard, medium, small) begin with the same 12 bytes. The meaning of the bytes behind these
+depends on the opcode (`memory_key` or `match_bits`), on `som` in the standard header, and on `hd` in the medium header,
+so there is a table for each meaning.
 """
 
 from enum import Enum, IntEnum, IntFlag, auto
@@ -13,7 +14,7 @@ from uetproto.wire.headers.uet_pds import Mode, NextHdr
 
 
 class Opcode(IntEnum):
-    """An opcode names a request (UE 1.0.1 §3.4.1.4); SYNC_* belong to a later revision."""
+    """An opcode names a request (UE 1.0.1 §3.4.1.4). The opcodes SYNC_* belong to a later revision."""
 
     NO_OP = 0x00
     WRITE = 0x01
@@ -137,7 +138,8 @@ class AtomicDatatype(IntEnum):
 
 
 class Space(IntEnum):
-    """A process has several index spaces: RI 15 in one space differs from RI 15 in another space (ses.md §2.4)."""
+    """This enumeration has the spaces of resource indices of a process. Index 15 in one space is not index 15 in
+    another (ses.md §2.4)."""
 
     RMA = 0
     SEND = auto()
@@ -157,7 +159,7 @@ class Selects(Enum):
 
 
 class Extension(Enum):
-    """Extension headers that a request has (ses.md §4.2)."""
+    """This enumeration says which extension headers a request has (ses.md §4.2)."""
 
     NONE = auto()
     ATOMIC = auto()
@@ -168,7 +170,7 @@ class Extension(Enum):
 
 
 class Profile(IntFlag):
-    """This set of bits names feature profiles (ses.md §4.3); the bits are those of fep_cap (ses.md §2.3)."""
+    """This set of bits names feature profiles (ses.md §4.3). The bits are those of fep_cap (ses.md §2.3)."""
 
     AI_BASE = 1
     AI_FULL = 2
@@ -176,7 +178,7 @@ class Profile(IntFlag):
 
 
 class OpcodeProfile(NamedTuple):
-    """A row of `OPCODE_PROFILES` describes a request opcode: modes, forms, target, extension, profiles."""
+    """This tuple describes a request opcode: in which modes, headers and profiles it is legal, and what it accesses."""
 
     modes: frozenset[Mode]
     forms: frozenset[NextHdr]
@@ -184,13 +186,14 @@ class OpcodeProfile(NamedTuple):
     selects: Selects
     extension: Extension
     fetches: bool
-    """Whether the request reads memory of the target: a response of success carries data."""
+    """Whether the request reads memory of the target, so that a successful response carries data."""
     profiles: Profile
     """Profiles that execute the opcode."""
     payload: bool = True
     """Whether the packets of the request can carry payload."""
     deferrable: bool = False
-    """Whether the target may stop the message; if so, two restart tokens replace buffer_offset (ses.md §5.7)."""
+    """Whether the target may defer the message. The header then has two restart tokens in place of buffer_offset
+    (ses.md §5.7)."""
 
 
 _RELIABLE, _IDEMPOTENT, _DATAGRAM = (
@@ -228,9 +231,9 @@ OPCODE_PROFILES: dict[Opcode, OpcodeProfile] = {
 """Properties of each request opcode (UE 1.0.1 §3.4.1.4, Tables 3-1 and 3-4; ses.md §5.1, §4.3, §2.4). The header forms,
 the engine, the audit, the dissectors and TABLES.md read this table.
 
-`MSG_ERROR` has the address of the message that it ends. In the profile table of ses.md §4.3, "M ?" counts as M, "– ?"
-as –, O as accepted; its rows that depend on more than the opcode (wildcards, real deferral, RUDI, forms) are not part
-of this table."""
+`MSG_ERROR` has the address of the message that it ends. Of the profile table of ses.md §4.3, "M ?" is taken as M, "– ?"
+as –, and O as accepted. Its rows that depend on more than the opcode (wildcards, real deferral, RUDI, forms) are not
+part of this table."""
 
 
 DEFERRABLES = tuple(code for code, row in OPCODE_PROFILES.items() if row.deferrable)
@@ -238,7 +241,7 @@ SENDS = tuple(code for code, row in OPCODE_PROFILES.items() if row.selects is Se
 RENDEZVOUS = tuple(code for code, row in OPCODE_PROFILES.items() if row.extension is Extension.RENDEZVOUS)
 _SYNC, _ATOMIC = (Extension.SYNC, Extension.SYNC_ATOMIC), (Extension.ATOMIC, Extension.SYNC_ATOMIC)
 SYNCS = frozenset(code for code, row in OPCODE_PROFILES.items() if row.extension in _SYNC)
-"""Opcodes that a revision after UE 1.0.1 adds: a target executes them only where `sync_operations` is on."""
+"""Opcodes that a revision after UE 1.0.1 adds. A target executes them only if `sync_operations` is on."""
 ATOMICS = frozenset(code for code, row in OPCODE_PROFILES.items() if row.extension in _ATOMIC)
 TAGGED = frozenset(code for code, row in OPCODE_PROFILES.items() if row.space is Space.TAGGED)
 COMPARE_AND_SWAPS = (
@@ -253,7 +256,7 @@ ELEMENT_SIZE: dict[AtomicDatatype, int] = {
     _T.FP16: 2, _T.BF16: 2, _T.FLOAT: 4, _T.DOUBLE: 8, _T.LONG_DOUBLE: 16,
     _T.FLOAT_COMPLEX: 8, _T.DOUBLE_COMPLEX: 16, _T.LONG_DOUBLE_COMPLEX: 32,
 }  # fmt: skip
-"""Size of one element in bytes (ses.md §6.2); the address of an element must be a multiple of its size."""
+"""Size of one element in bytes, by datatype (ses.md §6.2). The address of an element must be a multiple of its size."""
 
 NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SWAPS})
 """Atomic operations without operands in the payload (ses.md §6.3)."""
@@ -442,7 +445,7 @@ REQUESTS = (*STANDARD, *MEDIUM, REQUEST_SMALL)
 RESPONSES = (RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL)
 
 PAYLOAD_MTUS = (1024, 2048, 4096, 8192)
-"""Payload MTUs in bytes (ses.md §16): the payload of each packet of a message but the last."""
+"""Legal payload MTUs in bytes (ses.md §16). Each packet of a message except the last carries so much payload."""
 
 VENDORS: dict[object, range] = {
     Opcode:         range(0x30, 0x3F),
@@ -452,7 +455,7 @@ VENDORS: dict[object, range] = {
     AtomicOpcode:   range(0xE0, 0xFF),
     AtomicDatatype: range(0xE0, 0xFF),
 }  # fmt: skip
-"""Codes that are left to vendors, by the enumeration to which they belong."""
+"""Codes that are left to vendors, by the enumeration of the other codes of the field."""
 
 HEADERS = (
     REQUEST_STD_SOM, REQUEST_STD, SEND_STD_SOM, SEND_STD, DEFERRABLE_STD_SOM, DEFERRABLE_STD, RTR_STD,

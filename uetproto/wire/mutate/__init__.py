@@ -1,1 +1,1 @@
-"""A mutation is damage with a name, done to bytes, headers or frames, for fuzzing and for audit tests."""
+"""This package makes mutations: named damage to bytes, headers or frames, for fuzzing and for tests of the audit."""

@@ -1,6 +1,7 @@
-"""A mutation changes a field, a CRC or a byte of a frame, and corrects everything that depends on it.
+"""This module has the mutations that UET and RoCE have in common, and the functions that change a frame.
 
-What UET and RoCE have in common is here; `uet.py` and `roce.py` say which field gets which value.
+A mutation changes a field, a CRC or a byte of a frame, and corrects everything that depends on it. `uet.py` and
+`roce.py` say which field gets which value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from uetproto.wire.stack import decode, encode
 
 
 class MutationRng(Protocol):
-    """A source of random numbers has two methods that draw; `random.Random(seed)` is such a source."""
+    """This protocol is a source of random numbers, such as `random.Random(seed)`."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -31,16 +32,17 @@ class Mutation(NamedTuple):
 
     frame: bytes
     form: str | None
-    """Form of the header that was changed; None for the frame as a whole, its payload, its trailer."""
+    """Form of the header that was changed. It is None if the length of the frame, the payload or the trailer was
+    changed."""
     field: str
     offset: int
     """Offset of the first changed byte in the frame."""
     before: int
     after: int
-    """`before` and `after` are the values of the field or CRC before and after the change; where the frame or payload
-    was changed, they are its sizes, or the values of the changed byte."""
+    """Value of the field or CRC after the change. `before` is its value before the change. If a byte of the payload was
+    changed, they are the values of this byte; if the size of the frame or payload was changed, they are the sizes."""
     rule: str | None = None
-    """Rule that an audit must report; None if no audit can see the change."""
+    """Id of the rule that an audit must report, or None if no audit can see the change."""
 
 
 _T = TypeVar("_T")
@@ -57,7 +59,10 @@ def pick(rng: MutationRng, values: Sequence[_T]) -> _T:
 
 
 class Recent(dict[_Key, dict[int, _Value]]):
-    """This table keeps the values of the newest flows by number, with at most `most` values for each flow."""
+    """This dictionary has, for each of the newest flows, values by number, such as PSN.
+
+    It keeps at most `flows` flows, and the newest `most` values of each flow.
+    """
 
     def __init__(self, flows: int, most: int) -> None:
         super().__init__()
@@ -65,7 +70,7 @@ class Recent(dict[_Key, dict[int, _Value]]):
         self._most = most
 
     def note(self, flow: _Key, number: int, value: _Value) -> None:
-        """Keep the value of a number; if there are too many numbers or flows, remove the oldest."""
+        """Store the value of a number of a flow. If there are too many numbers or flows, remove the oldest."""
         values = self.setdefault(flow, {})
         values[number] = value
         if len(values) > self._most:
@@ -75,14 +80,14 @@ class Recent(dict[_Key, dict[int, _Value]]):
 
 
 def undefined(field: Field) -> list[int]:
-    """Return the values of `field` that have no meaning."""
+    """Return the values of `field` that are none of its named codes."""
     assert field.values is not None
     known = {int(code) for code in field.values}
     return [value for value in range(field.low, field.high + 1) if value not in known]
 
 
 class Frame:
-    """This class holds a decoded frame, and gives one of its fields another value."""
+    """This class holds a decoded frame, and makes mutated copies of it."""
 
     __slots__ = ("data", "packet", "start")
 
@@ -90,7 +95,7 @@ class Frame:
         self.data = data
         self.packet = packet
         self.start = start
-        """Index of the layer where UET begins, or of the BTH."""
+        """Index of the first UET layer, or of the BTH."""
 
     @property
     def is_roce(self) -> bool:
@@ -112,11 +117,11 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """Return where the packet and its CRC end; padding and the VCRC may follow."""
+        """Return the offset of the end of the packet with its CRC, which a VCRC and padding may follow."""
         return len(self.data) - len(self.packet.raw) - (VCRC_SIZE if self.packet.vcrc else 0)
 
     def changed(self, index: int, name: str, value: int) -> Mutation:
-        """Set the field `name` of layer `index` to `value`, which fits its bits."""
+        """Return the frame with the field `name` of layer `index` set to `value`, which must fit the field."""
         form, values, at = self.packet.layers[index]
         header = FORMS[form]
         data = bytearray(self.data)
@@ -127,15 +132,16 @@ class Frame:
         return Mutation(bytes(data), form, name, at + header.offset_of(name) // 8, values[name], value)
 
     def flipped(self, at: int, bit: int) -> Mutation:
-        """Flip one bit of the payload."""
+        """Return the frame with one bit flipped: bit number `bit` of the payload byte at offset `at` in the frame."""
         data = bytearray(self.data)
         data[at] ^= 1 << bit
         self._mend_crc(data)
         return Mutation(bytes(data), None, "payload", at, self.data[at], data[at])
 
     def lengthened(self, more: bytes) -> Mutation | None:
-        """Add bytes behind the payload, and to all lengths in lower headers; return None if a length would be too
-        large.
+        """Return the frame with the bytes `more` behind the payload, and with all lengths in lower headers corrected.
+
+        Return None if a length would be too large for its field.
         """
         packet = self.packet
         payload = packet.payload + more
@@ -160,7 +166,7 @@ class Frame:
             self.put_crc(data, self._icrc(data) if trailer.kind == "icrc" else self._crc32c(data))
 
     def put_crc(self, data: bytearray, value: int) -> None:
-        """Set the CRC to `value`, and correct the VCRC, which covers the CRC, if the VCRC was right."""
+        """Set the CRC in `data` to `value`. Also correct the VCRC, which covers the CRC, if the VCRC was right."""
         packet, end = self.packet, self.end
         assert packet.trailer is not None
         at = end - _SIZES[packet.trailer.kind]
@@ -181,7 +187,8 @@ _SIZES = {"crc32c": CRC_SIZE, "icrc": ICRC_SIZE}
 
 
 def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
-    """Decode a whole, unsealed packet of UET or RoCE without a fault; return None for any other frame."""
+    """Decode a frame with a whole packet of UET or RoCE that is not sealed and has no fault. Return None for any other
+    frame."""
     packet = decode(data, link=link, roce_port=roce_port)
     if packet.error is not None or any(note != "padding" for note in packet.notes):
         return None
@@ -192,9 +199,10 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
 
 Change = Callable[[Frame, MutationRng], Mutation | None]
 Ruled = tuple[Change, str | None]
-"""Type of a change with the id of the rule that an audit reports for it; None: no rule."""
+"""Type of a change and of the id of the rule that an audit reports for it. The id is None if no rule does."""
 RuledByHistory = tuple[Callable[[Frame, MutationRng, Any], Mutation | None], str]
-"""Type of a change that needs earlier frames, with the id of the rule; the last argument is the history of frames."""
+"""Type of a change that needs earlier frames, and of the id of its rule. The last argument of the change is the history
+of frames."""
 
 
 # What can go wrong with any packet ------------------------------------------------------------------------------------
@@ -211,7 +219,7 @@ def bad_crc(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def cut(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Remove bytes at the end, and keep all lengths as they are."""
+    """Remove bytes at the end of the frame, and leave all length fields as they are."""
     first = frame.packet.layers[frame.start].offset
     at = first + below(rng, frame.end - first)
     return Mutation(frame.data[:at], None, "frame", at, len(frame.data), at)
@@ -229,7 +237,10 @@ def payload_flip(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def over(frame: Frame, rng: MutationRng, place: tuple[int, str] | None) -> Mutation | None:
-    """Change the field at `place`, a layer and a name, to a higher value."""
+    """Set the field at `place`, an index of a layer and a name, to a higher value.
+
+    Return None if `place` is None or the field has its highest value.
+    """
     if place is None:
         return None
     before, high = frame.value(*place), frame.field(*place).high
@@ -237,17 +248,20 @@ def over(frame: Frame, rng: MutationRng, place: tuple[int, str] | None) -> Mutat
 
 
 def under(frame: Frame, rng: MutationRng, place: tuple[int, str] | None) -> Mutation | None:
-    """Change the field at `place`, a layer and a name, to a lower value."""
+    """Set the field at `place`, an index of a layer and a name, to a lower value.
+
+    Return None if `place` is None or the field is 0.
+    """
     before = 0 if place is None else frame.value(*place)
     return None if place is None or before == 0 else frame.changed(*place, below(rng, before))
 
 
 LENGTHS = ("total_length", "payload_length", "paylen", "pktlen")
-"""Names that IPv4, IPv6, GRH and LRH give to the length of the packet."""
+"""Names of the field that has the length of the packet in IPv4, IPv6, GRH and LRH."""
 
 
 def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the length in the IP header, or in the GRH or LRH if there is no IP header."""
+    """Set the length in the IP header, or in the GRH or LRH if there is no IP header, to a wrong value."""
     for name in LENGTHS:
         index = frame.find(name)
         if index is not None:

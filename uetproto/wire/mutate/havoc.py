@@ -1,4 +1,4 @@
-"""This module damages the bytes of a packet at random, for fuzzing; half of the changes follow the header tables."""
+"""This module damages packets at random, for fuzzing. Half of the changes are to fields of the header tables."""
 
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
@@ -7,10 +7,10 @@ from uetproto.wire.mutate.frame import MutationRng, below, pick
 
 
 def mutate_transport(data: bytes, rng: MutationRng, other: bytes = b"", first: Candidates = FIRST) -> bytes:
-    """Return the transport bytes with one to four random changes, half of which follow the header tables.
+    """Return the transport bytes `data` with one to four random changes, half of which are to fields of headers.
 
-    `other` is another packet: one of the changes joins the start of `data` to the end of `other`. `first` are the
-    headers that `data` may begin with: those behind UDP port 4793, or a BTH, GRH or LRH.
+    `other` is another packet. A possible change replaces the end of `data` by the end of `other`. `first` are the
+    headers with which `data` may begin: those behind UDP port 4793, or a BTH, GRH or LRH.
     """
     changed = bytearray(data)
     for _ in range(1 + below(rng, 4)):
@@ -22,7 +22,8 @@ def mutate_transport(data: bytes, rng: MutationRng, other: bytes = b"", first: C
 
 
 def transport_headers(data: bytes, first: Candidates = FIRST) -> list[tuple[Header, int]]:
-    """Return the headers at the start of `data`, each with its offset; stop at a header that does not fit."""
+    """Return the headers at the start of `data`, each with its offset in bytes, up to the first that is cut or
+    unknown."""
     found: list[tuple[Header, int]] = []
     todo = [first]
     at = 0

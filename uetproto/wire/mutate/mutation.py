@@ -1,12 +1,13 @@
-"""This module makes frames wrong on purpose, by name of the mutation, for tests, fuzzing, audits (interfaces.md §7).
+"""This module makes frames wrong on purpose by named mutations, for tests, fuzzing and audits (interfaces.md §7).
 
     wrong = MUTATIONS["bad-next-hdr"](frame, rng)                     needs this frame only
     wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, history)  needs earlier frames: `history.note(frame)`
     wrong = mutate(name, frame, rng, history)                         applies a mutation of either kind
 
-A mutation changes what its name says and nothing else: the CRC and the IPv4 checksum are corrected, so that an audit
-finds the change only by the rule that the tables state. It returns None if it does not apply to this frame. It keeps no
-state; random numbers come from `rng`. Every function here takes `link` and `roce_port`, as `decode` does.
+A mutation changes what its name says and nothing else. The CRC and the IPv4 checksum are corrected, so that an audit
+finds the change only by the rule that `uet.py` or `roce.py` states. A mutation returns None if it does not apply to the
+frame. It keeps no state, and takes random numbers from `rng`. Every function here takes `link` and `roce_port`, as
+`decode` does.
 """
 
 from collections.abc import Callable
@@ -18,14 +19,14 @@ from uetproto.wire.mutate.frame import Mutation, MutationRng, open_frame
 
 
 class FrameHistory:
-    """A history keeps earlier frames, for mutations that contradict them; it forgets the oldest."""
+    """A history keeps what earlier frames contained, for mutations that contradict them. It forgets the oldest."""
 
     def __init__(self, flows: int = 256, packets: int = 64) -> None:
         self.uet = uet.UetHistory(flows, packets)
         self.roce = roce.RoceHistory(flows, packets)
 
     def note(self, data: bytes, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> None:
-        """Remember a frame as it was before any mutation."""
+        """Remember the content of a frame, which must be as it was before any mutation."""
         frame = open_frame(data, link, roce_port)
         if frame is not None:
             (self.roce if frame.is_roce else self.uet).note(frame)
@@ -40,9 +41,10 @@ def mutate(
     link: str = "ethernet",
     roce_port: int = ROCE_PORT,
 ) -> Mutation | None:
-    """Apply the mutation `name` of `NAMES`; `history` holds earlier frames, if the mutation needs them.
+    """Apply the mutation `name`, which is one of `NAMES`, to the frame `data`.
 
-    Return None if the mutation does not apply or changes nothing. Raises `KeyError` for an unknown name.
+    A mutation of `MUTATIONS_OF_HISTORY` needs earlier frames in `history`. Return None if the mutation does not apply
+    to the frame or would not change it. Raises `KeyError` for an unknown name.
     """
     if name not in ABOUT:
         raise KeyError(name)
@@ -87,7 +89,7 @@ ABOUT: dict[str, str] = {
     "psn-two-contents":       "PSN that stood for another packet",
     "clear-falls":            "CLEAR_PSN below that of an earlier packet",
 }  # fmt: skip
-"""Text in one line that says what is wrong after a mutation, by the name of the mutation."""
+"""Line of text that says what is wrong after a mutation, by the name of the mutation."""
 
 _TABLES = (uet.CHANGES, uet.CHANGES_OF_HISTORY), (roce.CHANGES, roce.CHANGES_OF_HISTORY)
 
@@ -95,6 +97,7 @@ MUTATIONS: dict[str, Callable[..., Mutation | None]] = {name: partial(mutate, na
 MUTATIONS_OF_HISTORY: dict[str, Callable[..., Mutation | None]] = {
     name: partial(mutate, name) for name in uet.CHANGES_OF_HISTORY
 }
-"""Mutations that need earlier frames; the tables of `uet.py` and `roce.py` give field, value and rule of each."""
+"""Mutations that need earlier frames, by name. `uet.py` and `roce.py` say what each changes, and which rule finds
+it."""
 
 NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)

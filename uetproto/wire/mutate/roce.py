@@ -1,7 +1,7 @@
-"""This module makes RoCE and InfiniBand packets wrong: each mutation sets a field to a value (interfaces.md §7).
+"""This module has the mutations of RoCE and InfiniBand packets, most of which change one field (interfaces.md §7).
 
-A mutation that is not in the tables below does not apply to RoCE. The rule of a mutation is the rule of roce.md that
-the changed frame breaks; None: no rule can find the change.
+A mutation that is neither in `CHANGES` nor in `CHANGES_OF_HISTORY` does not apply to RoCE. The rule of a mutation is
+the rule of roce.md that the changed frame breaks, or None if no rule can find the change.
 """
 
 from uetproto.wire.crc import crc32c
@@ -67,7 +67,7 @@ def _operation(frame: Frame) -> Operation | None:
 
 
 def reserved_bit(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set a reserved bit; the top bit of a syndrome is reserved as well (roce.md §2.1)."""
+    """Set a bit of a reserved field, or the top bit of a syndrome, which is reserved, too (roce.md §2.1)."""
     places = [(index, field.name, 0, field.bits) for index, field in reserved_places(frame, ROCE_FORMS)]
     aeth = frame.find("syndrome", prefix="aeth")
     if aeth is not None:
@@ -81,13 +81,13 @@ def bad_version(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def unknown_opcode(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set an unknown opcode; 0x40–0x5f and 0xc0 or more are excluded, as vendors may define these (roce.md §3)."""
+    """Set an unknown opcode. 0x40–0x5f and 0xc0 or more are left out, because vendors may define them (roce.md §3)."""
     opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
 
 def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set an unknown syndrome of an AETH; the reserved bit of the syndrome stays."""
+    """Set the syndrome of an AETH to an unknown value. Its reserved bit keeps its value."""
     index = frame.find("syndrome", prefix="aeth")
     if index is None:
         return None
@@ -96,7 +96,7 @@ def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Add bytes behind the payload that the BTH and the RETH imply; pad and lengths include these bytes."""
+    """Add bytes behind the payload, whose size the BTH and RETH imply. Pad and lower lengths take account of them."""
     packet = frame.packet
     size = len(packet.payload)
     plain = packet.trailer is not None and packet.trailer.ok and packet.pad == bytes(-size % 4) and "erf" not in packet
@@ -116,7 +116,10 @@ def _implied(frame: Frame) -> bool:
 
 
 def ip_length(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the length in IP, GRH or LRH; if no other length contradicts, the packet looks cut or its ICRC wrong."""
+    """Set the length in IP, GRH or LRH to a wrong value.
+
+    If no other length contradicts it, no rule finds the change: the packet looks cut, or its ICRC looks wrong.
+    """
     found = mutate_frame.ip_length(frame, rng)
     forms = {layer.form for layer in frame.packet.layers}
     contradicted = "udp" in forms or {"lrh", "grh"} <= forms
@@ -145,17 +148,17 @@ def _dmalen(frame: Frame) -> tuple[int, str] | None:
 
 
 def opcode_change(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the opcode of a SEND packet within a message to that of a WRITE, or the reverse (roce.md §8)."""
+    """Change the opcode of a later SEND packet of a message to that of a WRITE, or the reverse (roce.md §8)."""
     operation = _operation(frame)
     other = None if operation is None else _OTHER.get(operation)
     return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)
 
 
 def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change a p_key, in the 15 bits that must match (roce.md §2), or an r_key.
+    """Flip a bit of an r_key, or of a p_key in the 15 bits that must match (roce.md §2).
 
-    All packets between two queue pairs have the same p_key. An r_key is stated once for each request, so that only its
-    owner can find the change.
+    All packets between two queue pairs have the same p_key, so an audit finds its change. An r_key is stated only once
+    in a request, so only the owner of the memory can find its change.
     """
     places: list[tuple[int, str, int, str | None]] = [(frame.start, "p_key", 15, "ROCE-KEY-CHANGE")]
     places += [(i, "r_key", 32, None) for i, layer in enumerate(frame.packet.layers) if "r_key" in layer.values]
@@ -164,7 +167,7 @@ def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Make a response answer a request that was not sent: the PSN identifies the request (roce.md §15)."""
+    """Set the PSN of a response, which identifies the request, to that of a request that was not sent (roce.md §15)."""
     if _operation(frame) not in RESPONSES:
         return None
     ahead = _NOT_SENT + below(rng, _NOT_SENT)
@@ -178,7 +181,7 @@ _ADDRESSES = (("ipv", "src", "dst"), ("grh", "sgid", "dgid"), ("lrh", "slid", "d
 
 
 class RoceHistory:
-    """A history keeps earlier RC requests, for mutations that contradict them. The oldest are forgotten."""
+    """A history keeps digests of earlier RC requests, for mutations that contradict them. It forgets the oldest."""
 
     def __init__(self, flows: int, packets: int) -> None:
         self.requests: Recent[_Flow, int] = Recent(flows, packets)

@@ -1,4 +1,4 @@
-"""This module makes UET packets wrong: each mutation sets a field to a value (interfaces.md §7)."""
+"""This module has the mutations of UET packets, most of which change one field (interfaces.md §7)."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ def unknown_opcode(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set an unknown code in a NACK, a control packet, a SES response or an atomic operation."""
+    """Set a code of a NACK, a control packet, a SES response or an atomic operation to an unknown value."""
     names = ("nack_code", "ctl_type", "return_code", "atomic_opcode", "atomic_datatype")
     places = [(i, name) for i, layer in enumerate(frame.packet.layers) for name in names if name in layer.values]
     if not places:
@@ -84,7 +84,7 @@ def _unknown(field: Field) -> list[int]:
 
 
 def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Add bytes behind the payload that the headers imply; the lengths in lower headers include these bytes."""
+    """Add bytes behind the payload, whose size the UET headers imply. The lengths of lower headers include them."""
     packet = frame.packet
     doubtful = packet.trailer is not None and not packet.trailer.ok
     if doubtful or implied_payload(packet.layers) != len(packet.payload):
@@ -148,7 +148,8 @@ def clear_positive(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set another message id; 0 is excluded, as a default response made by PDS may carry it (pds.md §9.4)."""
+    """Set the message id of a response to another value. 0 is left out, because a default response made by PDS may
+    carry it (pds.md §9.4)."""
     index = frame.find("return_code", "message_id")
     if index is None:
         return None
@@ -158,7 +159,8 @@ def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def default_with_error(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Give a default response an error code; only success and the code for a lost response are legal (ses.md §9.1)."""
+    """Make a default response with an error code. Legal are only success and the code of a lost response (ses.md
+    §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
         return None
@@ -176,13 +178,15 @@ _Flow = tuple[int, int, int]  # source, destination, spdcid
 
 
 class UetHistory:
-    """A history keeps earlier requests, for mutations that contradict them. The oldest are forgotten."""
+    """A history keeps properties of earlier requests, for mutations that contradict them. It forgets the oldest."""
 
     def __init__(self, flows: int, packets: int) -> None:
         self.requests: Recent[_Flow, tuple[int, bool, int]] = Recent(flows, packets)
-        """CLEAR_PSN, whether the packet was a first transmission, and its digest (see `_digest`), by flow and PSN."""
+        """Three properties of each packet, by flow and PSN: its CLEAR_PSN, whether it was a first transmission, and its
+        digest (`_digest`)."""
         self.parts: Recent[tuple[_Flow, int], int] = Recent(flows, packets)
-        """Sizes that packets have, by their offset, for each flow and message id; the first packet has offset 0."""
+        """Payload sizes of the packets of each message, by flow and message id, then by offset in the message. The
+        first packet has offset 0."""
 
     def note(self, frame: Frame) -> None:
         place = _request(frame)
@@ -228,7 +232,10 @@ def psn_two_contents(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutati
 
 
 def clear_falls(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
-    """Set CLEAR_PSN below that of an earlier packet; both packets are sent for the first time, in the order of PSNs."""
+    """Set CLEAR_PSN below the highest CLEAR_PSN of earlier packets of the flow.
+
+    Only first transmissions with lower PSNs count as earlier, and this packet must be a first transmission, too.
+    """
     place = _request(frame)
     if place is None or frame.value(place[0], "retx"):
         return None
@@ -241,7 +248,10 @@ def clear_falls(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | 
 
 
 def som_twice(frame: Frame, rng: MutationRng, seen: UetHistory) -> Mutation | None:
-    """Set SOM in a second packet, but not in the last: with SOM and EOM it would have to carry the whole message."""
+    """Set SOM in a packet that is neither the first nor the last of its message.
+
+    The last is left out, because a packet with SOM and EOM would have to carry the whole message.
+    """
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
         return None
