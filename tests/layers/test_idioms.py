@@ -1,6 +1,8 @@
 """What Scapy's users do with any layer works with ours: ls, explore, fuzz, command, copy, pickle, show, answers."""
 
+import ast
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,3 +180,24 @@ def test_the_program_of_a_user() -> None:
     assert user_script.read_back(data) == data
     assert user_script.refusal("WRITE", "rud") is None
     assert str(user_script.refusal("ATOMIC", "rudi")) == "mode: 'rudi' is not legal with ATOMIC; legal: RUD, ROD"
+    assert user_script.psns(uet.PdsRudReq(psn=7)) == (7, 8)
+    assert [len(list(packet)) for packet in user_script.several()] == [6, 1]
+    assert user_script.mistakes() == [
+        "psm",
+        "dma_len",
+        "flowlabel: 'one' is not legal; legal: 0 … 1048575",
+        "psn: 'one' is not legal; legal: 0 … 4294967295",
+    ]
+
+
+def test_the_stub_declares_what_there_is() -> None:
+    tree = ast.parse(Path(uet.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"}
+    imported = [alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(classes) == sorted(cls.__name__ for cls in LAYERS.values())
+    assert {*classes, *filter(None, imported)} == set(uet.__all__)
+    for cls in LAYERS.values():
+        node, names = classes[cls.__name__], [field.name for field in cls.fields_desc]
+        (init,) = (part for part in node.body if isinstance(part, ast.FunctionDef))
+        assert [part.target.id for part in node.body if isinstance(part, ast.AnnAssign)] == names
+        assert [argument.arg for argument in init.args.kwonlyargs] == names

@@ -6,7 +6,18 @@ from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
 
 from uetproto.errors import LocalError
-from uetproto.layers import LayerError, PdcSession, PdsRudReq, SesRequestStdSom, UetPackets, uet_message, uet_reply
+from uetproto.layers import (
+    Grh,
+    LayerError,
+    PdcSession,
+    PdsNack,
+    PdsRudReq,
+    Reth,
+    SesRequestStdSom,
+    UetPackets,
+    uet_message,
+    uet_reply,
+)
 
 
 def write(dst: str, data: bytes, key: int) -> UetPackets:
@@ -40,3 +51,36 @@ def refusal(opcode: str, mode: str) -> LocalError | None:
     except LayerError as error:
         return error
     return None
+
+
+def psns(packet: PdsRudReq) -> tuple[int, int]:
+    """Return the PSN of a packet before and after it was set."""
+    before: int = packet.psn
+    packet.psn = 8
+    return before, packet.psn
+
+
+def several() -> list[PdsNack | Grh]:
+    """Return layers whose fields are set by names, addresses, and several values."""
+    return [PdsNack(nack_code=["TRIMMED", 4], nack_psn=(1, 3)), Grh(sgid="fe80::1", flowlabel=None)]
+
+
+def mistakes() -> list[str]:
+    """Return the errors of wrong names and values; a type checker finds them, too, else the comments were unused."""
+    errors = []
+    for mistake in (
+        lambda: PdsRudReq(psm=7),  # type: ignore[call-arg]
+        lambda: Reth(dma_len=5),  # type: ignore[call-arg]
+        lambda: Grh(flowlabel="one"),  # type: ignore[arg-type]
+        lambda: wrong_type(PdsRudReq()),
+    ):
+        try:
+            mistake()
+        except (AttributeError, LocalError) as error:
+            errors.append(str(error))
+    return errors
+
+
+def wrong_type(packet: PdsRudReq) -> None:
+    """Set a PSN to a text."""
+    packet.psn = "one"  # type: ignore[assignment]

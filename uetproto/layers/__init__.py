@@ -4,8 +4,6 @@ The layers are made from the tables of `wire/headers`, and named as the form in 
 and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the other protocols.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from scapy.config import conf
 
 from uetproto.layers import uet
@@ -21,7 +19,3 @@ __all__ = [*uet.__all__, "LayerError", "PdcSession", "UetMessage", "UetPackets",
 conf.layers.ldict["scapy.layers.uetproto"] = [
     layer for layers in (uet.LAYERS, uet.ROCE_LAYERS, uet.SHARP_LAYERS, uet.MCAST_LAYERS) for layer in layers.values()
 ]
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...  # the layers, which are made at import

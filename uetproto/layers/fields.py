@@ -38,7 +38,7 @@ _SIGNED = {
 }  # fmt: skip
 
 
-_GIDS = {"sgid", "dgid", "gid", "mgid", "rgid"}
+GIDS = {"sgid", "dgid", "gid", "mgid", "rgid"}
 """Fields that hold an IPv6 address, which may be given as text."""
 
 
@@ -54,7 +54,7 @@ def _strict(kind: Any, row: Field) -> Any:
         return kind.any2i(self, pkt, x)
 
     def i2repr(self: Any, pkt: Any, x: Any) -> Any:
-        if row.name in _GIDS and isinstance(x, int):
+        if row.name in GIDS and isinstance(x, int):
             return str(IPv6Address(x))
         return kind.i2repr(self, pkt, x)
 
@@ -67,7 +67,7 @@ def _strict(kind: Any, row: Field) -> Any:
 
 def _from_text(field: Any, row: Field, text: str) -> Any:
     """Return the value of a field for a name of a code, names of bits, or an address."""
-    if row.name in _GIDS:
+    if row.name in GIDS:
         try:
             return int(IPv6Address(text))
         except ValueError:

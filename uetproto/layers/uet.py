@@ -22,7 +22,7 @@ after `bind_roce()` and `bind_sharp()`.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from scapy.fields import XBitField, XIntField
 from scapy.layers.inet import IP, UDP
@@ -595,11 +595,6 @@ def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
 
 
 bind_uet()
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...  # the layers, which are made at import
-
 
 __all__ = [
     "LAYERS",
