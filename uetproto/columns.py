@@ -232,10 +232,10 @@ class Columns(Mapping[str, Rows]):
       not fit into 64 bits.
     - `lengths` (packets,) u4 has the number of bytes on the wire.
     - `icrc` (packets,) i1 has 1 for an ICRC that is right, 0 for one that is wrong, and -1 for a packet without an ICRC
-      that can be checked. It is None unless the ICRC was to be checked.
+      that can be checked. `icrc` is None unless the caller asked for this check.
     - `crc32c` (packets,) i1 has the same values for the CRC32C of UET, and -2 for a packet that `uetproto.decode` notes
-      as crc-suspect. Whether a packet has a CRC32C is learnt from its flow. It is None unless the CRC32C was to be
-      checked.
+      as crc-suspect. Whether a packet has a CRC32C is learnt from its flow. `crc32c` is None unless the caller asked
+      for this check.
 
     `damage` lists what could not be read, and the times that do not fit. Raw layers (IPv4 options, IPv6 extension
     headers) have no columns.
@@ -313,8 +313,8 @@ def iter_batches(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Iterator[Columns]:
-    """Read a capture that is larger than memory in pieces of `rows` packets. The numbers of the packets continue from
-    piece to piece.
+    """Read a capture in pieces of `rows` packets, as it may be larger than memory. The numbers of the packets continue
+    from piece to piece.
 
     `damage` of a piece lists the damage found since the previous piece. A capture without packets yields one empty
     piece.

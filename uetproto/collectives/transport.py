@@ -21,7 +21,7 @@ SECOND = 10**12
 
 
 class TransportError(UetError, RuntimeError):
-    """Raised for a message that could not be moved; it names the message and the reason."""
+    """This error is raised for a message that could not be moved. Its text names the message and the reason."""
 
 
 Done: TypeAlias = Callable[[TransportError | None], None]
@@ -165,8 +165,8 @@ class MessageHalf(NamedTuple):
 
 
 class HalfMatching:
-    """This class matches the sends and receives of a network: those with equal ranks and an equal tag match, the oldest
-    first.
+    """This class matches the sends and receives of a network. A send and a receive match if their ranks and tags are
+    equal; of several such halves, the oldest matches first.
     """
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ class CollectiveNetwork(ABC):
     size: int
     timers: CollectiveTimers
     offload: Offload | None = None
-    """Collectives that the network itself carries out. It is None if the network only moves messages."""
+    """Collectives that the network itself carries out. `offload` is None if the network only moves messages."""
 
     @property
     def nodes(self) -> Sequence[Sequence[int]] | None:

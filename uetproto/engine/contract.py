@@ -84,8 +84,8 @@ class Datagram:
     ip_version: int = 4
     message: Any = None
     """PDS header as an object of `pds.messages`, in a run whose PDS headers are not packed (`Pds.objects`); `header`
-    then begins with the SES header. All copies of the datagram share the object, which therefore never changes. It is
-    None if the PDS header is packed."""
+    then begins with the SES header. `message` is None if the PDS header is packed. All copies of the datagram share the
+    object, which therefore never changes."""
 
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ class Write(Addressed):
     length: int | None = None
     """Number of bytes to send. If it is None, all bytes from `start` on are sent."""
     completion_data: int | None = None
-    """Completion data of 64 bits for the completion queue of the target (fi_writedata). If it is None, the write has
-    none."""
+    """Completion data of 64 bits for the completion queue of the target (fi_writedata). `completion_data` is None if
+    the write has none."""
     sync: tuple[int, int] | None = None
     """Group and total of a SYNC_WRITE (after UE 1.0.1). The total is 0, except in the operation that ends the group,
     where it is the number of messages of the group, including this one. If `sync` is None, the write is an ordinary
@@ -181,8 +181,8 @@ class Atomic(Addressed):
     """Memory key of the region. It is ignored if `tag` is given."""
     offset: int = 0
     tag: int | None = None
-    """Match bits that select the posted receive to whose buffer the operation is applied. If it is None, `key` selects
-    a region."""
+    """Match bits that select the posted receive to whose buffer the operation is applied. If `tag` is None, `key`
+    selects a region."""
     result: Any = None
     """Writable buffer of one element, which gets the former value in host order. If it is None, the operation does not
     fetch."""
@@ -198,9 +198,9 @@ class SendKind(Enum):
 
     PLAIN = "plain"
     RENDEZVOUS = "rendezvous"
-    """The request carries the first bytes, and the target reads the other bytes."""
+    """Kind of a send whose request carries the first bytes; the target reads the other bytes."""
     DEFERRABLE = "deferrable"
-    """The target may stop the message, and restart it when it has a buffer for the message."""
+    """Kind of a send that the target may stop, and restart when it has a buffer for the message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class Send(Addressed):
     start: int = 0
     length: int | None = None
     tag: int | None = None
-    """Match bits of a tagged send, 64 bits. If it is None, the send is untagged."""
+    """Match bits of a tagged send, 64 bits. If `tag` is None, the send is untagged."""
     match_bits: int | None = None
     """Match bits of an untagged send with the standard header, or None. The target ignores them (ses.md §2.7)."""
     completion_data: int | None = None
@@ -246,7 +246,7 @@ class Receive:
     length: int | None = None
     """Number of bytes that the receive takes. If it is None, the receive takes bytes up to the end of `into`."""
     tag: int | None = None
-    """Match bits of a tagged receive, 64 bits. If it is None, the receive is posted on the untagged queue."""
+    """Match bits of a tagged receive, 64 bits. If `tag` is None, the receive is posted on the untagged queue."""
     ignore: int = 0
     """Bits of the tag that need not match."""
     source: int | None = None
@@ -328,7 +328,9 @@ class AskCredit:
 
 @dataclass(slots=True, kw_only=True)
 class GiveCredit:
-    """This work sends CREDIT with 24 bits of credit on the PDC `pdcid`, without a CREDIT_REQ before it (pds.md §13)."""
+    """This work sends CREDIT with 24 bits of credit on the PDC `pdcid`, although no CREDIT_REQ asked for it (pds.md
+    §13).
+    """
 
     pdcid: int
     credit: int = 0
@@ -377,7 +379,8 @@ class Completion(NamedTuple):
     return_code: ReturnCode
     """Return code of the operation: OK, or the first error that occurred."""
     error: PdsError | None = None
-    """Error of packet delivery. It is None unless packet delivery failed; `return_code` is UNDELIVERABLE then."""
+    """Error of packet delivery. It is None unless packet delivery failed; if it failed, `return_code` is
+    UNDELIVERABLE."""
     opcode: int = Opcode.WRITE
     modified: int = 0
     """Number of bytes that the target reports as stored. It is less than `length` after a truncated send (ses.md
@@ -420,7 +423,7 @@ class Received(NamedTuple):
     job_id: int
     opcode: int
     tag: int
-    """match_bits of the message. It is 0 for an untagged message."""
+    """match_bits of the message. `tag` is 0 for an untagged message."""
     start: int
     """Offset in `receive.into` at which the message begins. A buffer with `least` may hold several messages."""
     length: int
@@ -428,7 +431,7 @@ class Received(NamedTuple):
     message_length: int
     """Size of the whole message in bytes. It is more than `length` if the message was truncated."""
     data: int | None = None
-    """Completion data of the message. It is None if the message has none."""
+    """Completion data of the message. `data` is None if the message has none."""
     return_code: ReturnCode = ReturnCode.OK
     overflow: bool = False
     """Whether the message came before the receive and was held (ses.md §11.1)."""

@@ -44,7 +44,7 @@ class SwitchPort(NamedTuple):
 
 @dataclass(slots=True)
 class BuiltNetwork:
-    """A built network holds all parts of a network, most of them by the name of their node."""
+    """A built network holds all parts of a network. Most parts are in dictionaries whose key is the name of a node."""
 
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[str, EmulatedLink] = field(default_factory=dict)
@@ -70,9 +70,9 @@ class BuiltNetwork:
     markers: dict[str, Marker] = field(default_factory=dict)
     """RED markers of the output queues. The keys are those of `queues` and `trunks`."""
     ingresses: dict[str, PfcIngress] = field(default_factory=dict)
-    """Input port of the switch for each node. It is empty without PFC."""
+    """Input ports of the switch, one for each node. The dictionary is empty without PFC."""
     gates: dict[str, PauseGate] = field(default_factory=dict)
-    """Gate between the NIC of each node and its link. It is empty without PFC."""
+    """Gates between the nodes' NICs and their links, one for each node. The dictionary is empty without PFC."""
     wire: ScriptedWire | None = None
     """Wire whose frames a script controls. It is None in a network without a script."""
     capture: Capture | None = None

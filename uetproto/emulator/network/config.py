@@ -26,10 +26,10 @@ class NetworkFeatures:
     trimming: bool = False
     """Whether switches trim data packets that find no room in a queue."""
     red: Red | None = None
-    """Parameters by which the queues of the switches mark packets, which DCQCN needs (roce.md §13). It is None if the
-    queues do not mark."""
+    """Parameters by which the queues of the switches mark packets, which DCQCN needs (roce.md §13). `red` is None if
+    the queues do not mark."""
     pfc: Pfc | None = None
-    """Parameters of the switch's pause frames (roce.md §13). It is None if the switch sends none."""
+    """Parameters of the switch's pause frames (roce.md §13). `pfc` is None if the switch sends no pause frames."""
     metered: bool = False
     """Whether links also count payload bytes, which makes a run slower."""
     sharp: bool = False
@@ -47,7 +47,8 @@ class NetworkConfig(NetworkFeatures):
     """A network configuration has the parameters of all links, NICs and ports."""
 
     layout: Layout | None = None
-    """Layout of a topology with several switches; rank i is the i-th host. It is None for the other topologies."""
+    """Layout of a topology with several switches; rank i is the i-th host. `layout` is None for the other
+    topologies."""
     rate: int = 400 * 10**9
     """Rate of each cable in bits a second, in each direction; the cable of a node may have another rate."""
     delay: int = MICROSECOND
@@ -73,6 +74,7 @@ class NodeAttachment:
     faults: Faults | None = None
     """Faults that the frames of the node meet."""
     at: str | None = None
-    """Name of the switch that the node, such as an aggregation node, is within. It is None if the node is a host."""
+    """Name of the switch that contains the node. It is None if the node is a host, and not, for example, an aggregation
+    node."""
     ports: int = 1
     """Number of ports of the NIC, each with a cable of `rate`. A node within a switch has one port."""

@@ -26,7 +26,7 @@ class FrameSender(Protocol):
     def busy_until(self) -> int: ...
 
     def send(self, frame: bytes) -> int:
-        """Send the frame as soon as the link is free. Return the instant in picoseconds at which its first bit
+        """Send the frame as soon as the link is free. Return the instant in picoseconds at which the frame's first bit
         leaves.
         """
 
@@ -97,8 +97,8 @@ class EmulatedLink:
         self.lost += 1
 
     def send(self, frame: bytes) -> int:
-        """Send a frame when the link is free. Return the instant in picoseconds at which its first bit leaves. Raises
-        `LocalError` for a frame that exceeds the MTU.
+        """Send a frame when the link is free. Return the instant in picoseconds at which the frame's first bit leaves.
+        Raises `LocalError` for a frame that exceeds the MTU.
         """
         size = self._size_of(frame)
         if size > self._limit:

@@ -1,5 +1,5 @@
-"""This module has links that also count bytes of payload, without headers, which `trav` is measured in (collectives.md
-§2).
+"""This module has links that also count bytes of payload, without headers. The quantity `trav` of collectives.md §2 is
+measured in these bytes.
 
 Only data packets have payload here; trimmed packets and answers such as ACKs have none. The payload of a SHARP message
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).

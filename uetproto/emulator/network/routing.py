@@ -46,7 +46,9 @@ class LayoutRouting:
 
 @dataclass(slots=True)
 class MulticastTrees:
-    """This class computes the multicast tree that begins at a rank or switch when the tree is first needed."""
+    """This class has the multicast trees of a network. It computes the tree of a rank or switch when that tree is first
+    needed.
+    """
 
     layout: Layout
     network: BuiltNetwork

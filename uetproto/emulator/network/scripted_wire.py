@@ -29,8 +29,8 @@ class FrameStep:
     """File and line of the row, which error texts name."""
     action: str
     numbers: tuple[int, ...] = ()
-    """Numbers of the frames that the action concerns. For `submit`, it has a number of bytes instead, for `advance` a
-    time in picoseconds, and for `respond` the PSN."""
+    """Numbers of the frames that the action concerns. The tuple has a number of bytes for `submit`, a time in
+    picoseconds for `advance`, and the PSN for `respond`."""
     at: int = 0
     gtd: bool = False
     code: ReturnCode = ReturnCode.OK

@@ -178,7 +178,8 @@ class Switch:
     # Groups
 
     def join(self, group: bytes, port: bytes, queue: OutputPort | None = None) -> None:
-        """Make frames to the multicast group `group` leave also by the port of the node `port`. Both are MAC addresses.
+        """Make frames to the multicast group `group` leave also by the port of the node `port`. `group` and `port` are
+        MAC addresses.
 
         If the node has several ports, these frames leave only by `queue`, or, if `queue` is None, by the port that
         their entropy selects.
@@ -221,8 +222,8 @@ class Switch:
         return tuple(self._groups)
 
     def renew(self) -> None:
-        """Drop all multicast entries, because a node has joined or left a group, here or at another switch. Their
-        counts are kept.
+        """Drop all multicast entries, because a node has joined or left a group, here or at another switch. The counts
+        of the entries are kept.
         """
         self._earlier += [entry for entry in self._entries.values() if entry.frames]
         self._entries.clear()
@@ -237,8 +238,8 @@ class Switch:
 
     @property
     def group_ports(self) -> dict[str, GroupCount]:
-        """Return, for each port by name, the count of multicast frames that were copied to it, including copies that
-        were dropped.
+        """Return the count of multicast frames that were copied to each port, including copies that were dropped. The
+        key is the name of the port.
         """
         counts: dict[str, GroupCount] = {}
         for entry in (*self._earlier, *self._entries.values()):

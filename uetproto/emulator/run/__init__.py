@@ -1,3 +1,3 @@
-"""This package plays scenarios: it has the runs, which join engines and network, the steps of scripts, and the
-results.
+"""This package plays scenarios. It has the runs (which join engines and a network), the steps of scripts, and the
+results of runs.
 """

@@ -62,8 +62,8 @@ def data_extent(file: BinaryIO) -> Extent:
 
 
 class SourceFile:
-    """A source file gives a message or a read-only memory region the bytes of a file. It reads the file in windows,
-    from front to back.
+    """A source file is a file whose bytes become a message or a read-only memory region. It is read in windows, from
+    front to back.
     """
 
     def __init__(self, file: BinaryIO) -> None:

@@ -35,8 +35,8 @@ class ScheduledOperation:
     """Whether all effects of the operation that are checked are as expected."""
     length: int = 0
     area: "MemoryArea | None" = None
-    """Buffer of a receive, of a read, or of a fetching atomic; over RoCE, it is also the buffer of the bytes to send.
-    It is None for an operation without such a buffer."""
+    """Buffer of a receive, of a read, or of a fetching atomic. Over RoCE, it is also the buffer of the bytes to send.
+    `area` is None for an operation without such a buffer."""
     delivered: bool = False
     """Whether a receive has taken the message of this send."""
 
@@ -170,7 +170,7 @@ class MemoryArea:
         return self.actual[at : at + length] == self.expected[at : at + length]
 
     def may_put(self, at: int, data: bytes, mtu: int, waits: bool = False) -> bool:
-        """Expect each packet of a failed message, of `mtu` bytes, to be stored whole or not at all (ses.md §12, roce.md
+        """Expect each packet (`mtu` bytes) of a failed message to be stored whole or not at all (ses.md §12, roce.md
         §8).
 
         Return whether the bytes in memory agree with that. A failed message of one packet must have stored nothing. If

@@ -60,7 +60,7 @@ class RunResult:
     """Number of requests and control packets that were retransmitted."""
     nacks: int
     virtual_time_ps: int
-    """Virtual time at which the application ended."""
+    """Virtual time in picoseconds at which the application ended."""
     capture: str | None
     failure: str | None = None
     """Reason why the run failed. It is None if the run did not fail."""
@@ -68,14 +68,14 @@ class RunResult:
     """Counts of injected faults, of pauses, and of frames that were dropped, trimmed, marked or refused. Counts of 0
     are left out."""
     nacks_by_code: dict[str, int] = field(default_factory=dict)
-    """Number of NACKs that the nodes have sent, by the name of their code."""
+    """Number of NACKs that the nodes have sent. The key is the name of the NACK's code."""
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     """Counters of each node (pds.md §17). Counters of 0 are left out."""
     checked: int | None = None
     """Number of frames that the `FrameJudge` checked. It is None if the run was not checked."""
     findings: tuple[str, ...] = ()
     operations: tuple[dict[str, Any], ...] = ()
-    """Fields of the `OperationOutcome` of each operation. It is empty unless the scenario has operations."""
+    """Fields of the `OperationOutcome` of each operation. The tuple is empty unless the scenario has operations."""
     wire_bytes: int = 0
     """Number of bytes of the frames that the nodes have sent."""
     queue_peaks: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,8 @@ class RunResult:
     """Costs of the data path (`engine.data_path`) of each node for which the scenario names a data path."""
     memory: dict[str, int] = field(default_factory=dict)
     """Where the bytes of a transfer lie: `source_base` and `target_base` are the addresses at which both memories
-    begin; `offset` and `length` say which bytes of the target are written. It is empty unless the run is a transfer."""
+    begin; `offset` and `length` say which bytes of the target are written. The dictionary is empty unless the run is a
+    transfer."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Numbers of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
 

@@ -180,8 +180,8 @@ class ScriptRun(ABC, Generic[StepT]):
         """Return the reasons why the run failed. The list is empty if the run did not fail."""
 
     def result(self, output: str | None) -> RunResult:
-        """Return the result of the rows that were played. It compares the bytes that had to arrive with those that
-        arrived.
+        """Return the result of the rows that were played. For this result, the bytes that had to arrive are compared
+        with those that arrived.
         """
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size, nacks = True, 0, self.nacks()

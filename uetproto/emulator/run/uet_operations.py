@@ -52,7 +52,8 @@ class UetOperation(ScheduledOperation):
     """Bytes of a write or a send, or operands of an atomic."""
     compare: bytes | None = None
     taken: list[tuple[MemoryArea, int]] = field(default_factory=list)
-    """Places that an atomic with a tag has changed, each as the area of a receive and the offset in the area."""
+    """Places that an atomic with a tag has changed. Each place is the memory area of a receive and an offset in that
+    area."""
 
 
 class UetOperationsRun(UetRun):

@@ -63,7 +63,7 @@ class OperationRow:
     at: int = 0
     after: str | None = None
     """Rows that must have ended before this row begins: "previous" (the row before it) or "all" (all rows before it).
-    It is None if the row waits for no other row."""
+    `after` is None if the row waits for no other row."""
     expect: str = ReturnCode.OK.name
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other keys of the row: fields of the work by the names of `engine.contract`, and `length`, `fetch`, `operand`,
@@ -148,12 +148,12 @@ _FILL = ("datatype", "value")
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
-    """An operation kind has the keys that its rows take, and the keys that its rows need."""
+    """An operation kind has the keys that its rows may have, and the keys that its rows must have."""
 
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()
     by_target: bool = False
-    """Whether the target plays the operation if the row names no node."""
+    """Whether the target performs the operation if the row names no node."""
 
 
 KINDS = {
@@ -197,8 +197,8 @@ class CheckedRow(NamedTuple):
 def checked_rows(
     rows: Sequence[Any], keys: Mapping[str, KeyType], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
 ) -> Iterator[CheckedRow]:
-    """Check rows of operations for any transport, and yield them. Raises an error for an unknown operation, an illegal
-    or missing key, and a time before that of an earlier row.
+    """Check rows of operations for any transport, and yield them. Raises `LocalError` for an unknown operation, an
+    illegal or missing key, and a time before that of an earlier row.
 
     `keys` has the types of all keys, and `kinds` has the operations of the transport.
     """

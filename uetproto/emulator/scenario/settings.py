@@ -154,11 +154,11 @@ class Scenario:
     faults_from: tuple[str, ...]
     """Names of the nodes whose frames meet the faults."""
     steps: tuple[FrameStep, ...]
-    """Steps of a script with a real SES, which say what happens on the wire. It is empty for other runs."""
+    """Steps of a script with a real SES, which say what happens on the wire. The tuple is empty for other runs."""
     script: tuple[ScriptRow[Any], ...]
-    """Steps of a script with a scripted SES, or of a script over RoCE. It is empty for other runs."""
+    """Steps of a script with a scripted SES, or of a script over RoCE. The tuple is empty for other runs."""
     operations: tuple[OperationRow, ...] = ()
-    """Operations of the applications. It is empty for a transfer or a script."""
+    """Operations of the applications. The tuple is empty for a transfer or a script."""
     target_faults: tuple[TargetFault, ...] = ()
     taps: tuple[str, ...]
     qps: dict[str, QpSetup] = field(default_factory=dict)
@@ -333,9 +333,9 @@ def load(
 ) -> Scenario:
     """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
-    `options` has the options of the command line that stand for a setting; the key is the key that the option sets.
-    Errors about such a setting name the option. Raises `LocalError` for an illegal key or value, and `OSError` for a
-    file that cannot be read.
+    `options` maps a key to the option of the command line that stands for a setting of this key. Errors about such a
+    setting name the option. Raises `LocalError` for an illegal key or value, and `OSError` for a file that cannot be
+    read.
     """
     reader = _Reader(_FILES.find(name))
     reader.options = options

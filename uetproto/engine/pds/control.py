@@ -1,6 +1,6 @@
 """These actions send and answer the control packets of a PDC, in either of its halves.
 
-UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
+The sources are UE 1.0.1 §3.5.16 and pds.md §13, §9.3 (clear), §11.4 (probes).
 """
 
 from uetproto.engine.contract import Credited, Datagram, TrafficClass

@@ -1,6 +1,6 @@
 """The destination half of a PDC delivers requests to SES, acknowledges them, and stores guaranteed responses.
 
-UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
+The sources are UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20 and pds.md §8, §9, §10, §14.
 """
 
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
@@ -144,8 +144,8 @@ def deliver_buffered(pdc: Pdc, now: int) -> None:
 
 
 def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
-    """Return the slot of a PSN, which says what happened to its packet, or None. A buffered packet is first delivered
-    again, as SES may have refused it before.
+    """Return the slot of a PSN, which records what happened to the packet, or None if there is no slot. A buffered
+    packet is first delivered again, as SES may have refused it before.
     """
     if isinstance(pdc.rx.slots.get(psn), BufferedSlot):
         deliver_buffered(pdc, now)
@@ -351,7 +351,7 @@ def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
 def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
     """Send NACK TRIMMED, or ROD_OOO after a gap, for a packet of which only the header arrived (pds.md §14).
 
-    The CLEAR_PSN of the packet is ignored.
+    The CLEAR_PSN of the packet is ignored. Always return False, as the packet was not delivered.
     """
     verdict = pdc.rx.classify(request.psn)
     if verdict is Verdict.NEW and not is_beyond_close(pdc, request.psn):

@@ -247,7 +247,9 @@ def finish_close(pdc: Pdc, now: int) -> None:
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """Return the record that is kept of a closed PDC. It acknowledges a later CLOSE_CMD only if `drained` is true."""
+    """Return the record that is kept of a closed PDC. By this record, a later CLOSE_CMD is acknowledged only if
+    `drained` is true.
+    """
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
 
