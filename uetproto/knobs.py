@@ -29,7 +29,7 @@ class KeyType:
     unit: str = ""
     """`TIME`, `RATE` or `SIZE`. It is empty if the values have another unit or none."""
     names: tuple[str, ...] = ()
-    """Names among the legal values. For a wrong value, the error suggests a similar one of them."""
+    """Names that are legal values. The error for a wrong value suggests a similar name."""
 
     def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
         """Return a copy with this description, default and source, whose meaning `Knob` gives."""
@@ -77,7 +77,7 @@ class Knob:
     """The section that defines the parameter, such as "pds.md §8.6". It is empty if this project defines it."""
 
     def check(self, name: str, value: Any, show: Callable[[object], str] = shown) -> None:
-        """Raise `LocalError` unless `value` is legal; `show` makes the text of the value for the error."""
+        """Raise `LocalError` unless `value` is legal. `show` converts the value to text for the error."""
         check(name, value, self.legal, show)
 
     def read(self, value: Any) -> Any:
@@ -136,7 +136,7 @@ def check(name: str, value: Any, legal: Legal, show: Callable[[object], str] = s
 
 
 def names_of(legal: Legal) -> tuple[str, ...]:
-    """Return the names among the legal values."""
+    """Return those legal values that are names."""
     if isinstance(legal, KeyType):
         return legal.names
     return tuple(one for one in legal if isinstance(one, str)) if isinstance(legal, tuple) else ()
@@ -176,9 +176,10 @@ def keys_of(kind: Any) -> dict[str, KeyType]:
 
 
 def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
-    """Return the keys for the docs: a key named as a field of the dataclass `kind` gets the default of this field.
+    """Return the keys with their defaults, for the docs.
 
-    The name of such a key is `prefix` and the name of the field. A default that a key has already is kept.
+    A key without a default gets that of the field of the dataclass `kind` whose name, behind `prefix`, is the name of
+    the key.
     """
     found = dict(keys)
     for one in fields(kind):

@@ -45,8 +45,8 @@ class FlowHead(NamedTuple):
     after: bytes
     """Bytes behind the entropy value."""
     covered: bytes
-    """Bytes over which the CRC of the trailer is computed in place of `after`. The RoCE ICRC covers changeable fields
-    as ones."""
+    """Bytes over which the CRC of the trailer is computed in place of `after`. For RoCE, these are the bytes of `after`
+    with ones in the fields that may change on the way."""
     crc: int
     """CRC over those bytes of `before` that the trailer covers."""
 
@@ -78,16 +78,16 @@ class Framer(Protocol):
     """
 
     bad_crc: int
-    """Number of frames dropped because the trailer does not match."""
+    """Number of frames that were dropped because their trailer is wrong."""
     bad_header: int
-    """Number of frames dropped because lower headers contradict each other or the IPv4 checksum is wrong."""
+    """Number of frames that were dropped because lower headers contradict each other or the IPv4 checksum is wrong."""
     foreign: int
-    """Number of frames dropped because they have another address or protocol."""
+    """Number of frames that were dropped because they have another address or protocol."""
 
     def frame(self, packet: Datagram, /) -> bytes:
         """Return the whole frame of a datagram: the lower headers, the transport bytes and the trailer.
 
-        The frame is empty if the packet must not be sent.
+        The frame is empty if the packet cannot be sealed because its key has no counter value left.
         """
 
     def packet(self, frame: bytes, /) -> Datagram | None:
@@ -110,18 +110,20 @@ class SplitFramer(Framer, Protocol):
     def seal(self, packet: Datagram, /) -> bytes:
         """Return the bytes behind UDP or the entropy header, with their trailer.
 
-        The result is empty if the packet must not be sent.
+        The result is empty if the packet cannot be sealed because its key has no counter value left.
         """
 
     def open(self, transport: bytes, lower: LowerHeaders, /) -> Datagram | None:
         """Return the datagram in the bytes that were received behind these lower headers, or None if it is dropped."""
 
     def is_for(self, dst: int, /) -> bool:
-        """Return whether a packet to the address `dst` is received here."""
+        """Return whether this framer accepts a packet to the address `dst`."""
 
     def received(self, packet: Datagram, lower: bytes, /) -> Datagram:
-        """Return the datagram that the receiver of `packet` gets: that of its frame, which is not made. `lower` are the
-        lower headers of the frame."""
+        """Return the datagram that a receiver would read from the frame of `packet`, without making the frame.
+
+        `lower` are the lower headers of the frame.
+        """
 
 
 class FlowFramer(ABC):
@@ -209,7 +211,8 @@ class FlowFramer(ABC):
 
 
 def mac_of(address: int) -> int:
-    """Return the MAC address of an IP address: 02:00, then the IPv4 address or the last four bytes of the IPv6 one."""
+    """Return the MAC address of an IP address: 02:00, then the IPv4 address or the last four bytes of the IPv6
+    address."""
     return 0x0200 << 32 | address & 0xFFFFFFFF
 
 
@@ -222,7 +225,7 @@ class ParsedLower(NamedTuple):
     ecn: int
     protocol: int
     start: int
-    """Start of the bytes behind the IP header."""
+    """Offset of the first byte behind the IP header."""
     size: int
     """Number of bytes behind the IP header, as the length field of this header states it."""
     good: bool
@@ -230,7 +233,7 @@ class ParsedLower(NamedTuple):
 
 
 def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:
-    """Decode the Ethernet and IP headers at the start of `head`. Return None if the EtherType is not of this IP
+    """Decode the Ethernet and IP headers at the start of `head`. Return None if the EtherType is not that of this IP
     version."""
     kind = EtherType.IPV4 if ip_version == 4 else EtherType.IPV6
     if EthernetHeader.read(head).type != kind:

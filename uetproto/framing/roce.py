@@ -118,8 +118,10 @@ class RoceFramer(FlowFramer):
         return self._lower(packet).with_entropy(packet.entropy)
 
     def received(self, packet: Datagram, lower: bytes) -> RocePacket:
-        """Return the packet that the receiver of `packet` gets: that of its frame, which is not made. `lower` are the
-        lower headers of the frame."""
+        """Return the packet that a receiver would read from the frame of `packet`, without making the frame.
+
+        `lower` are the lower headers of the frame.
+        """
         control = packet.traffic_class is TrafficClass.CONTROL
         transport = b"".join((packet.header, packet.payload))
         arrived = RocePacket(

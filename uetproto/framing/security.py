@@ -37,7 +37,7 @@ class SecurityMember:
     """A member is one node of a secure domain: its configuration, and what it does with packets in clear."""
 
     domain: DomainConfig
-    """Configuration of the domain at this node; keys and thresholds may differ from those of other nodes."""
+    """Configuration of the domain at this node. Its keys and thresholds may differ from those of other nodes."""
     epoch: int = 0
     """Epoch in which the node starts."""
     plain: str = "drop"
@@ -57,7 +57,7 @@ class Security:
 
     @property
     def domain(self) -> DomainConfig:
-        """Return the domain of the first node; those of other nodes differ in keys and thresholds only."""
+        """Return the domain of the first node. The domains of other nodes differ only in keys and thresholds."""
         return next(iter(self.members.values())).domain
 
     @property

@@ -1,7 +1,7 @@
-"""A sealing framer turns UET packets into sealed frames and back: the framer of a NIC with security (tss.md §7–10).
+"""This module has the framer of a NIC with security, which turns packets into sealed frames and back (tss.md §7–10).
 
-The framer seals every packet when it leaves: a retransmission has a new counter (tss.md §8). It opens a frame before
-the PDS header is read (tss.md §9). A sealed frame has an ICV in place of the CRC32C.
+It seals a packet each time that the packet is sent, so a retransmission has a new counter (tss.md §8). It opens a frame
+before the PDS header is read (tss.md §9). A sealed frame has an ICV in place of the CRC32C.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ class SealingFramer(UetFramer):
         """Number of packets that were not opened, by reason."""
 
     def frame(self, packet: Datagram) -> bytes:
-        """Return the sealed frame; it is empty if all counter values of the key are used (tss.md §8)."""
+        """Return the sealed frame. It is empty if all counter values of the key are used (tss.md §8)."""
         if self._is_timed:
             self._keep_time()
         inner = b"".join((packet.header, packet.payload))

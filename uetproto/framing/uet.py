@@ -48,7 +48,7 @@ class Encapsulation:
         return CRC_SIZE if self.crc else 0
 
     def around(self, ip_version: int, *, extension: int = 0, sealing: int | None = None) -> int:
-        """Return the largest number of bytes of a request, as an IP packet, that are not payload.
+        """Return the largest number of bytes that headers and trailer take in a request packet, from the IP header on.
 
         `extension` is the number of bytes of its SES extension header. `sealing` is the number of bytes that a security
         header and an ICV add in place of the CRC32C, or None if the packet travels in clear.
@@ -117,8 +117,10 @@ class UetFramer(FlowFramer):
         return (self._heads.get(key) or self._build_head(key)).with_entropy(packet.entropy)
 
     def received(self, packet: Datagram, lower: bytes) -> Datagram:
-        """Return the datagram that the receiver of `packet` gets: that of its frame, which is not made. `lower` are the
-        lower headers of the frame."""
+        """Return the datagram that a receiver would read from the frame of `packet`, without making the frame.
+
+        `lower` are the lower headers of the frame.
+        """
         kind = packet.traffic_class
         if kind != TrafficClass.CONTROL and not self._ecn_capable:
             kind = self._class_of.get(0, TrafficClass.DATA)

@@ -63,12 +63,13 @@ class FormLayer(Packet):  # type: ignore[misc]
         super().delfieldval(self._resolve_alias(attr) if attr in self.deprecated_fields else attr)
 
     def sent_values(self) -> dict[str, int]:
-        """Return the values that are sent, by the names of the table."""
+        """Return the values of the fields as they are sent, by the names that the header table gives to the fields."""
         named = zip(self.header.names, self.fields_desc, strict=True)
         return {name: int(field.i2m(self, self.getfieldval(field.name))) for name, field in named}
 
     def mysummary(self) -> Any:
-        """Return the layer in the words of `uetproto dissect` if it has any, else its fields; and the class below."""
+        """Return a line that describes the layer, with the marks of its packet, and a list with the class of the layer
+        below, as Scapy expects them."""
         try:
             text = self.words() + "".join(f" [{mark}]" for mark in self.marks())
         except TypeError:  # a field has several values, or a random one
@@ -76,7 +77,10 @@ class FormLayer(Packet):  # type: ignore[misc]
         return text, [type(self.underlayer)]
 
     def words(self) -> str:
-        """Return a text of all fields that are not reserved, for headers whose fields all belong together."""
+        """Return a text that describes the header: its title and the values of all fields that are not reserved.
+
+        Subclasses return the words that `uetproto dissect` has for their headers.
+        """
         told = [self.header.title]
         for row, value in zip(self.header.fields, self.sent_values().values(), strict=True):
             if not row.name.startswith("rsvd"):
@@ -85,7 +89,8 @@ class FormLayer(Packet):  # type: ignore[misc]
         return " ".join(told)
 
     def marks(self) -> list[str]:
-        """Return what `uetproto dissect` says in brackets behind the last header of a packet."""
+        """Return the marks that `uetproto dissect` shows in brackets behind the last header of a packet: "ECN" if the
+        IP header has CE. Other layers have none."""
         layer = None if isinstance(self.payload, FormLayer) else self.underlayer
         while layer is not None:
             if isinstance(layer, IP | IPv6):
@@ -139,7 +144,7 @@ def layer_of(
 
 
 def nearest(layer: Any, kind: type) -> Any:
-    """Return the nearest layer from `layer` down that is a `kind`, or None."""
+    """Return the first layer that is a `kind`, from `layer` towards the link layer, or None."""
     while layer is not None and not isinstance(layer, kind):
         layer = layer.underlayer
     return layer

@@ -186,9 +186,9 @@ class UetLayer(FormLayer):
     # Dissecting
 
     def following(self) -> list[_LayerChoice]:
-        """Return one choice of layers for each header that must follow this layer, in wire order.
+        """Return, for each header that must follow this layer, the layers that it can be, in wire order.
 
-        The last is `_RESERVED` if a field that announces the next header has a reserved code.
+        `_RESERVED` is the last item if a field that announces a header has a reserved code.
         """
         todo, reserved = [], []
         for by, then, otherwise in self.rows:

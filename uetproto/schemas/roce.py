@@ -1,4 +1,5 @@
-"""This module has two Construct schemas: `ROCE` is a packet behind UDP port 4791, `LRH` is one of native InfiniBand."""
+"""This module has two Construct schemas: `ROCE` for packets behind UDP port 4791, `LRH` for native InfiniBand
+packets."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""This module has two Construct schemas: `UET` is a packet behind UDP port 4793, `NATIVE` one behind IP protocol
+"""This module has two Construct schemas: `UET` for packets behind UDP port 4793, `NATIVE` for those behind IP protocol
 253."""
 
 from collections.abc import Iterable, Mapping

@@ -110,7 +110,7 @@ class TomlFile(ABC):
 
 
 class SectionReader(Protocol):
-    """This protocol has those members of a TOML file's reader that the function that reads one section needs."""
+    """This protocol has the members of `TomlFile` and its subclasses that are needed to read one section."""
 
     data: dict[str, Any]
 

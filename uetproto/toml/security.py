@@ -111,7 +111,8 @@ def read_section(reader: SectionReader) -> dict[str, Any] | None:
 
 
 def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the parameters of PDS that the section sets: `secure_start`, or none without the section (tss.md §11)."""
+    """Return the parameter of PDS that the section sets, `secure_start` (tss.md §11). The result is empty if `values`,
+    those of the section, are None."""
     if values is None:
         return {}
     pds = reader.data.get("pds")
@@ -123,9 +124,10 @@ def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[st
 def security_of(
     reader: SectionReader, values: Mapping[str, Any] | None, nodes: Mapping[str, Any], target: str
 ) -> Security | None:  # fmt: skip
-    """Return what `[security]` and `[nodes.NAME.security]` set, or None if `values`, from `[security]`, are None.
+    """Return the security that `[security]` and `[nodes.NAME.security]` describe.
 
-    Raises `LocalError` for settings that contradict each other, and for a missing key.
+    `values` are those of `[security]`. If they are None, there is no such section, and the result is None. Raises
+    `LocalError` for settings that contradict each other, and for a missing key.
     """
     tables = reader.data["nodes"]
     if values is None:

@@ -60,7 +60,8 @@ def _is(kind: type) -> Callable[[Any], Any]:
 
 
 def choice(names: Mapping[Any, Any]) -> KeyType:
-    """Return the type of keys that take one of the given names. The value in use is that which `names` has for it."""
+    """Return the type of keys that take one of several names. `names` maps each name to the value for which it
+    stands."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str | bool) or value not in names:

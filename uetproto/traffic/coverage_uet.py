@@ -39,7 +39,7 @@ POSSIBLE: dict[str, int] = {
 
 
 class UetCoverage(Coverage):
-    """This class counts what UET endpoints send."""
+    """This class counts the header forms, opcodes and other codes that UET endpoints send."""
 
     def __init__(self, profile: UetProfile) -> None:
         super().__init__(POSSIBLE)

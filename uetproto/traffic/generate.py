@@ -33,8 +33,8 @@ from uetproto.traffic.workload import Workload
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 Progress = Callable[[int, int], None]
-"""`progress(packets, picoseconds)` gets the number of records written and the virtual time. An exception that the
-function raises ends the run.
+"""Function `progress(packets, picoseconds)`, which is called with the number of records written and the virtual time.
+An exception that it raises ends the run.
 """
 
 _SLICE = 2000  # events from one report of progress to the next

@@ -11,8 +11,7 @@ REGION_LENGTH = 1 << 40
 
 
 class Repeating:
-    """This class is memory of `length` bytes whose content repeats every `PERIOD` bytes. It is a
-    `engine.memory.Memory`."""
+    """This class is memory (`engine.memory.Memory`) of `length` bytes, whose content repeats every `PERIOD` bytes."""
 
     __slots__ = ("_view", "length")
 

@@ -41,7 +41,7 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
 class Mutator:
     """This class mutates frames before they are written to a capture, and lists the mutated records in the file `side`.
 
-    The share of a mutation is the part of those records, to which the mutation can be applied, that get it.
+    A mutation whose share is 0.1 is applied to a tenth of the records to which it can be applied.
     """
 
     def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, *, roce_port: int = ROCE_PORT) -> None:

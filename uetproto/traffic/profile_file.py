@@ -42,7 +42,7 @@ class Mix(Generic[_T]):
 
     @classmethod
     def among(cls, shares: Mapping[_T, float], legal: Container[_T]) -> Self:
-        """Return the mix of the items in `legal` only."""
+        """Return a mix of those items that are in `legal`, with their shares."""
         return cls({thing: share for thing, share in shares.items() if thing in legal})
 
     def draw(self, rng: Rng) -> _T:
@@ -318,8 +318,8 @@ class ProfileFile(TomlFile):
     ) -> dict[str, Any]:
         """Return the checked values of a table, without its sub-tables in `nested`.
 
-        Raises `LocalError` for an unknown key or an illegal value. `prefix` is the part of each key's name that the
-        table gives, such as "pds.".
+        Raises `LocalError` for an unknown key or an illegal value. `prefix` precedes the keys of this table in errors,
+        such as "pds.".
         """
         checked = {}
         for name, raw in table.items():
@@ -360,7 +360,7 @@ class ProfileFile(TomlFile):
     def config(self, kind: type[_Config], section: str, implied: dict[str, Any]) -> _Config:
         """Return the configuration, of type `kind`, that a section of the file gives. Raises `LocalError`.
 
-        `implied` has the values of keys that the section does not set, where they are not the usual defaults.
+        `implied` has defaults that replace those of `kind`.
         """
         table = self.data.get(section, {})
         if not isinstance(table, dict):

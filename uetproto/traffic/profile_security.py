@@ -72,8 +72,8 @@ class SecuritySection:
         self._values = read_section(_AsScenario(file))
 
     def implied(self) -> dict[str, str]:
-        """Return the parameters of PDS that the section sets: `secure_start`, or none without the section (tss.md
-        §11)."""
+        """Return the parameter of PDS that the section sets, `secure_start` (tss.md §11). The result is empty if the
+        profile has no such section."""
         return start_of(_AsScenario(self._file), self._values)
 
     def security(self, endpoints: int, ip: int, pds: PdsConfig) -> Security | None:

@@ -29,7 +29,8 @@ CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPCODE_PROFILE
 """Operations that a profile can ask for, by name."""
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PROCESSES = 65_536
-"""Largest number of processes of all endpoints together. An endpoint has one process for each job, of about 8 KiB."""
+"""Largest number of processes of all endpoints together. An endpoint has one process for each job, and a process takes
+about 8 KiB of memory."""
 
 KEYS: dict[str, KeyType] = {
     **ABOUT,

@@ -86,7 +86,7 @@ class TrafficTap:
             self.drain()
 
     def drain(self) -> None:
-        """Write the records with times up to the present, which no record that is added later can precede."""
+        """Write the records with times up to the present. A record that is added later cannot have an earlier time."""
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, min(self._clock.now, self._until), key=itemgetter(0))

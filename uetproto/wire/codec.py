@@ -33,8 +33,8 @@ class Codec(NamedTuple):
     decode: Callable[..., Values]
     """Function `decode(data, offset=0)`, which returns the value of every field by name, in wire order."""
     encode: Callable[[Mapping[str, int]], bytes]
-    """Function `encode(values)`, which returns the bytes of the header. A missing field takes its default. It raises
-    `LocalError`, which names the field and its range, for a value that does not fit."""
+    """Function `encode(values)`, which returns the bytes of the header. A missing field takes its default. The function
+    raises `LocalError`, which names the field and its range, for a value that does not fit."""
 
 
 class Plan(NamedTuple):

@@ -43,7 +43,7 @@ def variable(layer: int, field: str) -> str:
 class Place:
     """A place is one header of a packet, for which a rule computes the value of a field.
 
-    `above` has the forms of the headers behind it, `below` those of the headers before it.
+    `above` has the forms of the headers behind this one, and `below` has the forms of the headers before it.
     """
 
     def __init__(self, stack: "_Stack", layer: int) -> None:

@@ -48,7 +48,10 @@ def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
 
 @cache
 def invariant_mask(layers: tuple[tuple[str, int], ...]) -> int:
-    """Return a mask of the bits that the ICRC takes as ones in successive headers, given by form and size in bytes."""
+    """Return a mask of the bits that the ICRC takes as ones in successive headers.
+
+    `layers` has the form and the size in bytes of each header.
+    """
     mask = 0
     for form, size in layers:
         mask = mask << size * 8 | _MASKS.get(form, 0)

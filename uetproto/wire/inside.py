@@ -25,7 +25,7 @@ _USE_RSV_PDC = USE_RSV_PDC >> 12  # of `pdc_info`
 _OPCODES = frozenset(sharp.SharpOpcode)
 
 ENDLESS = 1 << 20
-"""Number of bytes that is larger than every message."""
+"""Number of bytes that is larger than the length of any message."""
 CHECKED = Trailer("icrc", 0)
 """Trailer for a packet whose own trailer is not at hand. It stands for a packet that was captured to its end."""
 

@@ -10,7 +10,7 @@ RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "sharp.ranks")  # no table: 
 
 
 CRC_SUSPECT = "crc-suspect"
-"""Note that the last 4 bytes of the payload may be a wrong CRC32C (interfaces.md §3)."""
+"""Entry of `Packet.notes`, which says that the last 4 bytes of the payload may be a wrong CRC32C (interfaces.md §3)."""
 
 
 class Layer(NamedTuple):

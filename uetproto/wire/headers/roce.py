@@ -181,7 +181,8 @@ class Load(Enum):
 
 
 class Form(NamedTuple):
-    """A form says which transports have an operation, which headers it adds, and its payload (roce.md §3)."""
+    """This tuple says which transports have an operation, which headers the operation adds, and how large its payload
+    is (roce.md §3)."""
 
     transports: tuple[Transport, ...]
     headers: tuple[Header, ...]

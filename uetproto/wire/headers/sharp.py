@@ -1,9 +1,9 @@
 """This module holds every table and code of SHARP messages and of their management (sharp.md §1.6–§1.8, sharp.md §2).
 
 A message is the base header `sharp`, the extensions that its flags name, and the body of its opcode, padded to whole
-words. The codes of operations, data types and management are published. The layout of messages is not: it is the
-project's own, and no switch on the market uses it. The `origin` of each table states this, and so does the `origin` of
-each row that differs from its table.
+words. The codes of operations, data types and management are published. The layout of messages is not published: it is
+this project's own, and no switch on the market uses it. The `origin` of each table states this. A field that differs
+from its table has an `origin` of its own.
 """
 
 from enum import IntEnum, IntFlag
@@ -57,11 +57,11 @@ DTYPE_SIZES: dict[Dtype, int] = {
     Dtype.FLOAT: 4, Dtype.DOUBLE: 8, Dtype.UNSIGNED_SHORT: 2, Dtype.SHORT: 2,
     Dtype.FLOAT_SHORT: 2, Dtype.BFLOAT16: 2, Dtype.UINT8: 1, Dtype.INT8: 1, Dtype.NULL: 0,
 }  # fmt: skip
-"""Size of one element in bytes."""
+"""Size of one element in bytes, by data type."""
 
 
 class Feature(IntFlag):
-    """These bits name what a job may ask for (sharp.md §1.6)."""
+    """These bits name the features for which a job may ask (sharp.md §1.6)."""
 
     LLT = 1
     REPRODUCIBLE = 2

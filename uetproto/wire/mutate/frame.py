@@ -32,8 +32,8 @@ class Mutation(NamedTuple):
 
     frame: bytes
     form: str | None
-    """Form of the header that was changed. It is None if the length of the frame, the payload or the trailer was
-    changed."""
+    """Form of the header that was changed. It is None if the payload, the trailer or the size of the frame was changed.
+    """
     field: str
     offset: int
     """Offset of the first changed byte in the frame."""

@@ -96,7 +96,8 @@ def unknown_code(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Add bytes behind the payload, whose size the BTH and RETH imply. Pad and lower lengths take account of them."""
+    """Add bytes behind a payload whose size the BTH and RETH imply. Correct the pad and the lengths of lower
+    headers."""
     packet = frame.packet
     size = len(packet.payload)
     plain = packet.trailer is not None and packet.trailer.ok and packet.pad == bytes(-size % 4) and "erf" not in packet

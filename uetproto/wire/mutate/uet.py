@@ -84,7 +84,7 @@ def _unknown(field: Field) -> list[int]:
 
 
 def extra_bytes(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Add bytes behind the payload, whose size the UET headers imply. The lengths of lower headers include them."""
+    """Add bytes behind a payload whose size the UET headers imply. Correct the lengths of lower headers."""
     packet = frame.packet
     doubtful = packet.trailer is not None and not packet.trailer.ok
     if doubtful or implied_payload(packet.layers) != len(packet.payload):
@@ -159,8 +159,8 @@ def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def default_with_error(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Make a default response with an error code. Legal are only success and the code of a lost response (ses.md
-    §9.1)."""
+    """Make a default response with an error code. A legal default response has success, or the code of a lost response
+    (ses.md §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
         return None
