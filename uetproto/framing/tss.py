@@ -38,7 +38,8 @@ class SealingFramer(UetFramer):
         now: Callable[[], int],
         ecn_capable: bool = True,
     ) -> None:
-        """Make the framer of a member. `how` also holds for packets in clear; `now` returns the time in picoseconds."""
+        """Make the framer of a member. `how` is the encapsulation of sealed packets and of packets in clear, and `now`
+        returns the time in picoseconds."""
         super().__init__(address, ip_version, replace(how, crc=False), ecn_capable=ecn_capable)
         self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable)
         self.port = port

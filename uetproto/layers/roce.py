@@ -189,7 +189,8 @@ class _LrhLayer(RoceLayer):
 
 
 class RoceIcrc(Packet):  # type: ignore[misc]
-    """This layer holds the pad and the invariant CRC that end a packet; if `icrc` is None, it is computed."""
+    """This layer holds the pad and the ICRC that end a packet. If `icrc` is None, it is computed when the packet is
+    built."""
 
     name = "RoCE ICRC"
     fields_desc: ClassVar[list[Any]] = [

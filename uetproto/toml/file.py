@@ -104,7 +104,8 @@ class TomlFile(ABC):
             raise self.refuse(key, f"{value} has no unit", legal.legal)
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        """Return the error for `key`, with the line of the key or, if it is absent, of the nearest table above it."""
+        """Return the error for `key`. It names the line of the key or, if the file lacks the key, of the nearest table
+        above the key."""
         line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
         return LocalError(harmless(key), value, legal, place=Location(str(self.path), line))
 

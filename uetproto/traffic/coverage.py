@@ -17,7 +17,7 @@ class Coverage(ABC):
 
     def __init__(self, possible: Mapping[str, int]) -> None:
         self.possible = possible
-        """Number of names that can occur, by kind."""
+        """Number of possible names of each kind, such as the number of opcodes that are defined."""
         self.counts: dict[str, Counter[str]] = {kind: Counter() for kind in possible}
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:

@@ -35,7 +35,7 @@ POSSIBLE: dict[str, int] = {
     "requests": len(OPCODE_PROFILES),
     "atomics": sum(map(len, LEGAL.values())),
 }
-"""Number of names that can occur, by kind. A name of "atomics" is a legal pair of AMO and datatype (ses.md §6)."""
+"""Number of possible names of each kind. A name of "atomics" is a legal pair of AMO and datatype (ses.md §6)."""
 
 
 class UetCoverage(Coverage):

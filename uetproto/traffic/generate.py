@@ -72,7 +72,7 @@ class TrafficResult:
     mutations: Mapping[str, int]
     coverage: Mapping[str, Mapping[str, int]] | None
     possible: Mapping[str, int] | None
-    """Number of names that can occur, for each kind in `coverage`."""
+    """Number of possible names of each kind in `coverage`, such as the number of opcodes that are defined."""
     security: Mapping[str, Any]
     """For each endpoint, by address: the numbers of packets sealed, opened and refused, the AN and epoch in use, and
     counters (tss.md §9). It is empty if packets are in clear.

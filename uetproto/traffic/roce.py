@@ -139,8 +139,8 @@ class QueuePairEnd:
     """Number of receives that are posted and unused."""
 
     def bring_up(self, kind: QpType, peer: "QueuePairEnd | None", now: int) -> None:
-        """Bring the queue pair to INIT, RTR and RTS, with the address, number and PSN of the peer. UD has no peer, so
-        `peer` is None."""
+        """Bring the queue pair to INIT, RTR and RTS, with the address, number and PSN of the queue pair `peer`, which
+        is None for UD."""
         hca = self.station.hca
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": FULL_ACCESS, "qkey": _QKEY, "sq_psn": self.psn,

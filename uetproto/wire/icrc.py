@@ -37,8 +37,8 @@ _AFTER_ONES = 0x2144DF1C  # the CRC after eight bytes of ones, which stand for t
 def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
     """Return the index of the first layer that the ICRC covers, and the CRC state before this layer.
 
-    `forms` are the forms of the layers before the BTH, which may be included. Raises `ValueError` if there is neither a
-    network header nor an LRH among them.
+    `forms` are the forms of the layers up to the BTH, whose own form may be missing. Raises `ValueError` if none of
+    these layers is a network header or an LRH.
     """
     for index in range(len(forms) - 1, -1, -1):
         if forms[index] in _NETWORK:
@@ -66,10 +66,9 @@ def icrc(frame: bytes, layers: Sequence[Layer], end: int) -> int:
 
 
 def icrc_of(headers: Sequence[tuple[str, bytes]], rest: bytes) -> int:
-    """Return the ICRC over `headers`, which are pairs of form and bytes up to the BTH, and over `rest`, all bytes
-    behind.
+    """Return the ICRC over `headers`, pairs of form and bytes up to the BTH, and over `rest`, all bytes behind the BTH.
 
-    Raises `ValueError` if there is neither a network header nor an LRH.
+    Raises `ValueError` if none of the headers is a network header or an LRH.
     """
     first, crc = invariant_start([form for form, _ in headers])
     mask = invariant_mask(tuple([(form, len(data)) for form, data in headers[first:]]))

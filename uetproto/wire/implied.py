@@ -21,8 +21,10 @@ def implied_payload(layers: list[Layer]) -> int | None:
 
 
 def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
-    """Return what implies the length of the payload: the index of a layer and the field that states it, or a fixed
-    number of bytes. Return None if the headers do not imply a length.
+    """Return where the length of the payload is stated: the index of a layer and the name of its field.
+
+    If no field states the length, but the headers still imply it, return the number of bytes. If the headers imply no
+    length, return None.
 
     The last header that is no SES extension decides, together with the extensions behind it.
     """

@@ -113,7 +113,7 @@ class Shape(NamedTuple):
     """Conditions, one of which is true if the frame has another shape or a defect."""
     fields: list[dict[str, str]]
     """Expressions that read the fields, by name, in one dict for each layer. For a field whose value is part of the
-    shape, it is this value.
+    shape, the expression is this value.
     """
     size: int
     """Size of all headers in bytes."""

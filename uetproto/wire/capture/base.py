@@ -125,7 +125,7 @@ class Window:
     def fill(self, at: int, need: int) -> int:
         """Read until `data` holds `need` bytes from index `at` on, or the stream ends.
 
-        Bytes before `at` may be dropped from `data`, so the new index of the same byte is returned.
+        Return the new index of the byte that was at `at`, because bytes before it may be dropped from `data`.
         """
         have = len(self.data) - at
         if have >= need or self.ended:

@@ -151,7 +151,7 @@ class QpState(IntEnum):
 
 
 class TreeMode(IntEnum):
-    """This code says for what an aggregation tree is used (sharp.md §1.7)."""
+    """This code is the purpose of an aggregation tree (sharp.md §1.7)."""
 
     LLT = 0
     SAT = 1

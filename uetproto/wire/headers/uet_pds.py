@@ -157,7 +157,7 @@ type."""
 
 
 class AckReq(IntEnum):
-    """This code, in the field `req` of an ACK, says what the receiver asks of the sender of the request."""
+    """This code is the field `req` of an ACK. It says what the sender of the ACK asks the sender of the PSNs to do."""
 
     NONE = 0
     CLEAR = 1

@@ -445,7 +445,7 @@ REQUESTS = (*STANDARD, *MEDIUM, REQUEST_SMALL)
 RESPONSES = (RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL)
 
 PAYLOAD_MTUS = (1024, 2048, 4096, 8192)
-"""Legal payload MTUs in bytes (ses.md §16). Each packet of a message except the last carries so much payload."""
+"""Legal payload MTUs in bytes (ses.md §16). Each packet of a message except the last carries a payload of this size."""
 
 VENDORS: dict[object, range] = {
     Opcode:         range(0x30, 0x3F),

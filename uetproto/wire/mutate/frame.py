@@ -39,8 +39,11 @@ class Mutation(NamedTuple):
     """Offset of the first changed byte in the frame."""
     before: int
     after: int
-    """Value of the field or CRC after the change. `before` is its value before the change. If a byte of the payload was
-    changed, they are the values of this byte; if the size of the frame or payload was changed, they are the sizes."""
+    """Value of the field or CRC after the change, as `before` is its value before the change.
+
+    If a byte of the payload was changed, `before` and `after` are the values of this byte. If the size of the frame or
+    payload was changed, they are the sizes in bytes.
+    """
     rule: str | None = None
     """Id of the rule that an audit must report, or None if no audit can see the change."""
 
@@ -59,7 +62,7 @@ def pick(rng: MutationRng, values: Sequence[_T]) -> _T:
 
 
 class Recent(dict[_Key, dict[int, _Value]]):
-    """This dictionary has, for each of the newest flows, values by number, such as PSN.
+    """This dictionary has, for each of the newest flows, values by a number such as the PSN.
 
     It keeps at most `flows` flows, and the newest `most` values of each flow.
     """
@@ -70,7 +73,8 @@ class Recent(dict[_Key, dict[int, _Value]]):
         self._most = most
 
     def note(self, flow: _Key, number: int, value: _Value) -> None:
-        """Store the value of a number of a flow. If there are too many numbers or flows, remove the oldest."""
+        """Store `value` under `number` for this flow. If there are then too many numbers or flows, remove the
+        oldest."""
         values = self.setdefault(flow, {})
         values[number] = value
         if len(values) > self._most:
