@@ -1,19 +1,29 @@
 """What Scapy's users do with any layer works with ours: ls, explore, fuzz, command, copy, pickle, show, answers."""
 
 import ast
+import builtins
+import importlib
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scapy.config import conf
 from scapy.error import Scapy_Exception
+from scapy.layers import inet, l2
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
+from scapy.main import load_layer
 from scapy.packet import Raw, explore, fuzz, ls
 
 from tests.layers import user_script
+from tests.support.paths import PCAPS
+from tests.support.wire.roce_frames import GOLDEN
 from uetproto import layers as uet
 from uetproto.errors import LocalError
+from uetproto.layers import roce as roce_module
+from uetproto.wire.capture import pcap
 
 LAYERS = {**uet.LAYERS, **uet.ROCE_LAYERS, **uet.SHARP_LAYERS, **uet.MCAST_LAYERS}
 ENDS = (uet.UetCrc32c, uet.UetIcv, uet.RoceIcrc, uet.RoceVcrc, uet.SharpPad, uet.SharpRanks, uet.UetMessage)
@@ -38,14 +48,69 @@ def test_every_layer_does_what_layers_do(cls: Any, capsys: pytest.CaptureFixture
     assert random.summary()
     dissected = cls(bytes(random))
     assert pickle.loads(pickle.dumps(dissected)) == dissected
-    if cls is not uet.Lrh:  # which gets a VCRC when it is built
-        assert bytes(eval(dissected.command(), NAMES)) == bytes(dissected)
+    assert bytes(eval(dissected.command(), NAMES)) == bytes(dissected)
 
 
-def test_explore_lists_the_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    explore("scapy.layers.uetproto")
-    listed = capsys.readouterr().out
-    assert all(cls.__name__ in listed for cls in LAYERS.values())
+def test_the_command_of_a_frame_makes_the_same_bytes() -> None:
+    names, frames = {**NAMES, **vars(inet), **vars(l2)}, []
+    uet.bind_roce()
+    uet.bind_sharp()
+    try:
+        for capture in ("gradient", "collective-sharp", "collective-sharp-uet", "ses-write", "gradient-roce"):
+            with pcap.open_capture(PCAPS / f"{capture}.pcapng") as reader:
+                frames += [(Ether, record.data) for record, _ in zip(reader, range(5), strict=False)]
+        frames += [(Ether, data[: len(data) - cut]) for _, data in frames[:] for cut in (1, 4, 6)]
+        natives = [golden.frame for golden in GOLDEN if golden.link == "infiniband"]
+        frames += [(uet.Lrh, data[: len(data) - cut]) for data in natives for cut in (0, 2, 6)]
+        for first, frame in frames:
+            assert bytes(eval(first(frame).command(), names)) == frame
+    finally:
+        uet.unbind_sharp()
+        uet.unbind_roce()
+
+
+def test_the_command_of_a_packet_without_its_end() -> None:
+    frame = bytes(IP(src="10.0.0.1", dst="10.0.0.2") / UDP() / uet.PdsAck())
+    assert "received" not in IP(frame).command()
+    short = bytearray(frame[:-4])
+    short[3], short[25] = short[3] - 4, short[25] - 4  # lengths of IP and UDP
+    assert IP(bytes(short)).command().endswith(", received=True)")
+    assert "received" not in (IP() / UDP() / uet.PdsAck()).command()
+
+
+@pytest.fixture
+def builtins_kept() -> Iterator[None]:
+    """`explore` and `load_layer` add the names of a module to the builtins, as they are meant for a prompt."""
+    before = set(vars(builtins))
+    yield
+    for name in set(vars(builtins)) - before:
+        delattr(builtins, name)
+
+
+@pytest.mark.parametrize("module", [uet, "uetproto", "scapy.layers.uetproto"], ids=str)
+@pytest.mark.usefixtures("builtins_kept")
+def test_explore_lists_the_layers(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    explore(module)
+    printed = capsys.readouterr()
+    assert {cls.__name__ for cls in LAYERS.values()} <= {
+        line.split("|")[0].strip() for line in printed.out.splitlines()
+    }
+    assert printed.err == ""
+
+
+@pytest.mark.usefixtures("builtins_kept")
+def test_scapy_knows_the_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    explore(roce_module)
+    printed = capsys.readouterr()
+    assert "\nBth " in printed.out
+    assert "\nPdsAck" not in printed.out
+    load_layer("uetproto")
+    assert vars(builtins)["PdsAck"] is uet.PdsAck
+    described = dict(conf.layers.layers())  # which a layer of a module that Scapy cannot name breaks
+    assert described["scapy.layers.uetproto.roce"].startswith("Every RoCE")
+    assert importlib.import_module("scapy.layers.uetproto.roce") is roce_module
+    ls("pdsnack")
+    assert "PdsNackRudi : NACK for RUDI" in capsys.readouterr().out
 
 
 def test_fuzz_keeps_what_is_set() -> None:

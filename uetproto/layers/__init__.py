@@ -4,6 +4,9 @@ The layers are made from the tables of `wire/headers`, and named as the form in 
 and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the other protocols.
 """
 
+import sys
+
+import scapy.layers
 from scapy.config import conf
 
 from uetproto.layers import uet
@@ -15,7 +18,21 @@ from uetproto.layers.uet import *  # noqa: F403
 
 __all__ = [*uet.__all__, "LayerError", "PdcSession", "UetMessage", "UetPackets", "uet_message", "uet_reply"]
 
-# Scapy's explore() knows only names of its own packages.
-conf.layers.ldict["scapy.layers.uetproto"] = [
-    layer for layers in (uet.LAYERS, uet.ROCE_LAYERS, uet.SHARP_LAYERS, uet.MCAST_LAYERS) for layer in layers.values()
-]
+
+def _introduce() -> None:
+    """Give modules and layers names below `scapy.layers`: Scapy's `explore` and `load_layer` know no others."""
+    known = conf.layers.ldict
+    known[__name__] = [
+        layer for group in (uet.LAYERS, uet.ROCE_LAYERS, uet.SHARP_LAYERS, uet.MCAST_LAYERS) for layer in group.values()
+    ]
+    for name in [name for name in sys.modules if name == __name__ or name.startswith(f"{__name__}.")]:
+        classes = known.pop(name, None)
+        for package in ("scapy.layers.uetproto", f"scapy.layers.{__name__}"):
+            alias = package + name.removeprefix(__name__)
+            sys.modules[alias] = sys.modules[name]
+            if classes is not None:
+                known[alias] = classes
+    scapy.layers.uetproto = sys.modules[__name__]
+
+
+_introduce()

@@ -77,7 +77,7 @@ class Entropy(UetLayer):
     entropy: _Field[_Number]
     rsvd: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, entropy: _Number = ..., rsvd: _Number = ...,
+        self, _pkt: bytes = ..., /, *, entropy: _Number = ..., rsvd: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Tss(UetLayer):
@@ -92,7 +92,7 @@ class Tss(UetLayer):
     tsc: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, type: _Number = ..., sp: _Number = ..., rsvd: _Number = ...,
-        an: _Number = ..., sdi: _Number = ..., epoch: _Number = ..., tsc: _Number = ...,
+        an: _Number = ..., sdi: _Number = ..., epoch: _Number = ..., tsc: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class TssSsi(UetLayer):
@@ -109,6 +109,7 @@ class TssSsi(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, type: _Number = ..., sp: _Number = ..., rsvd: _Number = ...,
         an: _Number = ..., sdi: _Number = ..., ssi: _Number = ..., epoch: _Number = ..., tsc: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsRudReq(UetLayer):
@@ -129,6 +130,7 @@ class PdsRudReq(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsRudReqSyn(UetLayer):
@@ -150,7 +152,7 @@ class PdsRudReqSyn(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., pdc_info: _Number = ...,
-        psn_offset: _Number = ...,
+        psn_offset: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsRodReq(UetLayer):
@@ -171,6 +173,7 @@ class PdsRodReq(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsRodReqSyn(UetLayer):
@@ -192,7 +195,7 @@ class PdsRodReqSyn(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., pdc_info: _Number = ...,
-        psn_offset: _Number = ...,
+        psn_offset: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsRudCcReq(UetLayer):
@@ -213,6 +216,7 @@ class PdsRudCcReq(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsRudCcReqSyn(UetLayer):
@@ -234,7 +238,7 @@ class PdsRudCcReqSyn(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., pdc_info: _Number = ...,
-        psn_offset: _Number = ...,
+        psn_offset: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsRodCcReq(UetLayer):
@@ -255,6 +259,7 @@ class PdsRodCcReq(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsRodCcReqSyn(UetLayer):
@@ -276,7 +281,7 @@ class PdsRodCcReqSyn(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         clear_psn_offset: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., pdc_info: _Number = ...,
-        psn_offset: _Number = ...,
+        psn_offset: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsReqCcState(UetLayer):
@@ -285,7 +290,7 @@ class PdsReqCcState(UetLayer):
     ccc_id: _Field[_Number]
     credit_target: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, ccc_id: _Number = ..., credit_target: _Number = ...,
+        self, _pkt: bytes = ..., /, *, ccc_id: _Number = ..., credit_target: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsRudiReq(UetLayer):
@@ -302,6 +307,7 @@ class PdsRudiReq(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., rsvd2: _Number = ..., rsvd3: _Number = ..., pkt_id: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsRudiResp(UetLayer):
@@ -318,6 +324,7 @@ class PdsRudiResp(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., rsvd2: _Number = ..., rsvd3: _Number = ..., pkt_id: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsUudReq(UetLayer):
@@ -329,7 +336,7 @@ class PdsUudReq(UetLayer):
     rsvd: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., flags: _Number = ...,
-        rsvd: _Number = ...,
+        rsvd: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsAckEpsn(UetLayer):
@@ -352,7 +359,7 @@ class PdsAckEpsn(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., epsn: _Number = ...,
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd: _Number = ...,
         ack_psn_offset: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
-        expected_psn: _Number = ...,
+        expected_psn: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsAck(UetLayer):
@@ -374,6 +381,7 @@ class PdsAck(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd2: _Number = ...,
         ack_psn_offset: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsAckProbe(UetLayer):
@@ -395,6 +403,7 @@ class PdsAckProbe(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd2: _Number = ...,
         probe_opaque: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class PdsAckCc(UetLayer):
@@ -422,7 +431,7 @@ class PdsAckCc(UetLayer):
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd2: _Number = ...,
         ack_psn_offset: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
         cc_type: _Name = ..., cc_flags: _Number = ..., mpr: _Number = ..., sack_psn_offset: _Number = ...,
-        sack_bitmap: _Number = ...,
+        sack_bitmap: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsAckCcProbe(UetLayer):
@@ -450,7 +459,7 @@ class PdsAckCcProbe(UetLayer):
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd2: _Number = ...,
         probe_opaque: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
         cc_type: _Name = ..., cc_flags: _Number = ..., mpr: _Number = ..., sack_psn_offset: _Number = ...,
-        sack_bitmap: _Number = ...,
+        sack_bitmap: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsAckCcx(UetLayer):
@@ -478,7 +487,7 @@ class PdsAckCcx(UetLayer):
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd2: _Number = ...,
         ack_psn_offset: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
         ccx_type: _Number = ..., cc_flags: _Number = ..., mpr: _Number = ..., sack_psn_offset: _Number = ...,
-        sack_bitmap: _Number = ...,
+        sack_bitmap: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsAckCcxProbe(UetLayer):
@@ -506,7 +515,7 @@ class PdsAckCcxProbe(UetLayer):
         m: _Number = ..., retx: _Number = ..., p: _Number = ..., req: _Name = ..., rsvd2: _Number = ...,
         probe_opaque: _Number = ..., cack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
         ccx_type: _Number = ..., cc_flags: _Number = ..., mpr: _Number = ..., sack_psn_offset: _Number = ...,
-        sack_bitmap: _Number = ...,
+        sack_bitmap: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsCcStateNscc(UetLayer):
@@ -519,7 +528,7 @@ class PdsCcStateNscc(UetLayer):
     ooo_count: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, service_time: _Number = ..., restore_cwnd: _Number = ...,
-        rcv_cwnd_pend: _Number = ..., rcvd_bytes: _Number = ..., ooo_count: _Number = ...,
+        rcv_cwnd_pend: _Number = ..., rcvd_bytes: _Number = ..., ooo_count: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsCcStateCredit(UetLayer):
@@ -531,7 +540,7 @@ class PdsCcStateCredit(UetLayer):
     ooo_count: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, credit: _Number = ..., rsvd: _Number = ..., rsvd2: _Number = ...,
-        ooo_count: _Number = ...,
+        ooo_count: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsCcStateOther(UetLayer):
@@ -539,7 +548,7 @@ class PdsCcStateOther(UetLayer):
 
     ack_cc_state: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, ack_cc_state: _Number = ...,
+        self, _pkt: bytes = ..., /, *, ack_cc_state: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsCcxState(UetLayer):
@@ -547,7 +556,7 @@ class PdsCcxState(UetLayer):
 
     ack_ccx_state: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, ack_ccx_state: _Number = ...,
+        self, _pkt: bytes = ..., /, *, ack_ccx_state: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsNack(UetLayer):
@@ -570,7 +579,7 @@ class PdsNack(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., nt: _Number = ..., rsvd2: _Number = ..., nack_code: _Name = ...,
         vendor_code: _Number = ..., nack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
-        nack_payload: _Number = ...,
+        nack_payload: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsNackRudi(UetLayer):
@@ -593,7 +602,7 @@ class PdsNackRudi(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., nt: _Number = ..., rsvd2: _Number = ..., nack_code: _Name = ...,
         vendor_code: _Number = ..., nack_pkt_id: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
-        nack_payload: _Number = ...,
+        nack_payload: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsNackCcx(UetLayer):
@@ -616,7 +625,7 @@ class PdsNackCcx(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., nt: _Number = ..., rsvd2: _Number = ..., nack_code: _Name = ...,
         vendor_code: _Number = ..., nack_psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
-        nack_payload: _Number = ...,
+        nack_payload: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsNackCcxRudi(UetLayer):
@@ -639,7 +648,7 @@ class PdsNackCcxRudi(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., next_hdr: _Name = ..., rsvd: _Number = ...,
         m: _Number = ..., retx: _Number = ..., nt: _Number = ..., rsvd2: _Number = ..., nack_code: _Name = ...,
         vendor_code: _Number = ..., nack_pkt_id: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
-        nack_payload: _Number = ...,
+        nack_payload: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsNackCcxState(UetLayer):
@@ -650,7 +659,7 @@ class PdsNackCcxState(UetLayer):
     nack_ccx_state2: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, nccx_type: _Number = ..., nack_ccx_state1: _Number = ...,
-        nack_ccx_state2: _Number = ...,
+        nack_ccx_state2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsCp(UetLayer):
@@ -673,7 +682,7 @@ class PdsCp(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., ctl_type: _Name = ..., rsvd: _Number = ...,
         isrod: _Number = ..., retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         probe_opaque: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., dpdcid: _Number = ...,
-        ctl_payload: _Number = ...,
+        ctl_payload: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class PdsCpSyn(UetLayer):
@@ -697,7 +706,7 @@ class PdsCpSyn(UetLayer):
         self, _pkt: bytes = ..., /, *, type: _Name = ..., ctl_type: _Name = ..., rsvd: _Number = ...,
         isrod: _Number = ..., retx: _Number = ..., ar: _Number = ..., syn: _Number = ..., rsvd2: _Number = ...,
         probe_opaque: _Number = ..., psn: _Number = ..., spdcid: _Number = ..., pdc_info: _Number = ...,
-        psn_offset: _Number = ..., ctl_payload: _Number = ...,
+        psn_offset: _Number = ..., ctl_payload: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesRequestStdSom(UetLayer):
@@ -730,7 +739,7 @@ class SesRequestStdSom(UetLayer):
         som: _Number = ..., message_id: _Number = ..., ri_generation: _Number = ..., job_id: _Number = ...,
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         buffer_offset: _Number = ..., initiator: _Number = ..., memory_key: _Number = ...,
-        header_data: _Number = ..., request_length: _Number = ...,
+        header_data: _Number = ..., request_length: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesRequestStd(UetLayer):
@@ -766,6 +775,7 @@ class SesRequestStd(UetLayer):
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         buffer_offset: _Number = ..., initiator: _Number = ..., memory_key: _Number = ..., rsvd4: _Number = ...,
         payload_length: _Number = ..., message_offset: _Number = ..., request_length: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class SesSendStdSom(UetLayer):
@@ -798,7 +808,7 @@ class SesSendStdSom(UetLayer):
         som: _Number = ..., message_id: _Number = ..., ri_generation: _Number = ..., job_id: _Number = ...,
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         buffer_offset: _Number = ..., initiator: _Number = ..., match_bits: _Number = ...,
-        header_data: _Number = ..., request_length: _Number = ...,
+        header_data: _Number = ..., request_length: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesSendStd(UetLayer):
@@ -834,6 +844,7 @@ class SesSendStd(UetLayer):
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         buffer_offset: _Number = ..., initiator: _Number = ..., match_bits: _Number = ..., rsvd4: _Number = ...,
         payload_length: _Number = ..., message_offset: _Number = ..., request_length: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class SesDeferrableStdSom(UetLayer):
@@ -867,7 +878,7 @@ class SesDeferrableStdSom(UetLayer):
         som: _Number = ..., message_id: _Number = ..., ri_generation: _Number = ..., job_id: _Number = ...,
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         initiator_restart_token: _Number = ..., target_restart_token: _Number = ..., initiator: _Number = ...,
-        match_bits: _Number = ..., header_data: _Number = ..., request_length: _Number = ...,
+        match_bits: _Number = ..., header_data: _Number = ..., request_length: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesDeferrableStd(UetLayer):
@@ -904,7 +915,7 @@ class SesDeferrableStd(UetLayer):
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         initiator_restart_token: _Number = ..., target_restart_token: _Number = ..., initiator: _Number = ...,
         match_bits: _Number = ..., rsvd4: _Number = ..., payload_length: _Number = ...,
-        message_offset: _Number = ..., request_length: _Number = ...,
+        message_offset: _Number = ..., request_length: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesRtrStd(UetLayer):
@@ -939,6 +950,7 @@ class SesRtrStd(UetLayer):
         rsvd2: _Number = ..., pid_on_fep: _Number = ..., rsvd3: _Number = ..., resource_index: _Number = ...,
         buffer_offset: _Number = ..., initiator: _Number = ..., sender_token: _Number = ...,
         receiver_token: _Number = ..., header_data: _Number = ..., request_length: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class SesRequestMedium(UetLayer):
@@ -970,7 +982,7 @@ class SesRequestMedium(UetLayer):
         som: _Number = ..., rsvd2: _Number = ..., request_length: _Number = ..., ri_generation: _Number = ...,
         job_id: _Number = ..., rsvd3: _Number = ..., pid_on_fep: _Number = ..., rsvd4: _Number = ...,
         resource_index: _Number = ..., buffer_offset: _Number = ..., initiator: _Number = ...,
-        memory_key: _Number = ...,
+        memory_key: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesRequestMediumHd(UetLayer):
@@ -1002,7 +1014,7 @@ class SesRequestMediumHd(UetLayer):
         som: _Number = ..., rsvd2: _Number = ..., request_length: _Number = ..., ri_generation: _Number = ...,
         job_id: _Number = ..., rsvd3: _Number = ..., pid_on_fep: _Number = ..., rsvd4: _Number = ...,
         resource_index: _Number = ..., header_data: _Number = ..., initiator: _Number = ...,
-        memory_key: _Number = ...,
+        memory_key: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesSendMedium(UetLayer):
@@ -1034,7 +1046,7 @@ class SesSendMedium(UetLayer):
         som: _Number = ..., rsvd2: _Number = ..., request_length: _Number = ..., ri_generation: _Number = ...,
         job_id: _Number = ..., rsvd3: _Number = ..., pid_on_fep: _Number = ..., rsvd4: _Number = ...,
         resource_index: _Number = ..., buffer_offset: _Number = ..., initiator: _Number = ...,
-        match_bits: _Number = ...,
+        match_bits: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesSendMediumHd(UetLayer):
@@ -1066,7 +1078,7 @@ class SesSendMediumHd(UetLayer):
         som: _Number = ..., rsvd2: _Number = ..., request_length: _Number = ..., ri_generation: _Number = ...,
         job_id: _Number = ..., rsvd3: _Number = ..., pid_on_fep: _Number = ..., rsvd4: _Number = ...,
         resource_index: _Number = ..., header_data: _Number = ..., initiator: _Number = ...,
-        match_bits: _Number = ...,
+        match_bits: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesRequestSmall(UetLayer):
@@ -1095,7 +1107,7 @@ class SesRequestSmall(UetLayer):
         dc: _Number = ..., ie: _Number = ..., rel: _Number = ..., hd: _Number = ..., eom: _Number = ...,
         som: _Number = ..., rsvd2: _Number = ..., request_length: _Number = ..., ri_generation: _Number = ...,
         job_id: _Number = ..., rsvd3: _Number = ..., pid_on_fep: _Number = ..., rsvd4: _Number = ...,
-        resource_index: _Number = ..., buffer_offset: _Number = ...,
+        resource_index: _Number = ..., buffer_offset: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesExtRendezvous(UetLayer):
@@ -1110,7 +1122,7 @@ class SesExtRendezvous(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, eager_length: _Number = ..., ri_generation: _Number = ...,
         pid_on_fep: _Number = ..., resource_index: _Number = ..., read_offset: _Number = ...,
-        read_memory_key: _Number = ...,
+        read_memory_key: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesExtAtomic(UetLayer):
@@ -1122,7 +1134,7 @@ class SesExtAtomic(UetLayer):
     rsvd: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, atomic_opcode: _Name = ..., atomic_datatype: _Name = ...,
-        semantic_control: _Number = ..., rsvd: _Number = ...,
+        semantic_control: _Number = ..., rsvd: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesExtAtomicCas(UetLayer):
@@ -1137,7 +1149,7 @@ class SesExtAtomicCas(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, atomic_opcode: _Name = ..., atomic_datatype: _Name = ...,
         semantic_control: _Number = ..., rsvd: _Number = ..., compare_value: _Number = ...,
-        swap_value: _Number = ...,
+        swap_value: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesExtSync(UetLayer):
@@ -1146,7 +1158,7 @@ class SesExtSync(UetLayer):
     group: _Field[_Number]
     count: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, group: _Number = ..., count: _Number = ...,
+        self, _pkt: bytes = ..., /, *, group: _Number = ..., count: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesResponse(UetLayer):
@@ -1163,7 +1175,7 @@ class SesResponse(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, list: _Name = ..., opcode: _Name = ..., version: _Number = ...,
         return_code: _Name = ..., message_id: _Number = ..., ri_generation: _Number = ..., job_id: _Number = ...,
-        modified_length: _Number = ...,
+        modified_length: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SesResponseData(UetLayer):
@@ -1186,6 +1198,7 @@ class SesResponseData(UetLayer):
         return_code: _Name = ..., response_message_id: _Number = ..., ri_generation: _Number = ...,
         job_id: _Number = ..., read_request_message_id: _Number = ..., rsvd: _Number = ...,
         payload_length: _Number = ..., modified_length: _Number = ..., message_offset: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class SesResponseDataSmall(UetLayer):
@@ -1203,7 +1216,7 @@ class SesResponseDataSmall(UetLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, list: _Name = ..., opcode: _Name = ..., version: _Number = ...,
         return_code: _Name = ..., rsvd: _Number = ..., payload_length: _Number = ..., rsvd2: _Number = ...,
-        job_id: _Number = ..., original_request_psn: _Number = ...,
+        job_id: _Number = ..., original_request_psn: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Lrh(RoceLayer):
@@ -1221,7 +1234,7 @@ class Lrh(RoceLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, vl: _Number = ..., lver: _Number = ..., sl: _Number = ...,
         rsvd: _Number = ..., lnh: _Name = ..., dlid: _Number = ..., rsvd2: _Number = ..., pktlen: _Number = ...,
-        slid: _Number = ...,
+        slid: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Grh(RoceLayer):
@@ -1238,6 +1251,7 @@ class Grh(RoceLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, ipver: _Number = ..., tclass: _Number = ..., flowlabel: _Number = ...,
         paylen: _Number = ..., nxthdr: _Number = ..., hoplmt: _Number = ..., sgid: _Name = ..., dgid: _Name = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class Bth(RoceLayer):
@@ -1260,6 +1274,7 @@ class Bth(RoceLayer):
         self, _pkt: bytes = ..., /, *, opcode: _Name = ..., se: _Number = ..., m: _Number = ...,
         padcnt: _Number = ..., tver: _Number = ..., p_key: _Number = ..., fecn: _Number = ..., becn: _Number = ...,
         rsvd: _Number = ..., destqp: _Number = ..., a: _Number = ..., rsvd2: _Number = ..., psn: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class Rdeth(RoceLayer):
@@ -1268,7 +1283,7 @@ class Rdeth(RoceLayer):
     rsvd: _Field[_Number]
     eecnxt: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., eecnxt: _Number = ...,
+        self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., eecnxt: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Deth(RoceLayer):
@@ -1279,6 +1294,7 @@ class Deth(RoceLayer):
     srcqp: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, q_key: _Number = ..., rsvd: _Number = ..., srcqp: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class Xrceth(RoceLayer):
@@ -1287,7 +1303,7 @@ class Xrceth(RoceLayer):
     rsvd: _Field[_Number]
     xrcsrq: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., xrcsrq: _Number = ...,
+        self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., xrcsrq: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Reth(RoceLayer):
@@ -1298,6 +1314,7 @@ class Reth(RoceLayer):
     dma_length: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, va: _Number = ..., r_key: _Number = ..., dma_length: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class AtomicEth(RoceLayer):
@@ -1309,7 +1326,7 @@ class AtomicEth(RoceLayer):
     compare_data: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, va: _Number = ..., r_key: _Number = ..., swap_data: _Number = ...,
-        compare_data: _Number = ...,
+        compare_data: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Feth(RoceLayer):
@@ -1320,6 +1337,7 @@ class Feth(RoceLayer):
     plt: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., sel: _Number = ..., plt: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class Aeth(RoceLayer):
@@ -1328,7 +1346,7 @@ class Aeth(RoceLayer):
     syndrome: _Field[_Number]
     msn: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, syndrome: _Number = ..., msn: _Number = ...,
+        self, _pkt: bytes = ..., /, *, syndrome: _Number = ..., msn: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class AtomicAckEth(RoceLayer):
@@ -1336,7 +1354,7 @@ class AtomicAckEth(RoceLayer):
 
     original_remote_data: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, original_remote_data: _Number = ...,
+        self, _pkt: bytes = ..., /, *, original_remote_data: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Imm(RoceLayer):
@@ -1344,7 +1362,7 @@ class Imm(RoceLayer):
 
     immediate_data: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, immediate_data: _Number = ...,
+        self, _pkt: bytes = ..., /, *, immediate_data: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Ieth(RoceLayer):
@@ -1352,7 +1370,7 @@ class Ieth(RoceLayer):
 
     r_key: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, r_key: _Number = ...,
+        self, _pkt: bytes = ..., /, *, r_key: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Cnp(RoceLayer):
@@ -1361,7 +1379,7 @@ class Cnp(RoceLayer):
     rsvd: _Field[_Number]
     rsvd2: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., rsvd2: _Number = ...,
+        self, _pkt: bytes = ..., /, *, rsvd: _Number = ..., rsvd2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Sharp(SharpLayer):
@@ -1389,7 +1407,7 @@ class Sharp(SharpLayer):
         tree_id: _Number = ..., job_id: _Number = ..., group_id: _Number = ..., seq: _Number = ...,
         vec_off: _Number = ..., count: _Number = ..., payload_len: _Number = ..., op: _Name = ...,
         dtype: _Name = ..., tag_dtype: _Name = ..., coll: _Name = ..., child_idx: _Number = ...,
-        status: _Name = ..., flags: _Name = ...,
+        status: _Name = ..., flags: _Name = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpExtUdh(SharpLayer):
@@ -1397,7 +1415,7 @@ class SharpExtUdh(SharpLayer):
 
     data: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, data: _Number = ...,
+        self, _pkt: bytes = ..., /, *, data: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpExtTgt(SharpLayer):
@@ -1411,7 +1429,7 @@ class SharpExtTgt(SharpLayer):
     gid: _Field[_Name]
     def __init__(
         self, _pkt: bytes = ..., /, *, type: _Name = ..., sl: _Number = ..., rank: _Number = ...,
-        rsvd: _Number = ..., qpn: _Number = ..., gid: _Name = ...,
+        rsvd: _Number = ..., qpn: _Number = ..., gid: _Name = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpJoinReq(SharpLayer):
@@ -1427,7 +1445,7 @@ class SharpJoinReq(SharpLayer):
     def __init__(
         self, _pkt: bytes = ..., /, *, member_count: _Number = ..., group_size: _Number = ...,
         want_osts: _Number = ..., user_data_per_ost: _Number = ..., features: _Name = ..., rsvd: _Number = ...,
-        qpn: _Number = ...,
+        qpn: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpJoinResp(SharpLayer):
@@ -1450,7 +1468,7 @@ class SharpJoinResp(SharpLayer):
         self, _pkt: bytes = ..., /, *, member_count: _Number = ..., group_size: _Number = ...,
         granted_osts: _Number = ..., user_data_per_ost: _Number = ..., features: _Name = ...,
         child_idx: _Number = ..., depth: _Number = ..., is_root: _Number = ..., rsvd: _Number = ...,
-        mgid: _Name = ..., mlid: _Number = ..., rsvd2: _Number = ..., qkey: _Number = ...,
+        mgid: _Name = ..., mlid: _Number = ..., rsvd2: _Number = ..., qkey: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpLock(SharpLayer):
@@ -1464,7 +1482,7 @@ class SharpLock(SharpLayer):
     rsvd: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, sat_tree_id: _Number = ..., batch: _Number = ..., token: _Number = ...,
-        timeout_ms: _Number = ..., target_rank: _Number = ..., rsvd: _Number = ...,
+        timeout_ms: _Number = ..., target_rank: _Number = ..., rsvd: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpFault(SharpLayer):
@@ -1478,7 +1496,7 @@ class SharpFault(SharpLayer):
     children: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, code: _Name = ..., depth: _Number = ..., opcode: _Name = ...,
-        rsvd: _Number = ..., an_id: _Number = ..., children: _Number = ...,
+        rsvd: _Number = ..., an_id: _Number = ..., children: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpHeartbeat(SharpLayer):
@@ -1487,7 +1505,7 @@ class SharpHeartbeat(SharpLayer):
     sender: _Field[_Number]
     counter: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, sender: _Number = ..., counter: _Number = ...,
+        self, _pkt: bytes = ..., /, *, sender: _Number = ..., counter: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAm(SharpLayer):
@@ -1509,7 +1527,7 @@ class SharpAm(SharpLayer):
         self, _pkt: bytes = ..., /, *, base_version: _Number = ..., mgmt_class: _Number = ...,
         class_version: _Number = ..., method: _Name = ..., status: _Name = ..., class_specific: _Number = ...,
         tid: _Number = ..., attr_id: _Name = ..., rsvd: _Number = ..., attr_mod: _Number = ...,
-        am_key: _Number = ..., rsvd2: _Number = ...,
+        am_key: _Number = ..., rsvd2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmNotice(SharpLayer):
@@ -1531,7 +1549,7 @@ class SharpAmNotice(SharpLayer):
         self, _pkt: bytes = ..., /, *, trap: _Name = ..., syndrome: _Name = ..., job_id: _Number = ...,
         tree_id: _Number = ..., an_lid: _Number = ..., remote_lid: _Number = ..., rsvd: _Number = ...,
         local_qpn: _Number = ..., remote_qpn: _Number = ..., group_id: _Number = ..., seq: _Number = ...,
-        rsvd2: _Number = ...,
+        rsvd2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmAnInfo(SharpLayer):
@@ -1566,7 +1584,7 @@ class SharpAmAnInfo(SharpLayer):
         sat_qps: _Number = ..., llt_qps: _Number = ..., max_user_data: _Number = ..., semaphores: _Number = ...,
         active_semaphores: _Number = ..., jobs: _Number = ..., caps: _Name = ..., payload_endianness: _Number = ...,
         mtu: _Number = ..., line_size: _Number = ..., worst_case_lines: _Number = ..., chunk_mode: _Number = ...,
-        rsvd: _Number = ...,
+        rsvd: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmQpAllocation(SharpLayer):
@@ -1633,7 +1651,7 @@ class SharpAmQpAllocation(SharpLayer):
         qpn30: _Number = ..., qpn31: _Number = ..., qpn32: _Number = ..., qpn33: _Number = ...,
         qpn34: _Number = ..., qpn35: _Number = ..., qpn36: _Number = ..., qpn37: _Number = ...,
         qpn38: _Number = ..., qpn39: _Number = ..., qpn40: _Number = ..., qpn41: _Number = ...,
-        qpn42: _Number = ..., qpn43: _Number = ..., rsvd2: _Number = ...,
+        qpn42: _Number = ..., qpn43: _Number = ..., rsvd2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmQpcConfig(SharpLayer):
@@ -1666,6 +1684,7 @@ class SharpAmQpcConfig(SharpLayer):
         sl: _Number = ..., tclass: _Number = ..., hop_limit: _Number = ..., flags: _Name = ..., rgid: _Name = ...,
         rq_psn: _Number = ..., sq_psn: _Number = ..., rnr_mode: _Number = ..., rnr_retry: _Number = ...,
         ack_timeout: _Number = ..., retry: _Number = ..., flow_label: _Number = ..., rsvd: _Number = ...,
+        received: bool = ...,
     ) -> None: ...
 
 class SharpAmTreeConfig(SharpLayer):
@@ -1798,7 +1817,7 @@ class SharpAmTreeConfig(SharpLayer):
         child39_idx: _Number = ..., child39_qpn: _Number = ..., child40_idx: _Number = ...,
         child40_qpn: _Number = ..., child41_idx: _Number = ..., child41_qpn: _Number = ...,
         child42_idx: _Number = ..., child42_qpn: _Number = ..., child43_idx: _Number = ...,
-        child43_qpn: _Number = ...,
+        child43_qpn: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmQuotaConfig(SharpLayer):
@@ -1821,7 +1840,7 @@ class SharpAmQuotaConfig(SharpLayer):
         self, _pkt: bytes = ..., /, *, job_id: _Number = ..., tree_id: _Number = ..., op: _Name = ...,
         flags: _Name = ..., osts: _Number = ..., buffers: _Number = ..., groups: _Number = ..., qps: _Number = ...,
         user_data: _Number = ..., rsvd: _Number = ..., ud_qpn: _Number = ..., job_key: _Number = ...,
-        rsvd2: _Number = ...,
+        rsvd2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmResourceCleanup(SharpLayer):
@@ -1834,7 +1853,7 @@ class SharpAmResourceCleanup(SharpLayer):
     rsvd2: _Field[_Number]
     def __init__(
         self, _pkt: bytes = ..., /, *, op: _Name = ..., rsvd: _Number = ..., tree_id: _Number = ...,
-        job_id: _Number = ..., rsvd2: _Number = ...,
+        job_id: _Number = ..., rsvd2: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmPerformanceCounters(SharpLayer):
@@ -1874,7 +1893,7 @@ class SharpAmPerformanceCounters(SharpLayer):
         hba_received_packets: _Number = ..., hba_received_bytes: _Number = ..., hba_sent_ack_packets: _Number = ...,
         rcds_sent_packets: _Number = ..., hba_sent_ack_bytes: _Number = ..., rcds_sent_bytes: _Number = ...,
         hba_multi_packet_drop_packets: _Number = ..., hba_multi_packet_drop_bytes: _Number = ...,
-        rsvd3: _Number = ...,
+        rsvd3: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class SharpAmAnActiveJobs(SharpLayer):
@@ -1941,7 +1960,7 @@ class SharpAmAnActiveJobs(SharpLayer):
         jobs35: _Number = ..., jobs36: _Number = ..., jobs37: _Number = ..., jobs38: _Number = ...,
         jobs39: _Number = ..., jobs40: _Number = ..., jobs41: _Number = ..., jobs42: _Number = ...,
         jobs43: _Number = ..., jobs44: _Number = ..., jobs45: _Number = ..., jobs46: _Number = ...,
-        jobs47: _Number = ...,
+        jobs47: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class Mcast(McastLayer):
@@ -1950,7 +1969,7 @@ class Mcast(McastLayer):
     chunk_id: _Field[_Number]
     task_id: _Field[_Number]
     def __init__(
-        self, _pkt: bytes = ..., /, *, chunk_id: _Number = ..., task_id: _Number = ...,
+        self, _pkt: bytes = ..., /, *, chunk_id: _Number = ..., task_id: _Number = ..., received: bool = ...,
     ) -> None: ...
 
 class McastRing(McastLayer):
@@ -1959,5 +1978,5 @@ class McastRing(McastLayer):
     owner: _Field[_Number]
     type: _Field[_Name]
     def __init__(
-        self, _pkt: bytes = ..., /, *, owner: _Number = ..., type: _Name = ...,
+        self, _pkt: bytes = ..., /, *, owner: _Number = ..., type: _Name = ..., received: bool = ...,
     ) -> None: ...

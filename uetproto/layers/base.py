@@ -42,12 +42,20 @@ def inside_of(layer: Any, payload: bytes) -> Any:
 class FormLayer(Packet):  # type: ignore[misc]
     """This is the base class of the Scapy layers, each of which is made from the table of one header."""
 
-    __slots__ = ["received"]  # whether the layer was dissected: then no CRC or pad is appended when it is built
+    __slots__ = ["received"]  # whether no CRC or pad is appended when the layer is built, because it was dissected
     header: Header
 
-    def __init__(self, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> None:
-        self.received = bool(_pkt)
+    def __init__(self, _pkt: bytes = b"", *args: Any, received: bool = False, **kwargs: Any) -> None:
+        self.received = received or bool(_pkt)
         super().__init__(_pkt, *args, **kwargs)
+
+    def is_cut(self) -> bool:
+        """Return whether the packet was dissected without a CRC or pad that is appended to packets that are made."""
+        return False
+
+    def _command(self, json: bool = False) -> Any:
+        """Return the fields for `command()`; what makes the same bytes of a packet without its end has `received`."""
+        return super()._command(json) + ([("received", "True")] if self.is_cut() and not json else [])
 
     def _resolve_alias(self, attr: str) -> str:
         """Return the name of the field that `attr`, a name of its table, stands for, and warn whoever used it."""

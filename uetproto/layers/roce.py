@@ -110,6 +110,9 @@ class _BthLayer(RoceLayer):
             value = _icrc(self, pkt, pay + pad)
         return b"".join((pkt, pay, pad, (value or 0).to_bytes(ICRC_SIZE, "little"), behind))
 
+    def is_cut(self) -> bool:
+        return self.received and not isinstance(last_of(self, RoceVcrc), RoceIcrc)
+
     def answers(self, other: Any) -> int:
         """Return 1 if this packet answers the request `other`, or carries a message that answers the one in `other`,
         else 0.
@@ -183,6 +186,9 @@ class _LrhLayer(RoceLayer):
         if self.received and not given:
             return pkt + pay
         return b"".join((pkt, pay, (vcrc(pkt + pay) if value is None else value).to_bytes(VCRC_SIZE, "little")))
+
+    def is_cut(self) -> bool:
+        return self.received and not isinstance(last_of(self), RoceVcrc)
 
     def words(self) -> str:
         return f"LRH LID {self.slid} > LID {self.dlid}"

@@ -73,15 +73,19 @@ class _BaseLayer(SharpLayer):
             super().do_dissect_payload(s[:size])
         self.add_payload(SharpPad(s[size:], _internal=1))
 
-    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+    def _sizes(self) -> tuple[int, int, bool]:
+        """Return the bytes of the extensions and of the body above this header, and whether a pad follows."""
         extensions = body = 0
-        layer, padded = self.payload, False
+        layer = self.payload
         while isinstance(layer, SharpLayer | SharpRanks | Raw) and not isinstance(layer, Padding):
             size = len(layer.self_build())
             extension = isinstance(layer, SharpLayer) and layer.header in (sharp.EXT_UDH, sharp.EXT_TGT)
             extensions, body = (extensions + size, body) if extension else (extensions, body + size)
             layer = layer.payload
-        padded = isinstance(layer, SharpPad)
+        return extensions, body, isinstance(layer, SharpPad)
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        extensions, body, padded = self._sizes()
         if self.getfieldval("ext_words") is None:
             pkt = bytes([pkt[0] & 0xF0 | extensions // 4 & 0xF]) + pkt[1:]
         if self.getfieldval("payload_len") is None:
@@ -89,6 +93,10 @@ class _BaseLayer(SharpLayer):
         end = extensions + body
         pad = b"" if padded or self.received else bytes(-body % 4)
         return b"".join((pkt, pay[:end], pad, pay[end:]))
+
+    def is_cut(self) -> bool:
+        _, body, padded = self._sizes()
+        return self.received and not padded and body % 4 != 0
 
     def answers(self, other: Any) -> int:
         """Return 1 if this message is the response to `other`, or a NACK or ERROR about it, else 0 (sharp.md §2.5)."""

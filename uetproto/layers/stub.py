@@ -79,11 +79,10 @@ def _class(cls: Any, base: str) -> Iterator[str]:
     yield ""
     yield from (f"    {name}: {'_Flags' if kind == '_Flags' else f'_Field[{kind}]'}" for name, kind in kinds.items())
     yield "    def __init__("
-    parameters = [
-        f"{name}: {'_Name' if kind == '_Flags' else kind} = ...".replace(" ", "\xa0") for name, kind in kinds.items()
-    ]
-    text = f"self, _pkt:\xa0bytes\xa0=\xa0..., /, *, {', '.join(parameters)},"
-    yield fill(text, 116, initial_indent=" " * 8, subsequent_indent=" " * 8).replace("\xa0", " ")
+    parameters = [f"{name}: {'_Name' if kind == '_Flags' else kind} = ..." for name, kind in kinds.items()]
+    parameters = ["self", "_pkt: bytes = ...", "/", "*", *parameters, "received: bool = ..."]
+    joined = ", ".join(text.replace(" ", "\xa0") for text in parameters)  # keeps each on one line
+    yield fill(f"{joined},", 116, initial_indent=" " * 8, subsequent_indent=" " * 8).replace("\xa0", " ")
     yield "    ) -> None: ..."
     yield ""
 

@@ -249,6 +249,11 @@ class UetLayer(FormLayer):
             crc = expected
         return data + crc.to_bytes(CRC_SIZE, "big")
 
+    def is_cut(self) -> bool:
+        if not self.received or self.underlayer is None or isinstance(self.underlayer, UetLayer):
+            return False
+        return not isinstance(last_of(self), UetCrc32c | UetIcv)
+
     # Matching and describing
 
     def answers(self, other: Any) -> int:
