@@ -81,6 +81,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.distributed": {"api.distributed.networks", "collectives"},
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     "examples": {"api", "collectives"},
+    # whoever tests an implementation of his own; nothing but cli imports it
+    "testing": {"audit", "check", "emulator", "engine", "framing", "testing", "toml", "wire"},
     # commands
     "cli": {EVERYTHING},
     "cli.audit": {EVERYTHING},
@@ -106,6 +108,7 @@ OWNERS = {  # third-party package -> the only places that may import it
     ),
     "ml_dtypes": ("collectives/dtypes.py",),
     "cryptography": ("engine/tss/cipher.py",),
+    "hypothesis": ("testing/",),
     "click": ("cli/", "bench/command.py"),
     "rich": ("cli/",),
     "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py"),

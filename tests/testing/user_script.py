@@ -1,0 +1,29 @@
+"""A user's tests with the strategies, which `mypy --strict` accepts."""
+
+from hypothesis import given
+from hypothesis.strategies import SearchStrategy
+
+from uetproto import Layer, Packet, decode, encode
+from uetproto.testing import Spoilt, frames, headers, packets
+
+
+@given(packets(mode="rod", opcode="WRITE", mtu=4096))
+def check_decoder(packet: Packet) -> None:
+    assert decode(encode(packet)) == packet
+
+
+@given(frames(crc=True, spoilt=True))
+def check_receiver(spoilt: Spoilt[bytes]) -> None:
+    frame, rule, what = spoilt
+    assert decode(frame) is not None, f"{rule}: {what}"
+
+
+def acks() -> SearchStrategy[Layer]:
+    """Return a strategy of one's own, made from one of these."""
+    return headers("pds.ack").filter(lambda header: header.values["req"] == 0)
+
+
+def nacks(spoilt: Spoilt[Layer]) -> int:
+    """Return the code of a NACK with one fault."""
+    code: int = spoilt.value.values["nack_code"]
+    return code

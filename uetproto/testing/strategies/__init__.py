@@ -1,0 +1,1 @@
+"""This package has the Hypothesis strategies of `uetproto.testing`, which draw what is legal, or has one fault."""

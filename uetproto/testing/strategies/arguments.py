@@ -1,0 +1,29 @@
+"""This module checks the arguments of strategies: what is illegal raises `InvalidArgument` with the legal values."""
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from hypothesis.errors import InvalidArgument
+
+from uetproto.errors import shown, similar
+
+T = TypeVar("T")
+
+
+def check_choice(name: str, value: T | None, legal: Collection[T]) -> None:
+    """Raise `InvalidArgument` unless `value` is None or one of the `legal` values."""
+    if value is None or (type(value) in {type(each) for each in legal} and value in legal):
+        return
+    raise illegal(name, value, legal)
+
+
+def illegal(name: str, value: object, legal: Collection[object], why: str = "") -> InvalidArgument:
+    """Return the error for the argument `name`; `why` says with which other argument it is illegal."""
+    near = "" if why else similar(value, legal)
+    return InvalidArgument(f"{name}={shown(value)} is not legal{why}{near}; legal: {', '.join(map(str, legal))}")
+
+
+def check_range(name: str, value: int, low: int, high: int) -> None:
+    """Raise `InvalidArgument` unless `value` is a whole number from `low` to `high`."""
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidArgument(f"{name}={shown(value)} is not legal; legal: {low} … {high}")

@@ -1,0 +1,268 @@
+"""This module draws packets, alone: `packets` gives them decoded, `frames` as bytes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple, overload
+
+from hypothesis import strategies as st
+
+from uetproto.audit.reader.expected_values import is_data
+from uetproto.testing.strategies.arguments import check_choice, illegal
+from uetproto.testing.strategies.chance import DrawnChance
+from uetproto.testing.strategies.lower import ENCAPSULATIONS, IP_VERSIONS, lower_layers
+from uetproto.testing.strategies.spoilt import Spoilt, spoilt_value
+from uetproto.testing.strategies.stacks import HeaderStack, all_stacks
+from uetproto.testing.strategies.values import Draft
+from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.headers import uet_pds
+from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
+from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
+from uetproto.wire.mutate.frame import Frame, Mutation
+from uetproto.wire.mutate.mutation import mutate
+from uetproto.wire.packet import Packet, Trailer
+from uetproto.wire.stack import decode, encode
+
+_MOST_SEALED = 256
+_DRAWN_BYTES = 64
+"""Number of bytes of a payload that are drawn; zeros follow."""
+
+
+class LegalStacks(NamedTuple):
+    """The stacks that may be drawn, in steps that change little each: the kind of the first header, this header, the
+    SES header, the codes. The simplest is the first in each step, so that a failing packet shrinks step by step."""
+
+    kinds: tuple[tuple[tuple[tuple[HeaderStack, ...], ...], ...], ...]
+
+    @classmethod
+    def of(cls, stacks: Iterable[HeaderStack]) -> "LegalStacks":
+        """Return the steps for some stacks. The SES headers that most first headers have come first, so that a SES
+        header keeps its place when the first header changes."""
+        found = list(stacks)
+        having = Counter(ses for _, ses in {(stack.forms[0], stack.ses) for stack in found})
+        found.sort(key=lambda stack: (-having[stack.ses], _size(stack.ses)))
+        found.sort(key=lambda stack: _size(stack.forms[0]))  # those of one size stay in the order of the tables
+        kinds = _grouped(found, lambda stack: _KINDS[stack.forms[0]])
+        kinds.sort(key=lambda kind: min(len(stack.forms) for stack in kind))
+        firsts = ([_grouped(first, lambda stack: stack.ses) for first in _grouped(kind, _first)] for kind in kinds)
+        return cls(tuple(tuple(tuple(map(tuple, first)) for first in kind) for kind in firsts))
+
+    def draw(self, draw: st.DrawFn) -> HeaderStack:
+        kind = draw(st.sampled_from(self.kinds))
+        return draw(st.sampled_from(draw(st.sampled_from(draw(st.sampled_from(kind))))))
+
+
+_KINDS = {
+    header.name: number
+    for number, headers in enumerate((uet_pds.ACKS, uet_pds.NACKS, (uet_pds.CP, uet_pds.CP_SYN), uet_pds.REQUESTS,
+                                      (uet_pds.RUDI_REQ,), (uet_pds.RUDI_RESP,), (uet_pds.UUD_REQ,), (TSS, TSS_SSI)))
+    for header in headers
+}  # fmt: skip
+"""Kind of each header that may be the first."""
+
+
+def _grouped(stacks: Iterable[HeaderStack], key: Callable[[HeaderStack], object]) -> list[list[HeaderStack]]:
+    found: dict[object, list[HeaderStack]] = {}
+    for stack in stacks:
+        found.setdefault(key(stack), []).append(stack)
+    return list(found.values())
+
+
+def _first(stack: HeaderStack) -> str:
+    return stack.forms[0]
+
+
+def _size(form: str | None) -> int:
+    return 0 if form is None else FORMS[form].size
+
+
+@cache
+def stacks_of(form: str | None, mode: str | None, opcode: str | None) -> LegalStacks:
+    """Return the stacks of an opcode, in a mode, that have a form. Raises `InvalidArgument` if there is none."""
+    found: Sequence[HeaderStack] = all_stacks()
+    asked: list[str] = []
+    for name, value, has in (("opcode", opcode, _opcodes), ("mode", mode, _modes), ("form", form, _forms)):
+        if value is not None:
+            legal = dict.fromkeys(each for stack in found for each in has(stack))
+            check_choice(name, value, dict.fromkeys(each for stack in all_stacks() for each in has(stack)))
+            if value not in legal:
+                raise illegal(name, value, legal, f" with {' and '.join(asked)}")
+            found = [stack for stack in found if value in has(stack)]
+            asked.append(f"{name}={value!r}")
+    return LegalStacks.of(found)
+
+
+def _opcodes(stack: HeaderStack) -> tuple[str, ...]:
+    return () if stack.opcode is None else (stack.opcode.name,)
+
+
+def _modes(stack: HeaderStack) -> tuple[str, ...]:
+    return () if stack.mode is None else (stack.mode,)
+
+
+def _forms(stack: HeaderStack) -> tuple[str, ...]:
+    return stack.forms
+
+
+class Surroundings(NamedTuple):
+    """What is around the UET headers of a packet; None: anything that is legal."""
+
+    encapsulation: str | None
+    ip_version: int | None
+    crc: bool | None
+    mtu: int
+
+    def check(self) -> "Surroundings":
+        """Return this, or raise `InvalidArgument` for a value that is not legal."""
+        check_choice("encapsulation", self.encapsulation, ENCAPSULATIONS)
+        check_choice("ip_version", self.ip_version, IP_VERSIONS)
+        check_choice("crc", self.crc, (False, True))
+        check_choice("mtu", self.mtu, PAYLOAD_MTUS)
+        return self
+
+
+@st.composite
+def _frames(draw: st.DrawFn, stacks: LegalStacks, around: Surroundings) -> bytes:
+    stack = stacks.draw(draw)
+    first = stack.forms[0]
+    layers = draw(lower_layers(around.encapsulation, around.ip_version, is_data([first])))
+    draft = Draft(draw, stack, around.mtu)
+    layers += draft.layers()
+    if first.startswith("tss"):
+        payload, icv = draw(st.binary(max_size=_MOST_SEALED)), draw(st.binary(min_size=ICV_SIZE, max_size=ICV_SIZE))
+        return encode(Packet(layers, payload, Trailer("icv", int.from_bytes(icv, "big"))), fill=True)
+    crc = draw(st.booleans()) if around.crc is None else around.crc
+    payload = draw(payloads(draft.payload_size))
+    return encode(Packet(layers, payload, Trailer("crc32c", 0) if crc else None), fill=True)
+
+
+def payloads(size: int) -> st.SearchStrategy[bytes]:
+    """Return a strategy for so many bytes: the first ones are any bytes, the rest zeros."""
+    return st.binary(max_size=min(size, _DRAWN_BYTES)).map(lambda drawn: drawn.ljust(size, b"\0"))
+
+
+def whole(packet: Packet) -> st.SearchStrategy[Packet]:
+    """Return a strategy for one packet, which reports of Hypothesis show with all its fields."""
+    parts = {"layers": packet.layers, "payload": packet.payload, "trailer": packet.trailer, "notes": packet.notes,
+             "error": packet.error, "raw": packet.raw}  # fmt: skip
+    return st.builds(Packet, **{name: st.just(part) for name, part in parts.items() if part})
+
+
+# With one fault -------------------------------------------------------------------------------------------------------
+
+
+_ALONE = (
+    "reserved-bit", "bad-version", "reserved-type", "bad-next-hdr", "unknown-opcode", "unknown-code", "clear-positive",
+    "bad-crc", "length-over", "length-under", "extra-bytes", "cut",
+)  # fmt: skip
+"""Mutations whose damage one packet shows."""
+
+
+@st.composite
+def _damages(draw: st.DrawFn, stacks: LegalStacks, around: Surroundings) -> Mutation:
+    first = draw(st.sampled_from(range(len(_ALONE))))
+    data = draw(_frames(stacks, around))
+    packet = decode(data)
+    start = next(index for index, layer in enumerate(packet.layers) if layer.form in UET_FORMS)
+    if "sealed" in packet.notes:
+        return Frame(data, packet, start).changed(start, "rsvd", 1)._replace(rule="WIRE-RESERVED-BIT")
+    found = (mutate(name, data, DrawnChance(draw)) for name in (*_ALONE[first:], *_ALONE[:first]))
+    return next(each for each in found if each is not None and _tells(each, packet))
+
+
+def _tells(mutation: Mutation, packet: Packet) -> bool:
+    """Return whether the frame shows the damage: what is left is UET, and 4 bytes are taken for a CRC as before."""
+    wrong = decode(mutation.frame)
+    if wrong.error is not None:
+        return any(layer.form == "udp" or layer.form in UET_FORMS for layer in wrong.layers)
+    return (wrong.trailer is None) is (packet.trailer is None)
+
+
+def told(mutation: Mutation) -> str:
+    """Return what a mutation has changed, in words."""
+    where = mutation.field if mutation.form is None else f"{mutation.form}.{mutation.field}"
+    return f"{where} at byte {mutation.offset} is {mutation.after}, {mutation.before} is right"
+
+
+def rule_of(mutation: Mutation) -> str:
+    assert mutation.rule is not None
+    return mutation.rule
+
+
+@st.composite
+def _spoilt_frames(draw: st.DrawFn, stacks: LegalStacks, around: Surroundings) -> Spoilt[bytes]:
+    damage = draw(_damages(stacks, around))
+    return draw(spoilt_value(damage.frame, rule_of(damage), told(damage)))
+
+
+@st.composite
+def _packets(draw: st.DrawFn, stacks: LegalStacks, around: Surroundings) -> Packet:
+    return draw(whole(decode(draw(_frames(stacks, around)))))
+
+
+@st.composite
+def _spoilt_packets(draw: st.DrawFn, stacks: LegalStacks, around: Surroundings) -> Spoilt[Packet]:
+    damage = draw(_damages(stacks, around))
+    return draw(spoilt_value(draw(whole(decode(damage.frame))), rule_of(damage), told(damage)))
+
+
+# The strategies -------------------------------------------------------------------------------------------------------
+
+
+@overload
+def packets(
+    *, form: str | None = ..., mode: str | None = ..., opcode: str | None = ..., encapsulation: str | None = ...,
+    ip_version: int | None = ..., crc: bool | None = ..., mtu: int = ..., spoilt: Literal[False] = ...,
+) -> st.SearchStrategy[Packet]: ...  # fmt: skip
+@overload
+def packets(
+    *, form: str | None = ..., mode: str | None = ..., opcode: str | None = ..., encapsulation: str | None = ...,
+    ip_version: int | None = ..., crc: bool | None = ..., mtu: int = ..., spoilt: Literal[True],
+) -> st.SearchStrategy[Spoilt[Packet]]: ...  # fmt: skip
+def packets(
+    *,
+    form: str | None = None,
+    mode: str | None = None,
+    opcode: str | None = None,
+    encapsulation: str | None = None,
+    ip_version: int | None = None,
+    crc: bool | None = None,
+    mtu: int = 1024,
+    spoilt: bool = False,
+) -> st.SearchStrategy[Any]:
+    """Return a strategy for one packet of UET, as `uetproto.decode` returns it: `encode(packet)` gives its bytes.
+
+    A packet is legal alone: its headers follow each other as `NEXT` has it, its fields agree, and `uetproto audit`
+    finds nothing. With `spoilt`, it has one fault: the audit finds the rule that `Spoilt.rule` names. What is None is
+    drawn. `form` is a UET form that the packet has, `mode` rud, rod, rudi or uud, `opcode` the name of a request
+    opcode; `encapsulation` is udp or native, `ip_version` 4 or 6, `crc` says whether a CRC32C ends a packet that is not
+    sealed, `mtu` is the payload MTU. Raises `InvalidArgument` for what is not legal, or not legal together.
+    """
+    stacks, around = stacks_of(form, mode, opcode), Surroundings(encapsulation, ip_version, crc, mtu).check()
+    return _spoilt_packets(stacks, around) if spoilt else _packets(stacks, around)
+
+
+@overload
+def frames(
+    *, form: str | None = ..., mode: str | None = ..., opcode: str | None = ..., encapsulation: str | None = ...,
+    ip_version: int | None = ..., crc: bool | None = ..., mtu: int = ..., spoilt: Literal[False] = ...,
+) -> st.SearchStrategy[bytes]: ...  # fmt: skip
+@overload
+def frames(
+    *, form: str | None = ..., mode: str | None = ..., opcode: str | None = ..., encapsulation: str | None = ...,
+    ip_version: int | None = ..., crc: bool | None = ..., mtu: int = ..., spoilt: Literal[True],
+) -> st.SearchStrategy[Spoilt[bytes]]: ...  # fmt: skip
+def frames(
+    *,
+    form: str | None = None,
+    mode: str | None = None,
+    opcode: str | None = None,
+    encapsulation: str | None = None,
+    ip_version: int | None = None,
+    crc: bool | None = None,
+    mtu: int = 1024,
+    spoilt: bool = False,
+) -> st.SearchStrategy[Any]:
+    """Return a strategy for the bytes of one Ethernet frame of UET; the arguments are those of `packets`."""
+    stacks, around = stacks_of(form, mode, opcode), Surroundings(encapsulation, ip_version, crc, mtu).check()
+    return _spoilt_frames(stacks, around) if spoilt else _frames(stacks, around)

@@ -1,0 +1,23 @@
+"""A spoilt thing is drawn by a strategy with `spoilt=True`: it has one fault, and tells which."""
+
+from typing import Generic, NamedTuple, TypeVar
+
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+
+
+class Spoilt(NamedTuple, Generic[T]):
+    """A spoilt value has exactly one fault, and says which; it is a tuple, so `value, rule, what = spoilt` works."""
+
+    value: T
+    rule: str
+    """Rule that the value breaks: an id of `uetproto audit --list-rules`; for a header, a column of its table; for a
+    scenario, the key that is refused."""
+    what: str
+    """What is wrong, in words, with the place."""
+
+
+def spoilt_value(value: T, rule: str, what: str) -> st.SearchStrategy[Spoilt[T]]:
+    """Return a strategy for one spoilt value, which reports of Hypothesis show in full."""
+    return st.builds(Spoilt, value=st.just(value), rule=st.just(rule), what=st.just(what))
