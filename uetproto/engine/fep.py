@@ -55,7 +55,10 @@ class Fep:
         self.target.queues.begin = self.initiator.submit
         self.target.restart = self.initiator.on_restart
         self._exposed = 0
-        self.receive = self.pds.receive  # the first of the five calls, without a call in between, which costs time
+        # Two of the five calls without a call in between, which costs time.
+        self.receive = self.pds.receive
+        self.events = self.pds.events
+        self._waits = (*self.target.waits, *self.initiator.waits)
         # What PDS calls (`service.PdsUser`)
         self.on_reread = self.target.on_reread
 
@@ -83,9 +86,10 @@ class Fep:
         if isinstance(work, Receive):
             self.target.queues.post(work, now)
         elif isinstance(work, Addressed):
-            check_number("peer", work.peer, 1, ADDRESS_BITS[self.pds.ip_version])
+            if type(work.peer) is not int or not 0 < work.peer < self.pds.addresses:
+                check_number("peer", work.peer, 1, ADDRESS_BITS[self.pds.ip_version])
             operation = operation_of(work, self.config)
-            if operation.base.extension == b"" and operation.base.body < operation.base.request_length:
+            if operation.base.body < operation.base.request_length and operation.base.extension == b"":
                 self._expose(operation, work)
             self.initiator.submit(operation, now)
         elif isinstance(work, PdsWork):
@@ -122,10 +126,11 @@ class Fep:
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         self.target.now = now
-        if self._ses_deadline() <= now:
+        waits = self._waits
+        if any(waits) and self._ses_deadline() <= now:
             self._settle(now)
         packets = self.pds.poll(now, limit)
-        if self._ses_deadline() <= now:
+        if any(waits) and self._ses_deadline() <= now:
             self._settle(now)  # timers of PDS gave SES something to do
             packets += self.pds.poll(now, limit)
         return packets
@@ -138,6 +143,7 @@ class Fep:
         initiator.on_time(now)
 
     def _ses_deadline(self) -> int:
+        """Return when SES has something to do. It is NEVER if all of `_waits` are empty."""
         late, initiator = self.target.deadline(), self.initiator
         if not (initiator.due or initiator.timers):
             return late
@@ -145,13 +151,13 @@ class Fep:
         return late if late < at else at
 
     def deadline(self) -> int | None:
-        at, late = self.pds.deadline(), self._ses_deadline()
+        at = self.pds.deadline()
+        if not any(self._waits):
+            return at
+        late = self._ses_deadline()
         if late == NEVER:
             return at
         return late if at is None else min(at, late)
-
-    def events(self) -> list[Event]:
-        return self.pds.events()
 
     @property
     def retransmitted(self) -> Mapping[str, int]:

@@ -156,6 +156,8 @@ class MemoryWindow:
 
 def as_memory(data: Any) -> Memory:
     """Return `data` itself if it has `read` and `length`, and otherwise a `BufferMemory` of its bytes."""
+    if type(data) is memoryview or type(data) is bytes:
+        return BufferMemory(data)
     if hasattr(data, "read") and hasattr(data, "length"):
         memory: Memory = data
         return memory
@@ -182,11 +184,11 @@ class Region:
             raise LocalError("key", f"{key:#x} is not legal", "64 bits with bits 61 … 56 zero")
         self.key = key
         self.memory = as_memory(memory)
-        if remote_write and self.memory.length and getattr(self.memory, "read_only", False):
+        self.length = length = self.memory.length
+        if remote_write and length and getattr(self.memory, "read_only", False):
             raise LocalError("memory", "read-only; legal with remote_write=False")
-        self.length = self.memory.length
-        if not 0 <= base <= (1 << 64) - self.length:
-            raise LocalError("base", f"{base:#x} is not legal", f"0 … {(1 << 64) - self.length:#x}")
+        if not 0 <= base <= (1 << 64) - length:
+            raise LocalError("base", f"{base:#x} is not legal", f"0 … {(1 << 64) - length:#x}")
         self.base = base
         self.remote_write = remote_write
         self.remote_read = remote_read

@@ -28,6 +28,8 @@ from uetproto.wire.tuples import PdsAckCcHeader, PdsAckHeader
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _NEW = Verdict.NEW
+_NO_REQ, _CLOSE_REQ, _TARGET, _QUIESCE = AckReq.NONE, AckReq.CLOSE, Role.TARGET, State.QUIESCE
+_DATA, _CONTROL, _NO_TRIM, _ACK = TrafficClass.DATA, TrafficClass.CONTROL, Trim.NO, PdsType.ACK
 _ASSUMED_RANGE = 8 * MPR_UNIT
 """MP_RANGE that a source assumes until an ACK_CC states another: Default_MPR (pds.md §17)."""
 _ACK_CC = {
@@ -79,13 +81,18 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
     pdc.counters.data_rx += 1
     size = len(payload)
     pdc.ack_gen_count += size if size > config.ack_gen_min_pkt_add else config.ack_gen_min_pkt_add
-    if (
-        answer is not None and answer.final and not answer.gtd and not rx.waiting
-        and not (request.ar or request.retx or request.syn or datagram.ecn_marked)
-    ):  # fmt: skip
-        rx.take(psn, DONE)  # the common case, with the same result as below: few triggers remain
-        if pdc.ack_gen_count >= config.ack_gen_trigger or rx.gap_closed:
-            send_ack(pdc, psn, answer.next_hdr, answer.header, 0, 0, AckReq.NONE, datagram.entropy)
+    if answer is not None and answer.final and not answer.gtd and not rx.waiting and not pdc.held:
+        # The common case, with the same result as below.
+        ar, retx, marked = request.ar, request.retx, datagram.ecn_marked
+        created = request.syn and rx.max_rcvd == (rx.start - 1) & _M32
+        rx.take(psn, DONE)
+        if (
+            ar or retx or created or (marked and config.ack_on_ecn)
+            or pdc.ack_gen_count >= config.ack_gen_trigger or rx.gap_closed
+        ):  # fmt: skip
+            if ar and psn != rx.cack and config.ack_on_gap_close:
+                rx.note_early(psn)
+            send_ack(pdc, psn, answer.next_hdr, answer.header, marked, retx, _NO_REQ, datagram.entropy)
         return True
     created = rx.max_rcvd == (rx.start - 1) & _M32 and bool(request.syn)
     waiting = UnansweredSlot(request.ar, request.retx, datagram.ecn_marked, datagram.entropy, created)
@@ -221,15 +228,15 @@ def send_ack(
 ) -> None:
     """Send an ACK (pds.md §8.4), with the entropy of the packet that it acknowledges (cms.md §1)."""
     rx, config = pdc.rx, pdc.config
-    if req == AckReq.NONE and pdc.role is Role.TARGET and pdc.state is State.QUIESCE:
-        req = AckReq.CLOSE
+    if pdc.state is _QUIESCE and req == _NO_REQ and pdc.role is _TARGET:
+        req = _CLOSE_REQ
     if not config.ack_copies_retx:
         retx = 0
     pdc.ack_gen_count = 0
     pdc.counters.ack_tx += 1
     told = config.ack_cc == "when_gap" and (rx.max_rcvd != rx.cack or rx.mp_range != _ASSUMED_RANGE)
     base = rx.sack_base(config.sack_base, psn) if told or config.ack_cc == "always" else None
-    kind = TrafficClass.DATA if len(response) > config.trimmable_ack_size else TrafficClass.CONTROL
+    kind = _DATA if len(response) > config.trimmable_ack_size else _CONTROL
     emit_ack(pdc, next_hdr, response, marked, retx, req, psn, None, base, entropy, kind)
     if base is not None:
         rx.ack_sent()
@@ -245,12 +252,14 @@ def emit_ack(
     rx, config, owner = pdc.rx, pdc.config, pdc.owner
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
     rx.gap_closed = False
-    what, cc_type, state = _ACK_CC[config.ack_ccx]
-    mpr, bitmap = (0, 0) if base is None else (config.mp_range // MPR_UNIT, rx.sack_bitmap(base))
+    mpr = bitmap = 0
+    if base is not None:
+        what, cc_type, state = _ACK_CC[config.ack_ccx]
+        mpr, bitmap = config.mp_range // MPR_UNIT, rx.sack_bitmap(base)
     message = None
     if owner.objects:
         message = Ack(
-            PdsType.ACK if base is None else what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
+            _ACK if base is None else what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
             opaque, cack, local, peer, mpr, cack if base is None else base, bitmap, 0,
         )  # fmt: skip
     else:
@@ -265,7 +274,7 @@ def emit_ack(
             ) + state  # fmt: skip
         response = header + response
     owner.out.append(Datagram(
-        owner.address, pdc.peer, response, b"", kind, entropy, False, Trim.NO, owner.ip_version, message,
+        owner.address, pdc.peer, response, b"", kind, entropy, False, _NO_TRIM, owner.ip_version, message,
     ))  # fmt: skip
 
 

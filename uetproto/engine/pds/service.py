@@ -86,9 +86,9 @@ class Locking(Outgoing, Protocol):
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Response:
-    """The answer that SES has given to a delivered packet (`ses_pds_tx_rsp`).
+    """The answer that SES has given to a delivered packet (`ses_pds_tx_rsp`). It never changes.
 
     Raises `LocalError` if `header` is not bytes, or if an ACK cannot carry `next_hdr`.
     """

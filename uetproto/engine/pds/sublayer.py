@@ -52,7 +52,8 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CtlType, NackCode
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
-_REQUEST, _ESTABLISHED, _CREATING, _CLOSED = Input.REQUEST, State.ESTABLISHED, State.CREATING, State.CLOSED
+_REQUEST, _ACK, _SEND = Input.REQUEST, Input.ACK, Input.SEND
+_ESTABLISHED, _CREATING, _CLOSED = State.ESTABLISHED, State.CREATING, State.CLOSED
 _STALE_TIMERS = 1000
 """Number of stale entries that may stay in the heap of timers, in addition to one entry for each PDC."""
 _OPENING = tuple(CONTROL_INPUTS[kind] for kind, control in CONTROLS.items() if control.opens)
@@ -114,6 +115,8 @@ class Pds:
         self.preset, self.reserve, self.release, self.learned = pool.preset, pool.reserve, pool.release, pool.learned
         self.address = address
         self.ip_version = ip_version
+        self.addresses = 1 << ADDRESS_BITS[ip_version]
+        """Number of addresses of the version of IP."""
         self.user = user
         self.objects = objects
         self.counters = Counters()
@@ -217,14 +220,18 @@ class Pds:
 
         Raises `LocalError` for an illegal mode or peer address.
         """
-        _check_mode(message.mode, Mode)
-        check_number("peer", message.peer, 1, ADDRESS_BITS[self.ip_version])
-        self._advance(now)
+        if not isinstance(message.mode, Mode):
+            _check_mode(message.mode, Mode)
+        if type(message.peer) is not int or not 0 < message.peer < self.addresses:
+            check_number("peer", message.peer, 1, ADDRESS_BITS[self.ip_version])
+        if now != self._now:
+            self._advance(now)
         if message.mode not in PDC_MODES:
             self.without_pdc.send(message, now)
             self._plain = True
             return
-        self._run_waiting(now)  # earlier messages keep their place
+        if self._waiting:
+            self._run_waiting(now)  # earlier messages keep their place
         self._bind(message, now)
 
     def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
@@ -376,6 +383,8 @@ class Pds:
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
+        if not self._events:
+            return []
         events = self._events[:]
         self._events.clear()
         return events
@@ -471,10 +480,13 @@ class Pds:
         pdc = self.pdcs.get(ack.dpdcid)
         if pdc is None:
             self._meet_closed(Input.ACK, ack, packet, now)
-        elif not is_sender(pdc, packet.src, ack.spdcid):  # row 3
+        elif (
+            not (packet.src == pdc.peer and ack.spdcid == pdc.peer_id != 0)
+            and not is_sender(pdc, packet.src, ack.spdcid)
+        ):  # row 3  # fmt: skip
             self.counters.bad_ack += 1
         else:
-            pdc.step(Input.ACK, ack, packet, now)
+            pdc.step(_ACK, ack, packet, now)
             self._received(pdc, now)
 
     def _receive_nack(self, nack: Nack, packet: Datagram, now: int) -> None:
@@ -702,7 +714,7 @@ class Pds:
     def _taker(self, message: Outgoing) -> Pdc | None:
         """Return the open PDC of {mode, peer, context} on which a message may start; None: there is none."""
         pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
-        return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
+        return pdc if pdc is not None and pdc.rows[_SEND] is not None and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
         """Queue messages, of which a closing PDC has sent no packet, on another PDC."""

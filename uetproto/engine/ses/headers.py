@@ -6,6 +6,7 @@ ignored on receipt. UE 1.0.1 §3.4.2; ses.md §3, §4, §9.
 """
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 
 from uetproto.engine.contract import Buffer
@@ -15,6 +16,7 @@ from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
     COMPARE_AND_SWAPS,
     OPCODE_PROFILES,
+    REQUEST_STD,
     Extension,
     Opcode,
     ResponseList,
@@ -35,6 +37,11 @@ from uetproto.wire.tuples import (
     SesResponseHeader,
 )
 
+FIRST_PACKET = Struct(
+    f">2sH{(REQUEST_STD.offset_of('buffer_offset') - REQUEST_STD.offset_of('ri_generation')) // 8}sQIQQI"
+)
+"""Layout of the standard header of a first packet: opcode and flags; message_id; the bytes from ri_generation to
+resource_index; buffer_offset; initiator; memory_key; header_data; request_length."""
 OPTIMIZED_KEY = 1 << 62
 """Bit OPTIMIZED of a memory key. A small header carries only the lowest 12 bits of such a key, as its index (ses.md
 §2.6)."""
@@ -263,6 +270,16 @@ def build_response(
 ) -> bytes:  # fmt: skip
     """Build a SES response without data, with `which` in its field `list` (ses.md §9.2)."""
     return SesResponseHeader.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
+
+
+_OK_FRONT = build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 0, 0, 0)[:2]
+_OK_REST = Struct(">2sHII")
+"""Layout of a response: its first two bytes, message_id, ri_generation with job_id, modified_length."""
+
+
+def build_ok(message_id: int, job_id: int, modified_length: int, ri_generation: int = 0) -> bytes:
+    """Build the default response with OK. The result is that of `build_response`, with less work for each message."""
+    return _OK_REST.pack(_OK_FRONT, message_id, ri_generation << 24 | job_id, modified_length)
 
 
 def build_response_data(

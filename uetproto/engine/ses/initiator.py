@@ -19,6 +19,9 @@ from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, ResponseOpcode, ReturnCode, Selects
 
+# Looked up once: with every message, Class.MEMBER would cost as much as a call.
+_QUEUED, _WAIT, _DRAIN, _ERROR = MessageState.QUEUED, MessageState.WAIT, MessageState.DRAIN, MessageState.ERROR
+_COMPLETE, _ROD, _DATAGRAM, _RECEIVE = MessageInput.COMPLETE, Mode.ROD, Opcode.DATAGRAM_SEND, Selects.RECEIVE
 _LAST_ID = 0xFFFE
 """Largest message_id: 0xFFFF is never allocated (ses.md §3)."""
 _IDS = 0xFFFE
@@ -63,8 +66,9 @@ class SesInitiator:
         self.due: list[Callable[[int], None]] = []
         """Actions that run at the next poll, as PDS cannot be called back while it calls SES."""
         self.timers: list[tuple[int, int, MessageTransfer]] = []
-        """Heap of the timers of messages: {time, number of the message, message}; without it and `due`, `deadline` is
-        NEVER."""
+        """Heap of the timers of messages: {time, number of the message, message}."""
+        self.waits = (self.due, self.timers)
+        """Containers of what `deadline` waits for: if all are empty, it is NEVER."""
 
     # Work
 
@@ -85,15 +89,12 @@ class SesInitiator:
             if operation.expose is not None:
                 transfer.to_read = plan.request_length - plan.body
                 transfer.exposed = operation.expose(partial(self.was_read, transfer))
-            order = self._order_of(transfer)
+            order = self._order_of(transfer) if operation.mode is _ROD else None
             if order is None or not order.holds_back(transfer):
                 self._send(transfer, now)
 
-    def _order_of(self, transfer: MessageTransfer) -> PeerOrder | None:
-        """Return the `PeerOrder` that keeps a message on ROD in order, also after a refusal; None: the message is not
-        on ROD (ses.md §12, §13.4)."""
-        if transfer.operation.mode is not Mode.ROD:
-            return None
+    def _order_of(self, transfer: MessageTransfer) -> PeerOrder:
+        """Return the `PeerOrder` that keeps a message on ROD in order, also after a refusal (ses.md §12, §13.4)."""
         peer, job_id, pid, _, index = self._service(transfer)
         key = (peer, job_id, pid, index)  # without the space, as a send is executed after earlier writes
         order = self._orders.get(key)
@@ -125,10 +126,11 @@ class SesInitiator:
         self.due.append(lambda now: self._send(transfer, now))
 
     def _send(self, transfer: MessageTransfer, now: int) -> None:
-        if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
+        if transfer.state is not _QUEUED or transfer.attempt is not None:
             return  # the message has ended, or is being sent
-        row = OPCODE_PROFILES[transfer.plan.opcode]  # type: ignore[index]
-        if row.selects is Selects.RECEIVE and transfer.operation.mode in PDC_MODES:
+        opcode = transfer.plan.opcode
+        row = OPCODE_PROFILES[opcode]  # type: ignore[index]
+        if row.selects is _RECEIVE and transfer.operation.mode in PDC_MODES:
             generation = self.generations.get(self._service(transfer), 0)
             if generation != transfer.plan.generation:
                 transfer.plan = transfer.plan.moved(generation=generation)
@@ -136,7 +138,7 @@ class SesInitiator:
             self._starved.append(transfer)
             return
         transfer.attempt = attempt = TxMessage(self, transfer, self._allocate(transfer))
-        if attempt.opcode != Opcode.DATAGRAM_SEND:
+        if opcode != _DATAGRAM:
             self.messages[attempt.message_id] = attempt
         if transfer.operation.first_id is None:
             transfer.operation.first_id = attempt.message_id
@@ -144,7 +146,7 @@ class SesInitiator:
 
     def _allocate(self, transfer: MessageTransfer) -> int:
         """Return the next free message_id; 0 for a datagram, which has none, or the id that a retry keeps."""
-        if transfer.plan.opcode == Opcode.DATAGRAM_SEND:
+        if transfer.plan.opcode == _DATAGRAM:
             return 0
         if transfer.kept_id is not None and transfer.kept_id not in self.messages:
             return transfer.kept_id
@@ -166,9 +168,8 @@ class SesInitiator:
         if transfer is None:
             self.forget(message)
             return
-        if transfer.state is MessageState.DRAIN or (transfer.state is MessageState.WAIT and transfer.whole):
-            self.forget(message)
-            transfer.step(MessageInput.COMPLETE, now)
+        if transfer.state is _DRAIN or (transfer.state is _WAIT and transfer.whole):
+            transfer.step(_COMPLETE, now)  # `ended` forgets the attempt
         elif transfer.read < transfer.to_read and transfer.deadline == NEVER:
             self.arm(transfer, now + self.config.rendezvous_time)
 
@@ -356,7 +357,7 @@ class SesInitiator:
         if transfer.order is not None:
             self.due.extend(self._resumed(other) for other in transfer.order.leave(transfer))
         operation = transfer.operation
-        operation.take_end(transfer, transfer.state is MessageState.ERROR)
+        operation.take_end(transfer, transfer.state is _ERROR)
         if operation.open:
             return
         code = operation.code if operation.error is None else ReturnCode.UNDELIVERABLE
@@ -397,7 +398,8 @@ class SesInitiator:
                 waits = transfer.state is MessageState.BACKOFF
                 transfer.step(MessageInput.TIME if waits else MessageInput.TIMEOUT, now)
         while self.due:
-            due, self.due = self.due, []
+            due = self.due[:]
+            self.due.clear()
             for action in due:
                 action(now)
 

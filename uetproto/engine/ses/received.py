@@ -8,7 +8,7 @@ from uetproto.engine.memory import Memory, Region
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.ses.addressing import ResourceIndex
 from uetproto.engine.ses.buffers import PostedBuffer
-from uetproto.engine.ses.headers import SesRequest, build_response
+from uetproto.engine.ses.headers import SesRequest, build_ok, build_response
 from uetproto.engine.ses.segments import Reassembly
 from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseOpcode, ReturnCode, Space
 from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
@@ -131,10 +131,7 @@ class RxMessage:
 
 def default_response(request: SesRequest, generation: int = 0) -> Response:
     """Return the default response, which reports success and no more (ses.md §9.1, §9.4)."""
-    return Response(build_response(
-        ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
-        request.request_length, ri_generation=generation,
-    ))  # fmt: skip
+    return Response(build_ok(request.message_id or 0, request.job_id, request.request_length, generation))
 
 
 def response(

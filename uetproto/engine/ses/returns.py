@@ -69,6 +69,8 @@ class Returns:
         """Number of return packets of each PDC that are not sent yet."""
         self._accepted: dict[Connection, deque[tuple[int, Response]]] = {}
         """Reads of each PDC that are executed but not answered yet: {PSN, answer}."""
+        self.waits = (self._queued, self._read, self._accepted)
+        """Containers of what waits for `flush`: if all are empty, `queued` is False."""
 
     @property
     def queued(self) -> bool:

@@ -4,10 +4,12 @@ UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from struct import Struct
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import Memory
+from uetproto.engine.ses.headers import FIRST_PACKET
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
 from uetproto.wire.tuples import (
@@ -17,6 +19,9 @@ from uetproto.wire.tuples import (
     SesRequestStdSomHeader,
 )
 
+_STD, _SMALL = NextHdr.REQUEST_STD, NextHdr.REQUEST_SMALL
+_ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
+_ADDRESS_END = REQUEST_STD.offset_of("buffer_offset") // 8
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _POSITION_END = REQUEST_STD.offset_of("request_length") // 8
 _POSITION = Struct(">II")
@@ -25,7 +30,7 @@ _POSITION = Struct(">II")
 
 def packet_count(length: int, mtu: int) -> int:
     """Return the number of packets of a message with `length` bytes. An empty message has one packet (ses.md §7.1)."""
-    return max(1, -(-length // mtu))
+    return 1 if length <= mtu else -(-length // mtu)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,25 +88,28 @@ class RequestSegments:
         self._end = (self.count - 1) * mtu
         hd = p.header_data is not None
         self._later = self._last = self._tail = b""
-        front = (p.opcode, 0, p.dc, 0, p.rel)
-        if p.form == NextHdr.REQUEST_SMALL:  # on RMA with the index of the key (ses.md §4.1)
-            index = p.key & 0xFFF if p.opcode != Opcode.SEND else p.resource_index
-            self._first = SesRequestSmallHeader.pack(
-                *front, 0, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, index, p.offset
+        if p.form == _STD:
+            front, address = _start(
+                p.opcode, p.dc, p.rel, hd, self.count == 1 and p.lone_eom, p.generation, p.job_id, p.pid_on_fep,
+                p.resource_index,
+            )  # fmt: skip
+            self._first = FIRST_PACKET.pack(
+                front, message_id, address, p.offset, p.initiator, p.key, p.header_data or 0, p.request_length
             )
-        elif p.form == NextHdr.REQUEST_MEDIUM:  # with header_data or buffer_offset, not both (ses.md §4.1)
-            self._first = SesRequestMediumHeader.pack(
-                *front, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, p.resource_index,
-                p.offset if p.header_data is None else p.header_data, p.initiator, p.key, hd=hd,
-            )  # fmt: skip
-        else:
-            self._first = SesRequestStdSomHeader.pack(
-                *front, hd, self.count == 1 and p.lone_eom, message_id, p.generation, p.job_id, p.pid_on_fep,
-                p.resource_index, p.offset, p.initiator, p.key, p.header_data or 0, p.request_length,
-            )  # fmt: skip
             if self.count > 1:
                 later, last = (build_later(p, p.opcode, message_id, eom) for eom in (0, 1))
                 self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
+        elif p.form == _SMALL:  # on RMA with the index of the key (ses.md §4.1)
+            index = p.key & 0xFFF if p.opcode != Opcode.SEND else p.resource_index
+            self._first = SesRequestSmallHeader.pack(
+                p.opcode, 0, p.dc, 0, p.rel, 0, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, index,
+                p.offset,
+            )  # fmt: skip
+        else:  # medium, with header_data or buffer_offset, not both (ses.md §4.1)
+            self._first = SesRequestMediumHeader.pack(
+                p.opcode, 0, p.dc, 0, p.rel, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep,
+                p.resource_index, p.offset if p.header_data is None else p.header_data, p.initiator, p.key, hd=hd,
+            )  # fmt: skip
 
     def packet(self, index: int) -> tuple[bytes, Buffer]:
         """Return SES header and payload of packet `index`. Extension headers, if there are any, precede the payload."""
@@ -119,6 +127,19 @@ class RequestSegments:
         if index == 0:
             return self._first, payload
         return front + _POSITION.pack(size, offset) + self._tail, payload
+
+
+@lru_cache(1024)
+def _start(
+    opcode: int, dc: bool, rel: bool, hd: bool, eom: bool, generation: int, job_id: int, pid_on_fep: int,
+    resource_index: int,
+) -> tuple[bytes, bytes]:  # fmt: skip
+    """Return what the first packets of many messages share: the bytes before message_id, and those behind it up to
+    buffer_offset."""
+    header = SesRequestStdSomHeader.pack(
+        opcode, 0, dc, 0, rel, hd, eom, 0, generation, job_id, pid_on_fep, resource_index, 0, 0, 0, 0, 0
+    )
+    return header[: _ADDRESS_AT - 2], header[_ADDRESS_AT:_ADDRESS_END]
 
 
 def build_later(plan: MessagePlan, opcode: int, message_id: int, eom: int, offset: int = 0) -> bytes:

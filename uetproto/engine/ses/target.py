@@ -23,11 +23,13 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.service import Connection, Refusal, Response
 from uetproto.engine.ses import atomics as ses_atomics
-from uetproto.engine.ses.addressing import Processes
+from uetproto.engine.ses.addressing import IndexState, Process, Processes, ResourceIndex
 from uetproto.engine.ses.checks import Judgement, judge, judge_packet
 from uetproto.engine.ses.headers import (
+    FIRST_PACKET,
     Extensions,
     SesRequest,
+    build_ok,
     build_response,
     build_response_data,
     build_response_data_small,
@@ -57,6 +59,7 @@ from uetproto.wire.headers.uet_ses import (
 
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _STD = NextHdr.REQUEST_STD
+_DISABLED = IndexState.DISABLED
 _FLAGS_AT = 1
 _ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
@@ -65,6 +68,8 @@ _EOM_SOM = 0x03
 _PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
 """Layout of a later packet: opcode; flags; the bytes from ri_generation to memory_key; payload_length, with rsvd4;
 message_offset; request_length. message_id is skipped."""
+_PLACES = 1024
+"""Number of places of writes that are kept."""
 _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 """Return codes that refuse a message because of the generation of its resource index."""
@@ -80,6 +85,18 @@ class RequestPacket(NamedTuple):
     """Offset in `data` at which the SES header begins."""
     payload: Buffer
     """Payload of the packet, without extension headers."""
+
+
+class WritePlace(NamedTuple):
+    """The place that an accepted WRITE with one packet addressed, and the fields that the place is known by."""
+
+    process: Process
+    ri: ResourceIndex
+    job_id: int
+    pid_on_fep: int
+    resource_index: int
+    hd: bool
+    """Whether the header has completion data."""
 
 
 def _says_ok(answer: Response | None) -> bool:
@@ -122,6 +139,14 @@ class SesTarget:
         """Answers with `dc` that wait for `write_latency`: {time, PDC, PSN, answer}."""
         self._idle_at = NEVER
         """Time of the next search for idle messages, valid while there are messages; NEVER: all are complete."""
+        self._write_places: dict[tuple[bytes, bytes, Mode], WritePlace] = {}
+        """Places of WRITEs that have one packet, by the header bytes on which steps 2 to 7 of ses.md §10 depend."""
+        self._places_version = 0
+        """`Processes.version` for which these places are valid."""
+        self.waits = (
+            self.messages, self._answers, self._observable, self.queues.stops, self.syncs.groups, *self.returns.waits
+        )  # fmt: skip
+        """Containers of what `deadline` waits for: if all are empty, it is NEVER."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
         """Queue the late response to a packet. It is passed to PDS at the next poll, because PDS may be calling SES
@@ -143,7 +168,12 @@ class SesTarget:
         if next_hdr == _STD and reliable:
             key = (pdc.local_id, data[at + 2] << 8 | data[at + 3])
             message = self.messages.get(key)
-            if message is not None and message.identity is not None:
+            if message is None:
+                if data[at + _FLAGS_AT] & _EOM_SOM == _EOM_SOM:
+                    answer = self._write_whole(pdc, data, at, payload, now)
+                    if answer is not None:
+                        return answer
+            elif message.identity is not None:
                 answer = self._follow(message, data, at, payload, now)
                 if answer is not None:
                     return answer
@@ -193,6 +223,8 @@ class SesTarget:
             code = ReturnCode.OP_VIOLATION  # step 16: the bytes have arrived before
         if code is not None:
             return self._refuse(message, request, code, j.amount, j)
+        if alone and key[1] < 0x10000 and request.opcode == Opcode.WRITE:
+            self._keep_place(j, data, at)
         answer = self._execute(j, message, RequestPacket(pdc, psn, data, at, payload))
         if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
             assert isinstance(answer, Response)
@@ -321,6 +353,56 @@ class SesTarget:
         if message.arrived.received == message.length:
             return self._finish(message)
         return message.ok
+
+    def _keep_place(self, j: Judgement, data: Buffer, at: int) -> None:
+        """Store the place of an accepted WRITE with one packet, for `_write_whole`."""
+        request, process, index = j.request, j.process, j.index
+        if process is None or index is None or request.dc or self.config.response_generation == "always":
+            return
+        if self._places_version != self.processes.version or len(self._write_places) >= _PLACES:
+            self._write_places.clear()
+            self._places_version = self.processes.version
+        front, _, address, *_ = FIRST_PACKET.unpack_from(data, at)
+        self._write_places[front, address, j.mode] = WritePlace(
+            process, index, request.job_id, request.pid_on_fep, request.resource_index, bool(request.hd)
+        )
+
+    def _write_whole(self, pdc: Connection, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
+        """Execute a WRITE that has one packet without the full checks; None: it needs the full checks.
+
+        If the header bytes on which steps 2–7 depend are those of an accepted WRITE, and no process was attached or
+        detached since, then these steps and step 17 have the same result. The other steps are checked here. No state is
+        made for the message; its events and its response are those of `_store`.
+        """
+        front, message_id, address, offset, initiator, key, header_data, length = FIRST_PACKET.unpack_from(data, at)
+        place = self._write_places.get((front, address, pdc.mode))
+        if place is None or self._places_version != self.processes.version or self.fault is not None:
+            return None
+        process, index, job_id, pid_on_fep, resource_index, hd = place
+        region = process.regions.get(key)
+        if (
+            region is None or not region.enabled or region.fault is not None or not region.remote_write
+            or index.state is _DISABLED or len(payload) != length or length > self.config.payload_mtu
+            or (region.job_restriction is not None and region.job_restriction != job_id)
+            or offset < region.base or offset + length > region.base + region.length
+        ):  # fmt: skip
+            return None
+        memory, source = region.memory, pdc.peer
+        try:
+            memory.write(offset - region.base, payload)
+            memory.flush()
+        except OSError:
+            request = parse_ses_request(data, at, _STD)
+            message = RxMessage(request, OPCODE_PROFILES[Opcode.WRITE], length, source, now)
+            message.at = pdc.local_id, message_id
+            message.arrived.add(0, length)
+            return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        events = self._events
+        events.append(MessageStored(source, message_id, key, offset, length))
+        events.append(RemoteAccess(key, False, True, length, region))
+        if hd:
+            events.append(RemoteWrite(source, initiator, job_id, pid_on_fep, resource_index, length, header_data))
+        return Response(build_ok(message_id, job_id, length))
 
     def _keep(self, message: RxMessage, now: int) -> None:
         """Store the state of a message, whether it is accepted or failed, for its later packets."""
@@ -634,7 +716,11 @@ class SesTarget:
             else:
                 self._abandon(message)
         if self._observable:
-            self._observable = deque(late for late in self._observable if late[1] is not pdc)
+            observable = [late for late in self._observable if late[1] is not pdc]
+            self._observable.clear()
+            self._observable.extend(observable)
         if self._answers:
-            self._answers = deque(late for late in self._answers if late[0] is not pdc)
+            answers = [late for late in self._answers if late[0] is not pdc]
+            self._answers.clear()
+            self._answers.extend(answers)
         self.returns.closed(pdc)

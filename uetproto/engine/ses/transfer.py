@@ -70,7 +70,9 @@ class MessageInput(IntEnum):
 
 _S, _I = MessageState, MessageInput
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
-_WAIT, _DRAIN = MessageState.WAIT, MessageState.DRAIN
+_QUEUED, _WAIT, _DRAIN = MessageState.QUEUED, MessageState.WAIT, MessageState.DRAIN
+_FIRST_SENT, _LAST_SENT = MessageInput.FIRST_SENT, MessageInput.LAST_SENT
+_RC_OK, _NO_HEADER = ReturnCode.OK, NextHdr.NONE
 
 MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.QUEUED, _I.FIRST_SENT): ("go_on", _S.SENDING),
@@ -120,9 +122,9 @@ class MessageTransfer:
         self.number = number
         """Position in the order of submission."""
         self.order: PeerOrder | None = None
-        self.state = MessageState.QUEUED
+        self.state = _QUEUED
         self.attempt: TxMessage | None = None
-        self.code = ReturnCode.OK
+        self.code = _RC_OK
         """The last return code that refused the message."""
         self.error: PdsError | None = None
         self.timed_out = False
@@ -145,7 +147,8 @@ class MessageTransfer:
 
     def step(self, event: MessageInput, now: int) -> None:
         action, self.state = _COMPILED[self.state, event]
-        action(self, now)
+        if action is not _GO_ON:
+            action(self, now)
 
     @property
     def whole(self) -> bool:
@@ -212,6 +215,7 @@ _COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransf
     pair: (vars(MessageTransfer)[action], state) for pair, (action, state) in MESSAGE.items()
 }
 """`MESSAGE` with methods in place of their names; a name without a method raises `KeyError` at import."""
+_GO_ON = MessageTransfer.go_on
 
 
 class TxMessage:
@@ -261,12 +265,12 @@ class TxMessage:
         else:
             header, payload = self.segments.packet(index)
             last = index + 1 == self.segments.count
-            if index == 0 and transfer is not None and transfer.state is MessageState.QUEUED:
-                transfer.step(MessageInput.FIRST_SENT, 0)
+            if index == 0 and transfer is not None and transfer.state is _QUEUED:
+                transfer.step(_FIRST_SENT, 0)
         if last:
             self._all_sent = True
             if transfer is not None:
-                transfer.step(MessageInput.LAST_SENT, 0)
+                transfer.step(_LAST_SENT, 0)
         return index, header, payload, last
 
     @property
@@ -285,7 +289,7 @@ class TxMessage:
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         """Process the response to a packet. A `response` of None stands for the default response."""
         self._answered += 1
-        if response is not None and next_hdr != NextHdr.NONE and response[:2] != _OK:
+        if response is not None and next_hdr != _NO_HEADER and response[:2] != _OK:
             self._read(next_hdr, response, now)
         if self._answered == self.sent and self._all_sent:
             self.owner.look(self, now)

@@ -42,6 +42,10 @@ from uetproto.wire.tuples import SesExtRendezvousHeader, SesExtSyncHeader
 if TYPE_CHECKING:
     from uetproto.engine.ses.transfer import MessageTransfer
 
+# Looked up once: with every message, Class.MEMBER would cost as much as a call.
+_OK, _RUDI, _WRITE, _SYNC_WRITE, _STD = (
+    ReturnCode.OK, Mode.RUDI, Opcode.WRITE, Opcode.SYNC_WRITE, NextHdr.REQUEST_STD
+)  # fmt: skip
 _SHORT = (1 << 14) - 1
 """Largest request_length of medium and small headers: the field has 14 bits."""
 
@@ -69,10 +73,10 @@ class SesOperation:
         """The plan of the operation as if it were one message; `plan_of` derives the plan of each message from it."""
         self.length = length
         self.limit = limit
-        self.count = max(1, -(-length // limit))
+        self.count = 1 if length <= limit else -(-length // limit)
         self.open = 0
         self.first_id: int | None = None
-        self.code = ReturnCode.OK
+        self.code = _OK
         """Return code of the first message of the operation that failed; OK if none has failed."""
         self.error: PdsError | None = None
         self.modified = self.refusals = 0
@@ -92,7 +96,7 @@ class SesOperation:
     def take_end(self, transfer: "MessageTransfer", failed: bool) -> None:
         """Add the result of an ended message to the result of the operation."""
         self.open -= 1
-        if failed and self.code == ReturnCode.OK:
+        if failed and self.code == _OK:
             self.code = transfer.code
         if self.error is None:
             self.error = transfer.error
@@ -130,8 +134,14 @@ _OPTIONAL = ("tag", "match_bits", "completion_data")
 
 
 def _check_fields(work: Addressed) -> None:
-    values, ends = _ENDS[type(work)]
-    for value, (name, end) in zip(values(work), ends, strict=True):
+    values_of, ends, checked = _ENDS[type(work)]
+    values = values_of(work)
+    for value, end in zip(values, ends, strict=True):
+        if type(value) is not int or not 0 <= value < end:
+            break
+    else:
+        return
+    for value, (name, end) in zip(values, checked, strict=True):
         if type(value) is int and 0 <= value < end:
             continue
         if value is not None or name not in _OPTIONAL:
@@ -149,10 +159,11 @@ def stretch(memory: Memory, start: object, length: object) -> int:
 
     Raises `LocalError` if these bytes are not all inside the memory.
     """
-    if type(start) is not int or not 0 <= start <= memory.length:
-        raise LocalError("start", f"{start!r} is not legal", f"0 … {memory.length}")
+    whole = memory.length
+    if type(start) is not int or not 0 <= start <= whole:
+        raise LocalError("start", f"{start!r} is not legal", f"0 … {whole}")
     if length is None:
-        return memory.length - start
+        return whole - start
     if type(length) is not int or not 0 <= length <= memory.length - start:
         raise LocalError("length", f"{length!r} from {start} is not legal", f"inside 0 … {memory.length}")
     return length
@@ -182,9 +193,9 @@ def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> 
 def _form(plan: MessagePlan, config: SesConfig) -> NextHdr:
     """Return the shortest header form that has all needed fields (ses.md §4.1), or the standard form without
     `optimized_headers`."""
-    row = OPCODE_PROFILES[plan.opcode]  # type: ignore[index]
     if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
-        return NextHdr.REQUEST_STD
+        return _STD
+    row = OPCODE_PROFILES[plan.opcode]  # type: ignore[index]
     plain = plan.header_data is None
     index = plan.key ^ OPTIMIZED_KEY
     if NextHdr.REQUEST_SMALL in row.forms and plain and plan.opcode != Opcode.SEND and 0 <= index < 1 << 12:
@@ -203,19 +214,23 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
     _check_mode(work, _RMA_MODES)
     memory = as_memory(work.data)
     length = stretch(memory, work.start, work.length)
-    sync = _sync(work.sync)
-    if work.mode is Mode.RUDI and (work.completion_data is not None or sync is not None):
+    sync = None if work.sync is None else _sync(work.sync)
+    if work.mode is _RUDI and (work.completion_data is not None or sync is not None):
         raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
-    if work.mode is Mode.RUDI and not work.key & IDEMPOTENT_SAFE:
+    if work.mode is _RUDI and not work.key & IDEMPOTENT_SAFE:
         raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
-    plan = _base(
-        work, Opcode.WRITE if sync is None else Opcode.SYNC_WRITE, config, offset=work.offset, key=work.key,
-        header_data=work.completion_data, request_length=length, body=length, memory=memory, start=work.start,
-        extension=build_extensions(sync=sync),
+    plan = MessagePlan(
+        opcode=_WRITE if sync is None else _SYNC_WRITE, dc=work.delivery_complete, rel=work.relative,
+        job_id=work.job_id, pid_on_fep=work.pid_on_fep, resource_index=work.resource_index, offset=work.offset,
+        initiator=work.initiator, key=work.key, header_data=work.completion_data, request_length=length, body=length,
+        extension=b"" if sync is None else build_extensions(sync=sync), memory=memory, start=work.start,
+        hd_in_all=config.hd_in == "all",
     )  # fmt: skip
     if sync is not None and length > config.max_msg_size:
         raise LocalError("length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}")
-    return SesOperation(work, _formed(plan, config), length, config.max_msg_size)
+    if config.optimized_headers:
+        _formed(plan, config)
+    return SesOperation(work, plan, length, config.max_msg_size)
 
 
 def _read(work: Read, config: SesConfig) -> SesOperation:
@@ -361,14 +376,17 @@ _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
 }  # fmt: skip
 
 
-def _numbers_of(kind: type) -> tuple[Callable[[Any], tuple[object, ...]], tuple[tuple[str, int], ...]]:
+def _numbers_of(
+    kind: type,
+) -> tuple[Callable[[Any], tuple[object, ...]], tuple[int, ...], tuple[tuple[str, int], ...]]:
     names = [name for name in _BITS if name in {field.name for field in fields(kind)}]
-    return attrgetter(*names), tuple((name, 1 << _BITS[name]) for name in names)
+    ends = tuple(1 << _BITS[name] for name in names)
+    return attrgetter(*names), ends, tuple(zip(names, ends, strict=True))
 
 
 _ENDS = {kind: _numbers_of(kind) for kind in _KINDS}
-"""For each kind of work a function that returns the fields that hold numbers, and the name of each with the first
-number that is too great."""
+"""For each kind of work a function that returns the fields that hold numbers, the first number that is too great for
+each, and the same with their names."""
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
