@@ -85,7 +85,11 @@ class LocalNode:
 
     def tell(self, event: Any) -> None:
         """Pass an event of the engine to all listeners."""
-        for listener in tuple(self.listeners):
+        listeners = self.listeners
+        if len(listeners) == 1:
+            listeners[0](event)
+            return
+        for listener in tuple(listeners):
             listener(event)
 
 

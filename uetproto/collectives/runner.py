@@ -23,6 +23,9 @@ from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.transport import Purpose, RankTransport, Tag, TransportError
 from uetproto.errors import LocalError, UetError
 
+# Looked up once: with every message, Class.MEMBER would cost as much as a call.
+_STORE, _COLLECTIVE = Fold.STORE, Purpose.COLLECTIVE
+
 
 class ScratchPool:
     """This class keeps blocks of memory for reuse. The size of a block is rounded up to a power of two."""
@@ -129,29 +132,34 @@ class Execution:
         self._nested = False
 
     def _begin(self, step: ScheduleStep) -> None:
-        self._locals(step.before)
+        if step.before:
+            self._locals(step.before)
         self._open = 1
-        pieces: dict[tuple[bool, int], int] = {}
+        counted, item, done = self.counted, self._output.itemsize, self._completed
+        pieces: dict[int, int] = {}
         for receive in step.receives:
-            view = self._view(receive.buffer, receive.start, receive.count)
-            if receive.fold is not Fold.STORE:
-                block = self._pool.take(view.nbytes)
+            peer, buffer, start, count, fold = receive
+            size = count * item
+            if fold is _STORE:
+                view = self._bytes[buffer][start * item : start * item + size]
+            else:
+                block = self._pool.take(size)
                 self._taken.append(block)
-                arriving = block[: view.nbytes]
+                arriving = block[:size]
                 self._folds.append((receive, arriving))
                 view = arriving.data
-            peer, tag = self._message(step, receive.peer, False, pieces)
-            self.counted.bytes_received += view.nbytes
+            counted.bytes_received += size
             self._open += 1
-            self.transport.receive(peer, tag, view, self._completed)
-        for send in step.sends:
-            view = self._view(send.buffer, send.start, send.count)
-            peer, tag = self._message(step, send.peer, True, pieces)
-            self.counted.messages += 1
-            self.counted.bytes_sent += view.nbytes
+            self.transport.receive(self.ranks[peer], self._tag(step, peer, pieces), view, done)
+        pieces = {}
+        for peer, buffer, start, count in step.sends:
+            size = count * item
+            view = self._bytes[buffer][start * item : start * item + size]
+            counted.messages += 1
+            counted.bytes_sent += size
             self._open += 1
-            self.transport.send(peer, tag, view, self._completed)
-        self._completed(None)
+            self.transport.send(self.ranks[peer], self._tag(step, peer, pieces), view, done)
+        done(None)
 
     def _completed(self, failure: TransportError | None) -> None:
         """Handle the completion of a message. The last completion of a step ends the step."""
@@ -163,9 +171,11 @@ class Execution:
         self._open -= 1
         if self._open:
             return
-        reduced = sum(view.nbytes for _, view in self._folds)
+        reduced = 0
+        for _, view in self._folds:
+            reduced += view.nbytes
         self.counted.bytes_reduced += reduced
-        cost = round(reduced * self._gamma)
+        cost = round(reduced * self._gamma) if self._gamma else 0
         if cost:
             self._open = 1
             self.transport.after(cost, self._finish_late)
@@ -187,7 +197,8 @@ class Execution:
         for block in self._taken[1:]:
             self._pool.give(block)
         del self._taken[1:]
-        self._locals(step.after)
+        if step.after:
+            self._locals(step.after)
         self.counted.steps += 1
         self._go()
 
@@ -209,13 +220,8 @@ class Execution:
             target = self._arrays[part.target][part.target_start : part.target_start + part.count]
             self.op.fold(target, source, part.fold)
 
-    def _view(self, buffer: Buffer, start: int, count: int) -> memoryview:
-        item = self._output.itemsize
-        return self._bytes[buffer][start * item : (start + count) * item]
-
-    def _message(
-        self, step: ScheduleStep, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]
-    ) -> tuple[int, Tag]:
-        piece = pieces.get((sends, peer), 0)
-        pieces[sends, peer] = piece + 1
-        return self.ranks[peer], Tag(Purpose.COLLECTIVE, self.group, self.sequence, step.number, piece)
+    def _tag(self, step: ScheduleStep, peer: int, pieces: dict[int, int]) -> Tag:
+        """Return the tag of the next message of a step to or from a peer; `pieces` counts these messages."""
+        piece = pieces.get(peer, 0)
+        pieces[peer] = piece + 1
+        return Tag(_COLLECTIVE, self.group, self.sequence, step.number, piece)

@@ -176,8 +176,12 @@ class Fep:
 
         Return None if any message is not complete, or waits for something else.
         """
-        messages, waits = self.target.messages.values(), self.target.queues.waiting
-        if waits or any(message.held is None or not message.arrived.complete for message in messages):
+        if self.target.queues.waiting:
+            return None
+        if not self.target.messages:
+            return set()
+        messages = self.target.messages.values()
+        if any(message.held is None or not message.arrived.complete for message in messages):
             return None
         return {(message.source, message.request.message_id or 0) for message in messages}
 

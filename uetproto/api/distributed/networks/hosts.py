@@ -28,6 +28,10 @@ class Hosts:
         """Return whether two ranks share a host."""
         return self._host[a] == self._host[b]
 
+    def sender(self, source: int, target: int) -> int | None:
+        """Return the rank whose NIC sends the messages from `source` to `target`, or None if both share a host."""
+        return None if self.same_host(source, target) else self.relay(source, target)
+
     def relay(self, source: int, target: int) -> int:
         """Return the rank whose NIC sends the messages from `source` to `target`: the rank on the host of `source` that
         is on the rail of `target`.

@@ -63,8 +63,9 @@ class ReceiveGrant(NamedTuple):
         return _RECORD.pack(*self)
 
     @classmethod
-    def unpack(cls, data: Any) -> "ReceiveGrant":
-        return cls(*_RECORD.unpack(data))
+    def unpack(cls, data: Any, at: int = 0) -> "ReceiveGrant":
+        """Return the grant whose record begins at byte `at` of `data`."""
+        return cls._make(_RECORD.unpack_from(data, at))
 
 
 _RECORD = struct.Struct(">QIIQQQ")
@@ -91,6 +92,11 @@ class PacketEnd:
         self.network = network
         self.rank = rank
         self.size = network.size
+        self._leaving: dict[int, int | None] = {}
+        """Rank whose NIC sends the messages to a peer, by peer; None: the peer is on the same host."""
+        self._arriving: dict[int, int | None] = {}
+        """Rank whose NIC sends the messages from a peer, by peer; None: the peer is on the same host."""
+        self._wake = network.world.wake
 
     @property
     def now(self) -> int:
@@ -100,22 +106,28 @@ class PacketEnd:
         self.network.timers.at(self.now + delay, action)
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        if self.network.hosts.same_host(self.rank, peer):
-            self.network.post_local(self.rank, peer, tag, data, done, sends=True)
-            return
-        over = self.network.hosts.relay(self.rank, peer)
+        try:
+            over = self._leaving[peer]
+        except KeyError:
+            over = self._leaving[peer] = self.network.hosts.sender(self.rank, peer)
         if over == self.rank:
             self.send_remote(peer, self.rank, tag.pack(), data, done)
+            return
+        if over is None:
+            self.network.post_local(self.rank, peer, tag, data, done, sends=True)
             return
         relay, ended = self.network.ends[over], _relayed(self.rank, over, peer, done)
         arrival = self.network.intra.arrival(self.now, self.rank, over, data.nbytes)
         self.network.timers.at(arrival, lambda: relay.send_remote(peer, self.rank, tag.pack(), data, ended))
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        if self.network.hosts.same_host(self.rank, peer):
+        try:
+            over = self._arriving[peer]
+        except KeyError:
+            over = self._arriving[peer] = self.network.hosts.sender(peer, self.rank)
+        if over is None:
             self.network.post_local(peer, self.rank, tag, into, done, sends=False)
             return
-        over = self.network.hosts.relay(peer, self.rank)
         ended = done if over == peer else _relayed(peer, over, self.rank, done)
         self.receive_remote(over, peer, tag.pack(), into, ended)
 
@@ -123,7 +135,7 @@ class PacketEnd:
         """End a send or a receive with its failure, or with None if it succeeded; then check at once which ranks can go
         on."""
         done(failure)
-        self.network.world.wake()
+        self._wake()
 
     @abstractmethod
     def send_remote(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
@@ -185,11 +197,12 @@ class GrantingEnd(PacketEnd):
 
         A grant to a lost peer fails at once and calls this method again; the inner call returns, and the loop goes on.
         """
-        if peer in self._granting:
+        queued = self._queued[peer]
+        if not queued or peer in self._granting:
             return
         self._granting.add(peer)
-        while self._queued[peer] and self._open[peer] < DEPTH:
-            slot = self._queued[peer].popleft()
+        while queued and self._open[peer] < DEPTH:
+            slot = queued.popleft()
             awaited = self._slots[slot]
             self._open[peer] += 1
             key, address = self.open(slot, awaited)
@@ -208,7 +221,8 @@ class GrantingEnd(PacketEnd):
         found = self._slots.pop(slot)
         self.close(slot, found)
         self._open[found.peer] -= 1
-        self._grant(found.peer)
+        if self._queued[found.peer]:
+            self._grant(found.peer)
         self.complete(found.done, failure)
 
     def _move(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:

@@ -54,6 +54,7 @@ class UetEnd(GrantingEnd):
         self._process = node.fep.attach(_JOB, _PID, (_INDEX, _GRANTS))
         self._mailbox = np.zeros(self.size * DEPTH * RECORD, np.uint8).data  # memory is used where a peer writes
         self._process.register(Region(_MAILBOX, self._mailbox))
+        self._addresses, self._mode = network.addresses, network.mode
         self._told = [0] * self.size
         self._awaited: dict[tuple[int, int], int] = {}
         """Slots by the origin and the tag of the message."""
@@ -71,21 +72,17 @@ class UetEnd(GrantingEnd):
     def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         record = self.rank * DEPTH + self._told[peer] % DEPTH
         self._told[peer] += 1
-        self._write(
-            peer, done, data=grant.pack(), key=_MAILBOX, offset=record * RECORD, completion_data=record,
-            resource_index=_GRANTS, initiator=self.rank,
-        )  # fmt: skip
+        self._node.submit(Write(
+            peer=self._addresses[peer], mode=self._mode, job_id=_JOB, pid_on_fep=_PID, resource_index=_GRANTS,
+            initiator=self.rank, context=(peer, done), data=grant.pack(), key=_MAILBOX, offset=record * RECORD,
+            completion_data=record,
+        ))  # fmt: skip
 
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
-        self._write(
-            peer, done, data=data, key=grant.key, offset=grant.address, completion_data=grant.tag,
-            resource_index=_INDEX, initiator=grant.origin,
-        )  # fmt: skip
-
-    def _write(self, peer: int, done: Done, **work: Any) -> None:
+        tag, _, origin, key, address, _ = grant
         self._node.submit(Write(
-            peer=self.network.addresses[peer], context=(peer, done), mode=self.network.mode, job_id=_JOB,
-            pid_on_fep=_PID, **work,
+            peer=self._addresses[peer], mode=self._mode, job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX,
+            initiator=origin, context=(peer, done), data=data, key=key, offset=address, completion_data=tag,
         ))  # fmt: skip
 
     def _event(self, event: Any) -> None:
@@ -93,15 +90,14 @@ class UetEnd(GrantingEnd):
         if kind is RemoteWrite:
             if event.resource_index == _GRANTS:
                 record = event.data
-                grant = ReceiveGrant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
-                self.on_record(record // DEPTH, grant)
+                self.on_record(record // DEPTH, ReceiveGrant.unpack(self._mailbox, record * RECORD))
             else:
                 slot = self._awaited.get((event.initiator, event.data))
                 if slot is not None:
                     self.on_written(slot)
         elif kind is Completion:
             peer, done = event.context
-            done(_failure(self.rank, peer, event))
+            done(None if event.ok else _failure(self.rank, peer, event))
 
 
 class UetSendingEnd(PacketEnd):
