@@ -199,7 +199,7 @@ class PsnWindow:
         window, clear no PSN and return False (pds.md §9.3)."""
         if diff32(value, self.max_clear) <= 0:
             return True
-        beyond = diff32(value, self.cack)
+        beyond = 0 if value == self.cack else diff32(value, self.cack)
         if beyond > 0:
             if beyond > self.mp_range:
                 return False

@@ -15,6 +15,7 @@ from uetproto.engine.pds.service import Outgoing
 from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
+_SIGN = 0x80000000
 RTO_CAP = 8 * SECOND
 """Largest RTO (pds.md §11.1)."""
 RTO, INFERRED = "RTO", "inferred loss"
@@ -120,7 +121,8 @@ class SendWindow:
     def room(self) -> int:
         """Return how many new packets the window permits now."""
         base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
-        return max(0, self.mp_range - ((self.next - base) & _M32))
+        room = self.mp_range - ((self.next - base) & _M32)
+        return room if room > 0 else 0
 
     # In flight
 
@@ -187,7 +189,7 @@ class SendWindow:
     def plausible(self, ack: Ack) -> bool:
         """Return False for an ACK with a PSN that was never sent, or is below Start_PSN − 1 (pds.md §7.2 step 2)."""
         used = (self.next - self.start) & _M32
-        return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
+        return (ack.cack_psn + 1 - self.start) & _M32 <= used and (ack.ack_psn - self.next) & _SIGN != 0
 
     def take_cack(self, cack: int) -> list[SendRecord]:
         """Remove and return the records up to CACK, in PSN order. CACK stands for a default response to each of these
@@ -197,7 +199,7 @@ class SendWindow:
             self.peer_cack = cack
             pop, una = self.records.pop, self.una
             covered = diff32(cack, una) + 1
-            for psn in range(una, una + covered):
+            for psn in range(una, una + covered) if self.records else ():
                 record = pop(psn & _M32, None)
                 if record is not None:
                     record.rto_at = record.retx_at = NEVER
@@ -257,6 +259,8 @@ class SendWindow:
     def advance(self) -> None:
         """Advance `una` to the lowest un-ACKed PSN (pds.md §7.2 step 6)."""
         una, end, records = self.una, self.next, self.records
+        if not records:
+            una = end
         while una != end and una not in records:
             una = (una + 1) & _M32
         self.una = una

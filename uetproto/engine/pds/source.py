@@ -22,6 +22,7 @@ _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _CREATING, _SEND, _SEND_MORE = State.CREATING, Input.SEND, Input.SEND_MORE
 _DATA, _NO_TRIM, _ROD, _NO_HEADER = TrafficClass.DATA, Trim.NO, Mode.ROD, NextHdr.NONE
+_ACK, _CLEAR, _CLOSE, _RESPONSE = PdsType.ACK, AckReq.CLEAR, AckReq.CLOSE, NextHdr.RESPONSE
 _PSN_LIMIT = 1 << 31
 _PSN_MARGIN = 1 << 23
 """Number of PSNs before the limit at which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
@@ -42,7 +43,7 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
     if pdc.cps:
         sent = _pump_cps(pdc, now, limit)
     if pdc.queue or pdc.open_message is not None:
-        room = _room(pdc) + sent
+        room = (pdc.tx.room() if pdc.state is not _CREATING else _room(pdc)) + sent
         while sent < limit and sent < room:
             found = pdc.rows[_SEND if pdc.open_message is None else _SEND_MORE]
             if found is None or (pdc.open_message is None and not pdc.queue):
@@ -226,38 +227,42 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         return False
     if ack.spdcid != pdc.peer_id:
         pdc.learn(ack.spdcid)
-    older = diff32(ack.cack_psn, tx.peer_cack) < 0
+    cack = ack.cack_psn
+    older = cack != tx.peer_cack and diff32(cack, tx.peer_cack) < 0
+    answer = pdc.user.on_response
     if ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
         record = tx.records.get(ack.ack_psn)
         if record is not None:
-            response = datagram.header[ack.size :]
-            if is_no_response(response, ack.next_hdr):
+            response, next_hdr = datagram.header[ack.size :], ack.next_hdr
+            if next_hdr == _RESPONSE and is_no_response(response, next_hdr):
                 _mark_pending(pdc, record, now)
             else:
                 tx.forget(record)
                 if record.message is not None:
-                    pdc.user.on_response(record.message, record.index, ack.next_hdr, response, now)
-    answer = pdc.user.on_response
-    for record in tx.take_cack(ack.cack_psn):
-        if record.message is not None:
-            answer(record.message, record.index, _NO_HEADER, None, now)
-    if ack.type != PdsType.ACK:
+                    answer(record.message, record.index, next_hdr, response, now)
+    if not older and cack != tx.peer_cack:
+        for record in tx.take_cack(cack):
+            if record.message is not None:
+                answer(record.message, record.index, _NO_HEADER, None, now)
+    if ack.type != _ACK:
         if not older and ack.mpr:
             tx.mp_range = ack.mpr * MPR_UNIT
         tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
     tx.advance()
-    _wake_for_lowest(pdc)
+    at = tx.deadline()
+    if at < pdc.wake_at:
+        pdc.owner.wake(pdc, at)
     if ack.epsn is not None and pdc.state is State.CLOSE_ACK_WAIT and ack.ack_psn == tx.last:
         _take_expected(pdc, ack.epsn)
     if pdc.config.inferred_loss != "off":
         _infer_loss(pdc, ack, now)
     elif ack.probe_opaque is not None:
         _match_probe(pdc, ack, now)
-    if diff32(pdc.clear_wanted, pdc.clear_sent) > 0:
+    if pdc.clear_wanted != pdc.clear_sent and diff32(pdc.clear_wanted, pdc.clear_sent) > 0:
         _want_rest(pdc, now)
-    if ack.req == AckReq.CLEAR:
+    if ack.req == _CLEAR:
         _want_clear(pdc, ack, now)
-    elif ack.req == AckReq.CLOSE and pdc.role is Role.INITIATOR and pdc.allows(Input.CLOSE):
+    elif ack.req == _CLOSE and pdc.role is Role.INITIATOR and pdc.allows(Input.CLOSE):
         pdc.step(Input.CLOSE, now)
     return True
 

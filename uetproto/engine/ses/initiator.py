@@ -327,8 +327,9 @@ class SesInitiator:
             del self.messages[message.message_id]
             if self._starved:
                 self.start(self._starved.popleft())
-        pdc, message.pdc = message.pdc, None
+        pdc = message.pdc
         if pdc is not None:
+            message.pdc = None
             self.short_reads.pop((pdc, message.psn), None)
             self.due.append(lambda now: self._unlock(pdc, now))
 
@@ -346,10 +347,11 @@ class SesInitiator:
         if self.transfers.pop(transfer, self) is self:
             return
         transfer.deadline = NEVER
-        if transfer.attempt is not None:
-            transfer.attempt.transfer = None
-            if transfer.attempt.all_answered:
-                self.forget(transfer.attempt)
+        attempt = transfer.attempt
+        if attempt is not None:
+            attempt.transfer = None
+            if attempt.all_answered:
+                self.forget(attempt)
         if transfer.token is not None and self.deferrals.get(transfer.token) is transfer:
             del self.deferrals[transfer.token]
         if transfer.exposed is not None:
