@@ -648,6 +648,41 @@ def test_up_to_two_vlan_tags() -> None:
         assert uet.PdsAck in Ether(frame)
 
 
+# What a packet that is made cannot be
+
+
+@pytest.mark.parametrize(
+    ("packet", "told"),
+    [
+        (uet.PdsRudCcReq() / uet.SesRequestStdSom(),
+         "SesRequestStdSom follows PdsRudCcReq, where PdsReqCcState must follow"),
+        (uet.PdsRudCcReq() / uet.PdsReqCcState() / uet.SesRequestStdSom(), None),
+        (uet.PdsRudCcReq(), "nothing follows PdsRudCcReq, where PdsReqCcState must follow"),
+        (uet.PdsRudCcReq() / bytes(4), None),
+        (uet.PdsAckCc() / uet.SesResponse(), "SesResponse follows PdsAckCc, where PdsCcStateNscc must follow"),
+        (uet.PdsAckCc() / uet.PdsCcStateCredit() / uet.SesResponse(), None),
+        (uet.PdsRudReq(next_hdr="NONE") / uet.SesRequestSmall(),
+         "SesRequestSmall follows PdsRudReq, which announces no header"),
+        (uet.PdsRudReq(next_hdr="RESPONSE"), "nothing follows PdsRudReq, where SesResponse must follow"),
+        (uet.PdsRudReq(next_hdr=2),
+         "nothing follows PdsRudReq, where SesSendMedium or SesSendMediumHd or SesRequestMedium or … must follow"),
+        (uet.PdsRudReq() / uet.SesRequestStdSom(opcode="ATOMIC", request_length=0),
+         "nothing follows SesRequestStdSom, where SesExtAtomicCas or SesExtAtomic must follow"),
+        (uet.SesRequestSmall(), "SesRequestSmall is no header that a packet begins with"),
+        (uet.PdsNack(), "PdsNack: nack_code is not set, and 0 is no code"),
+        (uet.PdsNack(nack_code=0), None),
+        (uet.PdsRudReq(next_hdr=[1, 0]) / uet.SesRequestSmall(), None),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_is_told(packet: Any, told: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(uet.uet, "warning", warnings.append)
+    data = bytes(lower() / packet)
+    assert warnings == ([told] if told else [])
+    bytes(Ether(data))  # nothing is told of what was received
+    assert len(warnings) == bool(told)
+
+
 # Requests and answers
 
 

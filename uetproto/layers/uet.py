@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, cast
 
+from scapy.error import warning
 from scapy.fields import XBitField, XIntField
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
@@ -38,9 +39,9 @@ from uetproto.layers.fields import plain_field
 from uetproto.layers.roce import *  # noqa: F403
 from uetproto.layers.sharp import *  # noqa: F403
 from uetproto.layers.sharp import SharpRanks
-from uetproto.wire.codec import codec_of
+from uetproto.wire.codec import class_name, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
-from uetproto.wire.defaults import RULES
+from uetproto.wire.defaults import RULES, code_for
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
@@ -138,6 +139,49 @@ def _headers_above(packet: Any) -> tuple[Header, ...]:
     return tuple(layer.header for layer in _above(packet))
 
 
+# What a packet that is made cannot be ---------------------------------------------------------------------------------
+
+
+def _mistake(first: Any) -> str:
+    """Return what is wrong with the order of the headers from `first` on, or with a NACK without a code; or ""."""
+    chain = [first, *_above(first)]
+    codes = [tuple(part.fields.get(by) for by, _, _ in part.rows) for part in chain]
+    if any(not isinstance(code, int | None) for group in codes for code in group):
+        return ""
+    if chain[-1].header in NACKS and "nack_code" not in chain[-1].fields:
+        return f"{type(chain[-1]).__name__}: nack_code is not set, and 0 is no code"
+    return _disorder(tuple(part.header for part in chain), tuple(codes), type(chain[-1].payload) is Raw)
+
+
+@cache
+def _disorder(headers: tuple[Header, ...], codes: tuple[tuple[int | None, ...], ...], raw: bool) -> str:
+    """Return the first place where `NEXT` says that another header follows, or "".
+
+    `codes` has the value of each row's field, None for those that follow. `raw` says that bytes follow, which may
+    stand for headers.
+    """
+    if headers[0] not in (uet_tss.ENTROPY, *FIRST):
+        return f"{_names(headers[:1])} is no header that a packet begins with"
+    todo: list[Candidates] = []
+    for place, header in enumerate(headers):
+        above = headers[place + 1 :]
+        own = []
+        for row, given in zip(rows_after(header), codes[place], strict=True):
+            code = code_for(header, row.by, above) if row.by and given is None else given
+            own.append(row.otherwise if row.by is None or code is None else row.then.get(code, row.otherwise))
+        todo = [candidates for candidates in own if candidates] + todo[1:]
+        if above and not todo:
+            return f"{_names(above[:1])} follows {_names((header,))}, which announces no header"
+        if todo and not (above[0] in todo[0] if above else raw):
+            return f"{_names(above[:1]) or 'nothing'} follows {_names((header,))}, where {_names(todo[0])} must follow"
+    return ""
+
+
+def _names(headers: Candidates) -> str:
+    names = [class_name(header).removesuffix("Header") for header in headers]
+    return " or ".join(names if len(names) < 4 else [*names[:3], "…"])
+
+
 # Layers --------------------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +277,8 @@ class UetLayer(FormLayer):
         data: bytes = super().do_build()
         if self.underlayer is None or isinstance(self.underlayer, UetLayer):
             return data
+        if not self.received and (mistake := _mistake(self)):
+            warning(mistake)
         last = last_of(self)
         if isinstance(last, UetCrc32c):
             if last.getfieldval("crc") is not None:
