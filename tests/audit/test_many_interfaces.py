@@ -59,7 +59,7 @@ def written(file: BytesIO, interfaces: int, records: Iterable[tuple[Record, int]
         for number in range(interfaces):
             writer.add_interface(f"eth{number}")
         for record, interface in records:
-            writer.write(record.time_ns, record.data, interface=interface)
+            writer.write(record.time_ns, record.data, interface=interface, length=record.length)
 
 
 def calls(command: Callable[[BytesIO], object], told: BytesIO) -> int:
@@ -164,6 +164,34 @@ def test_an_interface_is_swept_until_it_holds_nothing_and_then_goes_on(monkeypat
     assert measured() == without_sweeps
     assert swept.count(False) > 2 * interfaces  # a PDC ended and nothing was left
     assert len(swept) < 4 * 3 * interfaces
+
+
+def test_an_interface_at_rest_goes_on_as_if_it_had_not_rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was known of its flows, what was found and what was counted is kept; wrong CRCs come before and after."""
+    interfaces, rounds = 24, 4
+    file = BytesIO()
+    packets = []
+    for turn, of_one in groupby(conversations(0, rounds * interfaces), lambda record: record.index // 4):
+        for step, record in enumerate(of_one):
+            wrong = turn % 5 == 0 and step in (1, 3)  # a bit of the CRC is flipped, in all that the server sends
+            data = record.data[:-2] + bytes([record.data[-2] ^ wrong]) + record.data[-1:]
+            packets.append((record._replace(data=data[:60] if turn % 7 == 3 else data), turn % interfaces))
+    written(file, interfaces, packets)
+
+    def told() -> tuple[Any, ...]:
+        file.seek(0)
+        report = audit([file], Options())
+        findings = [finding.as_dict() for finding in report.findings]
+        return findings, report.vantages, report.others, {name: tally.asked for name, tally in report.tallies.items()}
+
+    without_rest = told()
+    assert {finding["rule"] for finding in without_rest[0]} >= {"WIRE-CRC"}
+    rested = []
+    rest = _Place._rest
+    monkeypatch.setattr(_Place, "_rest", lambda self, work: (rest(self, work), rested.append(self._work is None))[0])
+    monkeypatch.setattr("uetproto.audit.auditor.SWEEP", 32)
+    assert told() == without_rest
+    assert sum(rested) > interfaces
 
 
 @pytest.mark.parametrize(("sizes", "most", "kept"), [((3, 1), 2, [2, 0]), ((2, 2), 4, [2, 2]), ((0, 5), 1, [0, 1])])

@@ -7,21 +7,21 @@ packet to the tracker of its conversation. Trackers report events to the `Judge`
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uetproto.audit.finding import merged
 from uetproto.audit.flows import PER_PACKET, SWEEP, Bounded, choose_surplus
 from uetproto.audit.judge import Heard, Judge, RuleTable
-from uetproto.audit.listeners import ListenerFactory, call_both
+from uetproto.audit.listeners import ListenerFactory, PacketListener, call_both
 from uetproto.audit.pds.tracker import HEADS, PdsTracker
 from uetproto.audit.pds.tracker_rudi import RudiTracker
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
-from uetproto.audit.reader.records import Readers, Reading
+from uetproto.audit.reader.records import UNUSED, Readers, Reading, Resting
 from uetproto.audit.report import NO_KEYS, AuditReport, PacketCounts
 from uetproto.audit.roce.tracker import RoceTracker
 from uetproto.audit.rule import Rule
@@ -30,7 +30,7 @@ from uetproto.audit.ses.tracker import SesTracker
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.audit.tss.tracker import TssTracker
-from uetproto.audit.wire.tracker import DamagedPlace, WireTracker, report_damage
+from uetproto.audit.wire.tracker import DamagedPlace, WireTracker, count_expected, report_damage
 from uetproto.errors import LocalError, shown, typed
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.base import Source
@@ -120,16 +120,17 @@ class _Capture:
     def __init__(
         self, file: Source, reader: CaptureReader, options: Options, rules: RuleTable, listen: ListenerFactory | None
     ) -> None:
-        self._name, self._pipe = _name_of(file), _is_pipe(file)
-        self._reader, self._options, self._rules, self._listen = reader, options, rules, listen
-        self._places: dict[int, _Place] = {}
-        """Maps the number of an interface to its vantage point, also of interfaces of earlier sections."""
+        self.name, self._pipe = _name_of(file), _is_pipe(file)
+        self.options, self.rules, self.listen = options, rules, listen
+        self._reader = reader
         self._readers: dict[int, Readers] = {}
         """Maps a link type to what its interfaces share."""
         self._open: dict[int, _Place] = {}
-        """Holds the vantage points of the present section."""
+        """Maps the number of an interface to its vantage point, in the present section."""
         self._busy: dict[int, _Place] = {}
         """Holds those of them that a sweep visits: they saw packets since they were last found to hold nothing."""
+        self._ended: list[str | _Result] = []
+        """Results of the vantage points of earlier sections; only the name of the interface if nothing was found."""
         self._section = 0
         self._due = SWEEP
         """Number of the record at which all vantage points are swept next."""
@@ -151,8 +152,7 @@ class _Capture:
                 if record.index >= self._due:
                     self._sweep(record)
                 place = self._busy[present] = places.get(present) or self._opened(record)
-                place.enter()
-                take = place.take
+                take = place.enter()
             take(record)
             if not record.index % SWEEP and progress is not None:
                 progress(record.index)
@@ -166,15 +166,20 @@ class _Capture:
         if reader.section != self._section:
             self._section = reader.section
             self._close()
-        name = reader.interfaces[number].name or str(number or "")
-        return self._add(name, number, record.link)
+        return self._add(reader.interfaces[number].name or str(number or ""), number, record.link)
 
     def _add(self, name: str, number: int, link: int) -> "_Place":
-        if link not in self._readers:
-            self._readers[link] = Readers(link, self._options, pipe=self._pipe)
-        place = _Place(self._name, name, number, link, self._options, self._rules, self._readers[link], self._listen)
-        self._places[number] = self._open[number] = place
+        place = self._open[number] = _Place(self, name, link)
+        if self.listen is not None:
+            place.listen(self.listen, number)
         return place
+
+    def readers(self, link: int) -> Readers:
+        """Return what the interfaces of a link type share."""
+        known = self._readers.get(link)
+        if known is None:
+            known = self._readers[link] = Readers(link, self.options, pipe=self._pipe)
+        return known
 
     def _sweep(self, record: Record) -> None:
         """Drop what vantage points hold that see no packets any more, and surplus conversations of all together."""
@@ -190,10 +195,11 @@ class _Capture:
         self._due = record.index + max(SWEEP, 2 * len(self._busy), flows // PER_PACKET)
 
     def _close(self, missing: str | None = None) -> None:
-        for place in self._open.values():
-            place.end(missing)
-        self._open.clear()
+        """End the vantage points of the present section. `missing`: why packets may lack."""
+        opened = self._open
         self._busy.clear()
+        for number in list(opened):
+            self._ended.append(opened.pop(number).end(missing))
 
     def end(self, report: AuditReport, interrupt: EarlyEnd | None) -> None:
         """Add what was found to `report`: the capture was read, or the audit was interrupted."""
@@ -201,60 +207,105 @@ class _Capture:
         missing = "the capture is damaged" if damage else None
         if interrupt:
             report.partial, missing = True, "the audit was interrupted"
-        if damage and not self._places:
+        if damage and not (self._open or self._ended):
             self._add("", 0, ETHERNET)
         self._close(missing)
         report.packets += 0 if self._last is None else self._last.index + 1
-        for place in self._places.values():
-            place.report(report, damage, missing)
+        for result in self._ended:
+            if isinstance(result, str):
+                result = _Result(result)
+            judge = result.judge or (Judge(self.rules) if damage else None)
+            if judge is not None:
+                judge.enter()
+            report_damage(self.rules, damage)
             damage = []  # damage concerns the file, so only the first interface reports it
+            if judge is not None and missing is not None:
+                judge.withdraw_absence(missing)
+            report.add([] if judge is None else judge.findings, self.name, result.name, result.counts)
+        self._ended.clear()
+
+
+class _Result(NamedTuple):
+    """This record has what was found at a vantage point."""
+
+    name: str
+    judge: Judge | None = None
+    counts: PacketCounts = PacketCounts()
+
+
+class _Work:
+    """This class has what audits the packets of a vantage point. It is made when a packet comes, and dropped when the
+    interface goes idle."""
+
+    __slots__ = ("auditor", "judge", "reading")
+
+    def __init__(self, place: "_Place", capture: _Capture, judge: Judge | None, packets: int, rested: Resting) -> None:
+        options = capture.options
+        if judge is None:
+            judge = Judge(capture.rules)
+        self.judge = judge
+        auditor = self.auditor = Auditor(options, judge, packets=packets)
+        alone = place.listener is None
+        see = auditor.see if alone else place.see_both
+        self.reading = Reading(
+            place.link, options, see, truncated_fast=capture.listen is None, readers=capture.readers(place.link),
+            rested=rested,
+        )  # fmt: skip
 
 
 class _Place:
     """This class audits one interface of a capture while it is read."""
 
-    __slots__ = (
-        "_auditor", "_counts", "_file", "_interface", "_judge", "_listener", "_options", "_packets", "_reading", "take",
-    )  # fmt: skip
+    __slots__ = ("_capture", "_judge", "_name", "_packets", "_rested", "_work", "link", "listener")
 
-    def __init__(
-        self, file: str, interface: str, number: int, link: int, options: Options, rules: RuleTable, readers: Readers,
-        listen: ListenerFactory | None,
-    ) -> None:  # fmt: skip
-        self._file, self._interface, self._options = file, interface, options
-        judge = self._judge = Judge(rules)
-        listener = self._listener = None if listen is None else listen(judge, file, interface, number)
-        auditor = self._auditor = Auditor(options, judge)
-        see = auditor.see if listener is None else self._see_both
-        reading = self._reading = Reading(link, options, see, truncated_fast=listen is None, readers=readers)
-        self.take = reading.take if listener is None else self._take_both
-        """Takes the next record."""
+    def __init__(self, capture: _Capture, name: str, link: int) -> None:
+        self._capture, self._name, self.link = capture, name, link
+        self.listener: PacketListener | None = None
+        self._judge: Judge | None = None
+        """Judge of the vantage point, or None if there is none yet or it noted nothing."""
         self._packets = 0
+        """Number of packets that had come at the last call of `trim`."""
+        self._rested = UNUSED
+        self._work: _Work | None = None
+        """What audits the packets; None: the interface is at rest, and `_rested` says how to go on."""
 
-    def _see_both(self, seen: ObservedPacket) -> None:
-        self._listener.see(seen)  # type: ignore[union-attr]  # called with a listener alone
-        self._auditor.see(seen)
+    def listen(self, listen: ListenerFactory, number: int) -> None:
+        """Begin to measure the interface with this number."""
+        judge = self._judge = Judge(self._capture.rules)
+        self.listener = listen(judge, self._capture.name, self._name, number)
+        if self.listener is None:
+            self._judge = None
 
-    def _take_both(self, record: Record) -> None:
-        self._listener.take(record)  # type: ignore[union-attr]
-        self._reading.take(record)
+    def see_both(self, seen: ObservedPacket) -> None:
+        """Pass a packet to the listener and to the auditor."""
+        self.listener.see(seen)  # type: ignore[union-attr]  # called with a listener alone
+        self._work.auditor.see(seen)  # type: ignore[union-attr]  # called while there are packets
 
-    def enter(self) -> None:
-        """Note that the next records are of this interface."""
-        self._judge.enter()
-        self._reading.enter()
+    def enter(self) -> Callable[[Record], None]:
+        """Return the function that takes the next records, which are of this interface."""
+        work = self._work
+        if work is None:
+            work = self._work = _Work(self, self._capture, self._judge, self._packets, self._rested)
+        work.judge.enter()
+        work.reading.enter()
+        take = work.reading.take
+        return take if self.listener is None else call_both(self.listener.take, take)
 
     @property
     def tables(self) -> Iterator[tuple[str, Bounded]]:
         """Yield the tables of conversations, each with its kind."""
-        yield from self._auditor.tables
-        for number, table in enumerate(() if self._listener is None else self._listener.tables):
+        if self._work is not None:
+            yield from self._work.auditor.tables
+        for number, table in enumerate(() if self.listener is None else self.listener.tables):
             yield f"listener {number}", table
 
     def trim(self, now: int) -> bool:
         """Drop conversations that are over or silent if no packet came since the last call, and surplus ones. Return
         whether anything is left that another call may drop."""
-        auditor, listener = self._auditor, self._listener
+        work, listener = self._work, self.listener
+        if work is None:
+            return False
+        auditor = work.auditor
         quiet = auditor.packets == self._packets
         self._packets = auditor.packets
         if not quiet and all(table.since is None for _, table in self.tables):
@@ -263,36 +314,54 @@ class _Place:
         auditor.trim(now, quiet)
         if listener is not None:
             listener.sweep(now, quiet)
-        return not auditor.is_idle or (listener is not None and any(map(len, listener.tables)))
+        if not auditor.is_idle or (listener is not None and any(map(len, listener.tables))):
+            return True
+        self._rest(work)
+        return False
 
-    def end(self, missing: str | None) -> None:
-        """Finish the audit of this interface, and drop all state but the results. `missing`: why packets may lack."""
-        self.enter()
-        auditor, reading = self._auditor, self._reading
-        reading.end()
-        auditor.wire.end(reading)
-        judge = self._judge
-        judge.missing = missing or reading.missing
-        auditor.end()
-        unopened = reading.unopened
-        if auditor.sealed and self._options.keys is None:
-            unopened = {NO_KEYS: auditor.sealed}
-        self._counts = PacketCounts(reading.others, reading.copies, reading.opened, auditor.forgotten, unopened)
-        if self._listener is not None:
-            self._listener.end()
-        judge.listener = self._listener = None
+    def _rest(self, work: _Work) -> None:
+        """Drop what audits the packets, unless more has to be kept than is worth it. It is made again with the next
+        packet."""
+        reading, auditor = work.reading, work.auditor
+        rested = reading.rest() if auditor.may_rest else None
+        if rested is None:
+            return
+        count_expected(self._capture.rules, reading)
+        self._rested = self._capture.readers(self.link).shared(rested)
+        self._judge = None if work.judge.is_blank and self.listener is None else work.judge
+        self._work = None
         reading.close()
-        auditor.close()
-        del self._auditor, self._reading, self.take
 
-    def report(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
-        """Add what was found to `report`. `damage`: damaged places. `missing`: why the capture may lack packets."""
-        judge = self._judge
-        judge.enter()
-        report_damage(judge, damage)
-        if missing is not None:
-            judge.withdraw_absence(missing)
-        report.add(judge, self._file, self._interface, self._counts)
+    def end(self, missing: str | None) -> "str | _Result":
+        """Finish the audit of this interface, and return what was found. `missing`: why packets may lack."""
+        work, judge = self._work, self._judge
+        counts = PacketCounts(self._rested.others)
+        if work is not None:
+            self.enter()
+            judge, auditor, reading = work.judge, work.auditor, work.reading
+            reading.end()
+            auditor.end_reading(reading)
+            missing = missing or reading.missing
+            judge.missing = missing
+            forgotten = auditor.end()
+            unopened = reading.unopened
+            if auditor.sealed and self._capture.options.keys is None:
+                unopened = {NO_KEYS: auditor.sealed}
+            counts = PacketCounts(reading.others, reading.copies, reading.opened, forgotten, unopened)
+        elif judge is not None:
+            judge.missing = missing
+            judge.enter()
+            judge.end()
+        if self.listener is not None:
+            self.listener.end()
+        if judge is not None:
+            judge.listener = None
+        if work is not None:
+            work.reading.close()
+            work.auditor.close()
+        if (judge is None or judge.is_blank) and not any(counts):
+            return self._name
+        return _Result(self._name, judge, counts)
 
 
 # One vantage point ----------------------------------------------------------------------------------------------------
@@ -310,25 +379,28 @@ class Forgetful(Protocol):
 class Auditor:
     """This class passes every packet of a vantage point to the tracker of its conversation."""
 
-    __slots__ = ("_handlers", "_options", "_owns_rules", "_swept", "_trackers", "_until_sweep", "judge", "wire")
+    __slots__ = ("_handlers", "_options", "_owns_rules", "_swept", "_trackers", "_until_sweep", "_wire", "judge")
 
-    def __init__(self, options: Options, judge: Judge | None = None, *, rules: Iterable[Rule] | None = None) -> None:
+    def __init__(
+        self, options: Options, judge: Judge | None = None, *, rules: Iterable[Rule] | None = None, packets: int = 0
+    ) -> None:
         """Make an auditor without trackers: each is made when its first packet comes. `judge`: the judge of the vantage
         point. Without it `rules` are asked, by default those that the options choose, and `end` completes their
-        tallies.
+        tallies. `packets`: the number of packets that an earlier auditor of the vantage point saw.
         """
         self._owns_rules = judge is None
         if judge is None:
             judge = Judge(rule_table(options, chosen_rules(options.rules) if rules is None else rules))
         self.judge = judge
         self._options = options
-        self.wire = WireTracker(self.judge, options)
+        self._wire: WireTracker | None = None
+        """Follows the packets that are not as expected; None: there was none."""
         self._trackers: dict[type, Any] = {}
         """Maps the class of each tracker that was needed to the tracker."""
         self._handlers: dict[type, Handler | None] = {}
         """Maps the classes of first headers seen to what follows such packets; None: nothing does."""
-        self._until_sweep = SWEEP
-        self._swept = 0
+        self._until_sweep = SWEEP - packets % SWEEP
+        self._swept = packets - packets % SWEEP
 
     @property
     def packets(self) -> int:
@@ -340,7 +412,9 @@ class Auditor:
         been silent for long."""
         is_message = False
         if seen.packet is not None:
-            believed = self.wire.see(seen)
+            if self._wire is None:
+                self._wire = WireTracker(self.judge, self._options)
+            believed = self._wire.see(seen)
             if believed is None:
                 return
             seen = believed
@@ -373,6 +447,11 @@ class Auditor:
         """Tell whether there is no tracker."""
         return not self._trackers
 
+    @property
+    def may_rest(self) -> bool:
+        """Tell whether a new auditor would go on as this one, with the same judge and number of packets."""
+        return not self._trackers and (self._wire is None or self._wire.is_idle)
+
     def trim(self, now: int, quiet: bool) -> None:
         """Drop conversations that are over, silent or too many, and the trackers if they hold nothing then. `quiet`: no
         packet came for long, so that none of a closed PDC is still to come."""
@@ -383,7 +462,7 @@ class Auditor:
                     tracker.sweep(now, quiet)
                 else:
                     (tracker.trim if kind is RoceTracker else tracker.sweep)(now)
-        is_plain = self._trackers.keys() == _WITH_PDCS and not self.judge.contradictions
+        is_plain = self._trackers.keys() == _WITH_PDCS and self.judge.is_certain
         if is_plain and all(tracker.is_idle for tracker in self._trackers.values()):
             self.close()
 
@@ -416,16 +495,27 @@ class Auditor:
         tracker = self._tracker(TssTracker)
         tracker.see(seen)
 
-    def end(self) -> None:
-        """Finish the audit: no packet follows."""
+    def end_reading(self, reading: Reading) -> None:
+        """Count the packets that were as expected, and judge what can only be judged of packets alone at the end of the
+        capture."""
+        if self._wire is None and reading.icrc_of:
+            self._wire = WireTracker(self.judge, self._options)
+        if self._wire is not None:
+            self._wire.end(reading)
+        count_expected(self.judge.rules, reading)
+
+    def end(self) -> dict[str, int]:
+        """Finish the audit: no packet follows. Return `forgotten`."""
         for kind in _ENDED:
             if kind in self._trackers:
                 self._trackers[kind].end()
-        if self.judge.missing is None and any(not dropped.endswith("silent") for dropped in self.forgotten):
+        forgotten = self.forgotten
+        if self.judge.missing is None and any(not dropped.endswith("silent") for dropped in forgotten):
             self.judge.missing = "conversations were dropped"  # those that were silent for long seldom continue
         self.judge.end()
         if self._owns_rules:
             self.judge.rules.end()
+        return forgotten
 
     @property
     def tables(self) -> Iterator[tuple[str, Bounded]]:
@@ -439,7 +529,7 @@ class Auditor:
         """Drop all trackers: no packet follows, or they hold nothing."""
         self.judge.subject_of = None
         if PdsTracker in self._trackers:
-            self._trackers[PdsTracker].table.close()
+            self._trackers[PdsTracker].close()
         self._trackers.clear()
         self._handlers.clear()
 

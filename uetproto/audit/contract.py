@@ -68,3 +68,6 @@ class MessageTracker(Protocol):
 
     def close(self, direction: MessageDirection) -> None:
         """Drop the messages of a direction that is closed."""
+
+    def drop(self, direction: MessageDirection) -> None:
+        """Drop the messages of a direction after the last packet, without any event."""

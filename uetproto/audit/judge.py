@@ -184,10 +184,25 @@ class RuleTable:
             tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
 
 
+class _Noted:
+    """This class holds what a judge keeps. It is made with the first violation, as most vantage points have none."""
+
+    __slots__ = ("contradictions", "findings", "obscured", "unseen")
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.contradictions: list[tuple[Finding, RuleTally, Subject]] = []
+        """Findings that may be withdrawn at the end."""
+        self.obscured: dict[Place, None] = {}
+        """Ends of conversations in which findings of absence and order may follow from an earlier finding."""
+        self.unseen: dict[str, int] = {}
+        """Number of findings of each rule of absence, by the id of the rule."""
+
+
 class Judge:
     """This class counts the verdicts of the rules at one vantage point, and keeps their findings."""
 
-    __slots__ = ("_obscured", "_unseen", "contradictions", "findings", "listener", "missing", "rules", "subject_of")
+    __slots__ = ("_noted", "listener", "missing", "rules", "subject_of")
 
     def __init__(self, rules: RuleTable) -> None:
         """Make the judge of one vantage point, and expect packets of this vantage point until `enter` of another judge
@@ -195,24 +210,32 @@ class Judge:
         self.rules = rules
         self.listener: Any = None
         """First argument of the functions of `Heard`. If it is None, they are not called."""
-        self.findings: list[Finding] = []
         self.subject_of: Callable[[ObservedPacket], Subject | None] | None = None
         """Function that returns the conversation of a packet with an event in `RuleTable.doubtful`, or None if the
         conversation is certain."""
         self.missing: str | None = None
         """Reason why packets are missing, though `complete` promised that none are. It is None if no packet is known to
         be missing."""
-        self.contradictions: list[tuple[Finding, RuleTally, Subject]] = []
-        """Findings that may be withdrawn at the end."""
-        self._obscured: dict[Place, None] = {}
-        """Ends of conversations in which findings of absence and order may follow from an earlier finding."""
-        self._unseen: dict[str, int] = {}
-        """Number of findings of each rule of absence, by the id of the rule."""
+        self._noted: _Noted | None = None
         self.enter()
 
     def enter(self) -> None:
         """Note that the next packets are of this vantage point."""
         self.rules.judge = self
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [] if self._noted is None else self._noted.findings
+
+    @property
+    def is_blank(self) -> bool:
+        """Return whether no violation was noted, so that a new judge would do the same as this one."""
+        return self._noted is None
+
+    @property
+    def is_certain(self) -> bool:
+        """Return whether no finding may be withdrawn because the conversation may have been another one."""
+        return self._noted is None or not self._noted.contradictions
 
     @property
     def tallies(self) -> dict[str, RuleTally]:
@@ -224,51 +247,60 @@ class Judge:
         if isinstance(verdict, Inconclusive):
             tally.not_judged[verdict.why] += 1
             return
+        noted = self._noted
+        if noted is None:
+            noted = self._noted = _Noted()
         rule = tally.rule
         flow: Flow = state.flow()
         if rule.obscures or rule.requires is not Requires.PRESENCE:
             hosts, places = _places(flow)
-            if rule.requires is not Requires.PRESENCE and any(place in self._obscured for place in (*hosts, *places)):
+            if rule.requires is not Requires.PRESENCE and any(place in noted.obscured for place in (*hosts, *places)):
                 tally.not_judged[FOLLOWS] += 1
                 return
-            if rule.obscures and len(self._obscured) < MOST:
-                self._obscured |= dict.fromkeys(places or hosts)
+            if rule.obscures and len(noted.obscured) < MOST:
+                noted.obscured |= dict.fromkeys(places or hosts)
         severity = Severity.NOTE if rule.id in self.rules.excused else rule.severity
         tally.failed += 1
         if rule.requires is Requires.ABSENCE:
-            self._unseen[rule.id] = self._unseen.get(rule.id, 0) + 1
+            noted.unseen[rule.id] = noted.unseen.get(rule.id, 0) + 1
         if tally.failed > MOST:
             return
         packets = (*verdict.others, seen.number)
         finding = Finding(rule, severity, packets, seen.time_ns, flow, verdict.expected, verdict.seen)
-        self.findings.append(finding)
+        noted.findings.append(finding)
         if self.subject_of is None or not verdict.others or severity is Severity.NOTE:
             return
         if type(rule.on) in self.rules.doubtful and (subject := self.subject_of(seen)) is not None:
-            self.contradictions.append((finding, tally, subject))
+            noted.contradictions.append((finding, tally, subject))
 
     def end(self) -> None:
         """Withdraw the findings that are in doubt. This must be called after the last packet."""
+        noted = self._noted
+        if noted is None:
+            return
         doubtful = set()
-        for finding, tally, subject in self.contradictions:
+        for finding, tally, subject in noted.contradictions:
             if subject.doubt is not None:
                 doubtful.add(id(finding))
                 tally.failed -= 1
                 tally.not_judged[subject.doubt] += 1
                 if finding.rule.requires is Requires.ABSENCE:
-                    self._unseen[finding.rule.id] -= 1
+                    noted.unseen[finding.rule.id] -= 1
         if doubtful:
-            self.findings = [finding for finding in self.findings if id(finding) not in doubtful]
-        self.contradictions.clear()
+            noted.findings = [finding for finding in noted.findings if id(finding) not in doubtful]
+        noted.contradictions.clear()
         if self.missing is not None:
             self.withdraw_absence(self.missing)
 
     def withdraw_absence(self, missing: str) -> None:
         """Withdraw the findings of absence, because packets are missing; `missing` is the reason."""
-        for name, failed in self._unseen.items():
+        noted = self._noted
+        if noted is None:
+            return
+        for name, failed in noted.unseen.items():
             tally = self.tallies[name]
             tally.not_judged[missing] += failed
             tally.failed -= failed
-        if self._unseen:
-            self.findings = [finding for finding in self.findings if finding.rule.requires is not Requires.ABSENCE]
-            self._unseen.clear()
+        if noted.unseen:
+            noted.findings = [finding for finding in noted.findings if finding.rule.requires is not Requires.ABSENCE]
+            noted.unseen.clear()

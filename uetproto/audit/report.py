@@ -1,12 +1,13 @@
 """This module collects the findings and counts of an audit over all vantage points."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge, RuleTally
+from uetproto.audit.judge import RuleTally
+from uetproto.wire.flow_crc import NOTHING
 
 NO_KEYS = "no keys"
 """Reason why no sealed packet was opened."""
@@ -16,11 +17,11 @@ class PacketCounts(NamedTuple):
     """This record has the counts of packets and conversations of one vantage point that were left out; `AuditReport`
     has the sums of these counts."""
 
-    others: int
-    copies: int
-    opened: int
-    forgotten: Mapping[str, int]
-    unopened: Mapping[str, int]
+    others: int = 0
+    copies: int = 0
+    opened: int = 0
+    forgotten: Mapping[str, int] = NOTHING
+    unopened: Mapping[str, int] = NOTHING
 
 
 @dataclass(slots=True)
@@ -55,11 +56,12 @@ class AuditReport:
         """Return whether there were keys and sealed packets, but no key opened any packet."""
         return not self.opened and any(number for reason, number in self.unopened.items() if reason != NO_KEYS)
 
-    def add(self, judge: Judge, file: str, interface: str, counts: PacketCounts) -> None:
+    def add(self, findings: Sequence[Finding], file: str, interface: str, counts: PacketCounts) -> None:
         """Add the findings of one vantage point, and the counts of what was left out there."""
-        for finding in judge.findings:
+        for finding in findings:
             finding.file, finding.interface, finding.vantage = file, interface, len(self.vantages)
-        self.findings += sorted(judge.findings, key=lambda finding: finding.packet)
+        if findings:
+            self.findings += sorted(findings, key=lambda finding: finding.packet)
         self.vantages.append((file, interface))
         self.others += counts.others
         self.copies += counts.copies

@@ -22,6 +22,9 @@ _HELD_TOGETHER = 4096
 HELD = 16_384
 _FLOWS = 1 << 18
 
+NOTHING: dict[Any, Any] = {}
+"""Stands for tables to which nothing was added, so that a vantage point costs little. It stays empty."""
+
 Flow = tuple[Any, ...]
 """Identity of a flow: its interface, IP version, and source and destination addresses."""
 
@@ -83,9 +86,11 @@ class FlowCrc:
         self._out = out
         self._in_order = in_order
         self._of_flow = of_flow
-        self._without: dict[tuple[Flow, bool], list[int]] = {}
+        self._without: dict[tuple[Flow, bool], list[int]] = NOTHING
         """Number of first packets of undecided flows without a right CRC, and of those that are long enough for one."""
-        self.held: dict[frozenset[Any], _Queue] = {}
+        self.held: dict[frozenset[Any], _Queue] = NOTHING
+        """Packets that wait, by the ends of their flow. This and the table before it are made with the first such
+        packet."""
         self._number = [0] if held is None else held
 
     def take(self, waiting: UndecidedPacket) -> None:
@@ -99,6 +104,8 @@ class FlowCrc:
             self._out(waiting)
             return
         if queue is None:
+            if self.held is NOTHING:
+                self.held, self._without = {}, {}
             queue = self.held.setdefault(self._key(flow), _Queue())
         queue.packets.append(waiting)
         queue.of_flow[flow] += 1
@@ -118,6 +125,11 @@ class FlowCrc:
             self._release(self._key(flow))
         elif self._number[0] >= HELD:
             self.end()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no packet waits, and no flow is undecided."""
+        return not (self.held or self._without)
 
     def end(self) -> None:
         """Decide the remaining flows by the packets that came, and pass on all packets that are held."""
@@ -210,12 +222,12 @@ def decoded(
         ready.append((record, packet))
 
     flows = FlowCrc("auto", out, in_order=True, of_flow=PATIENCE if pipe else HELD)
-    known, held = flows.crc32c, flows.held
+    known = flows.crc32c
     for record in records:
         packet = decode(record, "auto")
         layers, trailer = packet.layers, packet.trailer
         last = layers[-1][0][:4] if layers else ""
-        if not held and last not in _UET and (last != "shar" or "pds" not in packet):
+        if not flows.held and last not in _UET and (last != "shar" or "pds" not in packet):
             yield record, packet
             continue
         flow = _flow(layers, record.interface)
@@ -226,7 +238,7 @@ def decoded(
             right = None  # `decode` would have found a right one
         else:
             right = verdict(packet, record.data)
-        if right is not False and not held:
+        if right is not False and not flows.held:
             if right and not there:
                 known[flow] = True
             yield record, packet

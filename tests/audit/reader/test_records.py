@@ -14,7 +14,7 @@ from tests.support.audit.reader_records import (
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.audit.reader.records import Reading
+from uetproto.audit.reader.records import UNUSED, Reading
 from uetproto.audit.report import AuditReport
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError
@@ -85,6 +85,39 @@ def test_packets_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for record in capture:
             reading.take(record)
     assert len(waiting) >= 64
+
+
+def take(reading: Reading, frames: list[bytes]) -> None:
+    with open_capture(f.capture(frames)) as capture:
+        for record in capture:
+            reading.take(record)
+
+
+def test_a_reading_that_goes_on_after_a_rest_knows_its_flows() -> None:
+    seen: list[ObservedPacket] = []
+    first = Reading(ETHERNET, Options(), seen.append)
+    take(first, [WRITE[0], bytes(60)])
+    rested = first.rest()
+    assert rested is not None
+    assert (rested.longest, rested.others) == (len(WRITE[0]), 1)
+    for told, trailer in ((rested, False), (UNUSED, None)):
+        reading = Reading(ETHERNET, Options(), seen.append, rested=told)
+        take(reading, [f.spoilt(WRITE[1])])
+        reading.end()
+        packet = seen[-1].packet
+        found = None if packet is None or packet.trailer is None else packet.trailer.ok
+        assert found is trailer
+
+
+@pytest.mark.parametrize(
+    ("frames", "options"),
+    [([WITHOUT[0]], {}), ([WRITE[0]], {"mirror": True}), ([f.roce(f.BTH)], {})],
+    ids=["a packet waits", "copies are looked for", "RoCE"],
+)
+def test_a_reading_that_holds_more_does_not_rest(frames: list[bytes], options: dict[str, bool]) -> None:
+    reading = Reading(ETHERNET, Options(**options), lambda seen: None)  # type: ignore[arg-type]
+    take(reading, frames)
+    assert reading.rest() is None
 
 
 SHOWN = [

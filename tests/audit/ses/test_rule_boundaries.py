@@ -404,7 +404,7 @@ def test_group_on_several_pdcs_rests() -> None:
 
 def test_groups_are_bounded_and_go_with_their_pdc() -> None:
     bench = Bench()
-    kept = bench.tracker._groups._kept
+    groups = bench.tracker._groups
 
     def member(number: int, group: int) -> None:
         line = sync(number, message_id=1 + number % 60_000)
@@ -413,14 +413,14 @@ def test_groups_are_bounded_and_go_with_their_pdc() -> None:
 
     for number in range(3 * GROUPS):
         member(number, number)
-    assert GROUPS <= len(kept) <= 2 * GROUPS
+    assert GROUPS <= len(groups._kept) <= 2 * GROUPS
     for number in range(3 * MEMBERS):
         member(3 * GROUPS + number, 0xFFFF)
-    assert MEMBERS <= len(kept[A, B, 0xFFFF].members) <= 2 * MEMBERS
+    assert MEMBERS <= len(groups._kept[A, B, 0xFFFF].members) <= 2 * MEMBERS
     bench.tracker.close(bench.back)
-    assert kept
+    assert groups._kept
     bench.tracker.close(bench.forward)
-    assert not kept
+    assert not groups._kept
 
 
 # Answers --------------------------------------------------------------------------------------------------------------

@@ -34,9 +34,7 @@ class PdsTracker:
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         tell = judge.rules.tell(PdsEvent)
         self._ses = ses
-        self.table = PdcTable(
-            options.max_flows, self._opened, self._closed, certain=options.ordered and options.complete
-        )
+        self.table = PdcTable(options.max_flows, self, certain=options.ordered and options.complete)
         self._complete = options.complete
         self._rod_first = tell[PdsEvent.ROD_FIRST]
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
@@ -73,7 +71,7 @@ class PdsTracker:
         for here, pdcid, there in ((seen.src, "spdcid", seen.dst), (seen.dst, "dpdcid", seen.src)):
             direction = self._by_key.get((here, getattr(head, pdcid, 0), there))
             if direction is not None:
-                return PdcConversation(direction.hosts, self.table.again)
+                return PdcConversation(direction.hosts, self.table.pairs())
         return None
 
     def sweep(self, now: int, quiet: bool = False) -> None:
@@ -81,13 +79,23 @@ class PdsTracker:
         self._by_key = self.table.by_key
         self._most = self.table.most
 
-    def _opened(self, direction: PdcDirection) -> None:
+    def opened(self, direction: PdcDirection) -> None:
+        """Begin to follow the messages of a direction."""
         direction.ses = self._ses.open(direction)
 
-    def _closed(self, direction: PdcDirection) -> None:
+    def closed(self, direction: PdcDirection) -> None:
+        """Stop following the messages of a direction."""
         if direction.ses is not None:
             self._ses.close(direction)
             direction.ses = None
+
+    def close(self) -> None:
+        """Drop all PDCs after the last packet."""
+        for direction in self.table.flows:
+            for end in (direction, direction.other, direction.before, direction.after):
+                if end is not None and end.ses is not None:
+                    self._ses.drop(end)
+        self.table.close()
 
     # The fast paths ---------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """This module finds the PDC and the direction of a packet by PDCIDs, and by PSNs where PDCIDs were used again."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from uetproto.audit.flows import Flows
 from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, AuditedPdc, Hosts, PdcDirection
 from uetproto.audit.reader.observed import Head, ObservedPacket
+from uetproto.wire.flow_crc import NOTHING
 from uetproto.wire.serial import add32, diff32
 
 Value = TypeVar("Value")
@@ -22,30 +22,37 @@ PAIRS = 65_536
 remembers."""
 
 
+class TableOwner(Protocol):
+    """This protocol describes the owner of a `PdcTable`."""
+
+    def opened(self, direction: PdcDirection) -> None:
+        """Take a direction that is added to the table."""
+
+    def closed(self, direction: PdcDirection) -> None:
+        """Take a direction that is dropped from the table."""
+
+
 class PdcTable:
     """This class holds the PDCs that are open. A PDC has two ends, and each end sends in one direction."""
 
-    __slots__ = ("_begun", "_closed", "_dropped", "_opened", "_starts", "again", "certain", "flows", "most")
+    __slots__ = ("_begun", "_dropped", "_owner", "_starts", "again", "certain", "flows", "most")
 
-    def __init__(
-        self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None],
-        *, certain: bool = False,
-    ) -> None:  # fmt: skip
-        """Make an empty table that keeps `most` PDCs. `opened` and `closed` are called with each direction that is
-        added or dropped. `certain` says that the capture is promised to be complete and ordered."""
+    def __init__(self, most: int, owner: TableOwner, *, certain: bool = False) -> None:
+        """Make an empty table that keeps `most` PDCs. `certain` says that the capture is promised to be complete and
+        ordered."""
         self.flows: Flows[Key, PdcDirection] = Flows(2 * most, self._forgotten)
-        self._opened = opened
-        self._closed = closed
+        self._owner = owner
         self.certain = certain
-        self._starts: dict[Key, PdcDirection] = {}
+        self._starts: dict[Key, PdcDirection] = {} if certain else NOTHING
         """Maps sender, Start_PSN and receiver to the newest PDC that has them. It is empty unless the capture is
         `certain`."""
-        self._begun: dict[Hosts, bool] = {}
+        self._begun: dict[Hosts, bool] = {} if certain else NOTHING
         """Maps a pair of hosts to whether the first packet of a PDC seen between them was a SYN packet. It is empty
         unless the capture is `certain`."""
-        self._dropped: dict[Key, None] = {}
-        """Ends that were dropped, to which late packets may still come."""
-        self.again: dict[Hosts, None] = {}
+        self._dropped: dict[Key, None] = {} if certain else NOTHING
+        """Ends that were dropped, to which late packets may still come. It is empty unless the capture is
+        `certain`."""
+        self.again: dict[Hosts, None] = NOTHING
         """Pairs of hosts between which a PDC uses PSNs of the PDC before it."""
         self.most = MOST
         """Number of PSN records that a direction keeps."""
@@ -66,7 +73,7 @@ class PdcTable:
             direction.ses = direction.other.ses = direction.pdc.initiator = direction.before = direction.after = None
         for direction in self.flows:
             del direction.other
-        del self._opened, self._closed, self.flows
+        del self._owner, self.flows
 
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
@@ -199,7 +206,13 @@ class PdcTable:
     def note_again(self, hosts: Hosts) -> None:
         """Note that, between these hosts, a PDC uses PSNs of the closed or refused PDC before it."""
         if len(self.again) < PAIRS:
-            self.again[hosts] = None
+            self.pairs()[hosts] = None
+
+    def pairs(self) -> dict[Hosts, None]:
+        """Return `again` as a table to which pairs may be added."""
+        if self.again is NOTHING:
+            self.again = {}
+        return self.again
 
     def sweep(self, now: int, quiet: bool = False) -> None:
         """Drop PDCs that were already closed at the last sweep, PDCs that are silent at `now` (nanoseconds), and the
@@ -232,7 +245,7 @@ class PdcTable:
             for new, end in ((here, old), (there, old.other)):
                 self._drop(end)
                 if end.before is not None:
-                    self._closed(end.before)
+                    self._owner.closed(end.before)
                     end.before = None
                 end.shorten(MOST // 4)
                 new.before, end.after = end, new
@@ -241,7 +254,7 @@ class PdcTable:
         for end in (here, there):
             if end.id:
                 self._place(end)
-            self._opened(end)
+            self._owner.opened(end)
         return here
 
     def learn(self, direction: PdcDirection, pdcid: int) -> None:
@@ -274,9 +287,9 @@ class PdcTable:
             self._drop(end)
             if self.certain:
                 _remember(self._dropped, (end.sender, end.id, end.other.sender), None)
-            self._closed(end)
+            self._owner.closed(end)
             if end.before is not None:
-                self._closed(end.before)
+                self._owner.closed(end.before)
                 end.before = None
         direction.pdc.initiator = None
         for end in (direction, direction.other):

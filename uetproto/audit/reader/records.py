@@ -3,7 +3,7 @@ order of capture is kept."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.audit.reader.crc_of_packet import (
     add_udp_after_bad_ip,
@@ -23,10 +23,27 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.slow_path import is_cut_short, observe
 from uetproto.audit.reader.truncation import mark_suspected
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
-from uetproto.wire.flow_crc import HELD, PATIENCE, Flow, FlowCrc, UndecidedPacket
+from uetproto.wire.flow_crc import HELD, NOTHING, PATIENCE, Flow, FlowCrc, UndecidedPacket
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode
+
+
+class Resting(NamedTuple):
+    """This record has what is kept of a `Reading` while no packet comes."""
+
+    longest: int = 0
+    others: int = 0
+    with_crc: tuple[tuple[Flow, bool], ...] = ()
+    """Flows of UET, each with whether its packets have a CRC32C."""
+
+
+UNUSED = Resting()
+"""Record of an interface whose packets are not read yet."""
+_FLOWS_AT_REST = 16
+"""Greatest number of flows of a `Reading` that may rest."""
+_SHARED = 4_096
+"""Greatest number of `Resting` that are known, so that equal ones are kept once."""
 
 
 class Readers:
@@ -38,58 +55,72 @@ class Readers:
         """Greatest number of packets of a flow that wait."""
         self.link = LINK_NAMES.get(link)
         self.quick = FastReader(options.crc, ReadFlows({}, {}))
+        self.read = self.quick.read
         self.inner = FastReader("on", ReadFlows({}, {}))
         """Reader of packets that were opened."""
         self.opener = _opener(options, self.link)
         self.held = [0]
         """Number of packets that wait until it is decided whether their flow has a CRC."""
+        self._resting: dict[Resting, Resting] = {}
+
+    def shared(self, resting: Resting) -> Resting:
+        """Return a record that equals `resting`, which is kept once for all interfaces."""
+        if len(self._resting) >= _SHARED:
+            self._resting.clear()
+        return self._resting.setdefault(resting, resting)
 
 
 class Reading:
     """This class turns the records of one interface of a capture into observed packets."""
 
     __slots__ = (
-        "_copies", "_cut_quickly", "_flows", "_flows_opened", "_flows_read", "_held", "_inner", "_link", "_opener",
-        "_options", "_quick", "_read", "_see", "_take_one", "copies", "longest", "missing", "opened", "others", "take",
-        "unopened",
+        "_copies", "_cut_quickly", "_flows", "_flows_opened", "_flows_read", "_inner", "_link", "_opener", "_options",
+        "_quick", "_read", "_see", "copies", "longest", "missing", "opened", "others", "unopened",
     )  # fmt: skip
 
     def __init__(
         self, link: int, options: Options, see: Callable[[ObservedPacket], None], *, truncated_fast: bool = True,
-        readers: Readers | None = None,
+        readers: Readers | None = None, rested: Resting = UNUSED,
     ) -> None:  # fmt: skip
-        """Make a reading without packets. `link` is the link type. `see` gets every packet of UET and RoCE, and every
-        malformed one. `truncated_fast` says that truncated packets which are otherwise as expected need no
-        `ObservedPacket.packet`. If `readers` are shared with other interfaces, `enter` must be called before packets of
-        this one follow those of another."""
+        """Make a reading without packets, or one that goes on where another one came to rest (`rested`). `link` is the
+        link type. `see` gets every packet of UET and RoCE, and every malformed one. `truncated_fast` says that
+        truncated packets which are otherwise as expected need no `ObservedPacket.packet`. If `readers` are shared with
+        other interfaces, `enter` must be called before packets of this one follow those of another."""
         readers = readers or Readers(link, options)
         self._link = readers.link
         self._options = options
         self._see = see
         self._flows = FlowCrc(options.crc, self._hand_on, of_flow=readers.of_flow, held=readers.held)
-        self._held = self._flows.held
         self._quick, self._inner, self._opener = readers.quick, readers.inner, readers.opener
+        if rested.with_crc:
+            self._flows.crc32c.update(rested.with_crc)
         self._flows_read = ReadFlows(self._flows.crc32c, self._flows.icrc)
         self._flows_opened = None if self._opener is None else ReadFlows({}, {})
-        self._read = self._quick.read
+        self._read = readers.read
         self._cut_quickly = truncated_fast
         self._copies = Copies(self._link or "") if options.mirror else None
-        self._take_one = self._take if self._opener is None else self._take_and_open
-        self.take = self._take_one if self._copies is None else self._take_once
-        """Function that takes the next record."""
-        self.longest = 0
+        self.longest = rested.longest
         """Greatest number of bytes that the capture kept of a packet."""
-        self.others = 0
+        self.others = rested.others
         """Number of packets that are of other protocols, or of a link type that is not decoded."""
         self.missing: str | None = None
         """Reason why the headers of some captured packets cannot be read, or None if all can be read."""
         self.copies = 0
         """Number of packets that are copies made by a mirror port."""
-        self.unopened: dict[str, int] = {}
+        self.unopened: dict[str, int] = NOTHING
         """Number of sealed packets that the keys do not open, by reason."""
         self.opened = 0
         """Number of sealed packets that the keys open."""
         self.enter()
+
+    @property
+    def take(self) -> Callable[[Record], None]:
+        """Return the function that takes the next record."""
+        return self._take_one if self._copies is None else self._take_once
+
+    @property
+    def _take_one(self) -> Callable[[Record], None]:
+        return self._take if self._opener is None else self._take_and_open
 
     def enter(self) -> None:
         """Note that the next records are of this interface."""
@@ -132,7 +163,7 @@ class Reading:
         seen = self._read(data, index, time_ns, length != kept)
         if seen is None:
             self._take_slowly(record)
-        elif self._held:
+        elif self._flows.held:
             self._take_behind(seen, record)
         else:
             self._see(seen)
@@ -141,7 +172,7 @@ class Reading:
         """Take a record, and open the packet if it is sealed."""
         data = record.data
         self.longest = max(self.longest, len(data))
-        whole = record.length == len(data) and not self._held
+        whole = record.length == len(data) and not self._flows.held
         seen = self._read(data, record.index, record.time_ns) if whole else None
         if seen is None:
             self._take_slowly(record)
@@ -156,9 +187,21 @@ class Reading:
         the last record."""
         self._flows.end()
 
+    def rest(self) -> Resting | None:
+        """Return what a new reading needs to go on as this one would, and None if that is more than can be kept of
+        every interface. `expected` is not in it."""
+        flows, known = self._flows, self._flows.crc32c
+        if self._copies is not None or self._opener is not None or self.missing is not None:
+            return None
+        if flows.icrc or len(known) > _FLOWS_AT_REST or not flows.is_empty:
+            return None
+        if self._options.crc == "auto" and not any(known.values()) and not all(kind.whole for kind in self.expected):
+            return None  # `may_have_crc` decides later how the packets that were truncated are counted
+        return Resting(self.longest, self.others, tuple(known.items()))
+
     def close(self) -> None:
         """Drop the references to this object's own methods, because they would keep the object in memory."""
-        del self.take, self._take_one, self._flows, self._see
+        del self._flows, self._see
 
     def _take_behind(self, seen: ObservedPacket, record: Record) -> None:
         """Queue an expected packet, while others wait for the decision whether their flow has a CRC."""
@@ -220,6 +263,8 @@ class Reading:
         self._see(seen._replace(opening=opened))
         frame: bytes | None = getattr(opened, "plain_frame", None)
         if frame is None:
+            if self.unopened is NOTHING:
+                self.unopened = {}
             self.unopened[opened.reason] = self.unopened.get(opened.reason, 0) + 1
             self.missing = "sealed packets do not open"
             return

@@ -19,6 +19,7 @@ from uetproto.audit.ses.tracker_groups import SyncGroups
 from uetproto.audit.ses.tracker_message import MESSAGES, AuditedMessage, MessageSender
 from uetproto.audit.ses.tracker_replies import MessageReplies
 from uetproto.audit.ses.tracker_tokens import Tokens
+from uetproto.wire.flow_crc import NOTHING
 from uetproto.wire.headers.uet_pds import REQUESTS as PDS_REQUESTS
 from uetproto.wire.headers.uet_ses import SYNCS, Opcode
 from uetproto.wire.serial import diff32
@@ -44,7 +45,7 @@ class SesTracker:
         """Follows a response in an ACK."""
         self.data = replies.data
         """Follows read data in the return direction."""
-        self._disputed: dict[int, AuditedMessage] = {}
+        self._disputed: dict[int, AuditedMessage] = NOTHING
         """Maps its `id()` to each message of which two packets contradict each other."""
 
     @property
@@ -269,6 +270,8 @@ class SesTracker:
             return True
         if message.unconfirmed and disputed is None:
             message.disputed = seen
+            if self._disputed is NOTHING:
+                self._disputed = {}
             self._disputed[id(message)] = message
             return False
         if message.unconfirmed and disputed is not None and not differ(disputed.ses, seen.ses):
@@ -351,10 +354,12 @@ class SesTracker:
             self._resolve(message)
             if not message.complete and not (message.som == message.eom == message.psn):
                 self._tell[SesEvent.UNFINISHED](message, message.first)
-        sender.messages.clear()
-        sender.sent.clear()
-        sender.current = None
+        sender.drop()
         self._groups.close(sender)
+
+    def drop(self, direction: MessageDirection) -> None:
+        """Drop the messages of a direction after the last packet, without any event."""
+        direction.ses.drop()
 
     def sweep(self, now_ns: int) -> None:
         """If more than `MESSAGES` messages have a packet that contradicts an earlier packet and waits for a third

@@ -10,6 +10,7 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, MessageSender, shorten
+from uetproto.wire.flow_crc import NOTHING
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
@@ -58,7 +59,7 @@ class SyncGroups:
 
     def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
         self._group = tell[SesEvent.GROUP]
-        self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
+        self._kept: dict[tuple[int, int, int], _GroupRecord] = NOTHING
 
     @property
     def is_empty(self) -> bool:
@@ -75,6 +76,8 @@ class SyncGroups:
         key = (seen.src, seen.dst, extension.group)
         kept = self._kept.get(key)
         if kept is None:
+            if self._kept is NOTHING:
+                self._kept = {}
             kept = self._kept[key] = _GroupRecord(sender, psn)
             shorten(self._kept, GROUPS)
         if kept.sender is not sender:

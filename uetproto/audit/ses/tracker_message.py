@@ -88,6 +88,13 @@ class MessageSender:
     def flow(self) -> Flow:
         return self.direction.flow()
 
+    def drop(self) -> None:
+        """Drop all messages, which refer to this object, because Python does not free objects that refer to each other
+        at once."""
+        self.messages.clear()
+        self.sent.clear()
+        self.current = None
+
     def trim(self) -> None:
         """Drop the oldest PSNs and messages if there are too many."""
         shorten(self.sent, PSNS)

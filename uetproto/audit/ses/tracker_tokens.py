@@ -13,6 +13,7 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, shorten
+from uetproto.wire.flow_crc import NOTHING
 
 TOKENS = 8_192
 """Number of tokens of initiators, and of targets, that remain when the oldest are dropped; they are dropped when there
@@ -64,9 +65,9 @@ class Tokens:
 
     def __init__(self, tell: Mapping[SesEvent, Tell]) -> None:
         self._rtr, self._restart = tell[SesEvent.RTR], tell[SesEvent.RESTART]
-        self._deferred: dict[Key, Deferred] = {}
+        self._deferred: dict[Key, Deferred] = NOTHING
         """Maps the token of the initiator to its send."""
-        self._ready: dict[Key, Ready] = {}
+        self._ready: dict[Key, Ready] = NOTHING
         """Maps the token of the target to its DEFERRABLE_RTR."""
 
     @property
@@ -81,10 +82,14 @@ class Tokens:
             if head.target_restart_token:
                 self._note_restart(message, seen)
             mine = (seen.src, seen.dst, head.initiator_restart_token)
+            if self._deferred is NOTHING:
+                self._deferred = {}
             _keep(self._deferred, mine, Deferred(head, seen.number))
         elif hasattr(head, "receiver_token"):
             deferred = self._deferred.get((seen.dst, seen.src, head.receiver_token))
             if head.sender_token:
+                if self._ready is NOTHING:
+                    self._ready = {}
                 _keep(self._ready, (seen.src, seen.dst, head.sender_token), Ready(deferred, seen.number))
             self._rtr(Rtr(message, deferred), seen)
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
-from uetproto.audit.judge import MOST, ExpectedEvents, Judge
+from uetproto.audit.judge import MOST, ExpectedEvents, Judge, RuleTable
 from uetproto.audit.reader.address import ADDRESSED, ends
 from uetproto.audit.reader.crc_of_packet import is_roce
 from uetproto.audit.reader.expected_values import (
@@ -217,17 +217,20 @@ class WireTracker:
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether `end` has nothing to judge."""
+        return not (self._lost or self._short or self._wrong_icrcs)
+
     def end(self, reading: Reading) -> None:
-        """Count the packets that were as expected, and judge what can only be judged at the end of the capture."""
+        """Judge what can only be judged at the end of the capture."""
         if self._short:
             self._end_short(reading.longest)
-        rules, lost, may_have_crc = self._judge.rules, self._lost, reading.may_have_crc
-        for kind, number in reading.expected.items():
-            rules.count(_expected_events(kind, may_have_crc), number)
+        lost = self._lost
         if lost:
-            if not may_have_crc:
+            if not reading.may_have_crc:
                 lost.pop(WireEvent.CRC, None)
-            rules.lost.update(lost)
+            self._judge.rules.lost.update(lost)
         if reading.icrc_of or self._wrong_icrcs:
             self._end_icrcs(reading.icrc_of)
 
@@ -333,9 +336,18 @@ class WireTracker:
         return seen if len(seen.more) >= len(SEQUENCES[seen.head.opcode]) else None
 
 
-def report_damage(judge: Judge, damage: Sequence[DamagedPlace]) -> None:
-    """Report the places where the capture is damaged, or that it is not damaged."""
-    tell = judge.rules.tell(WireEvent)[WireEvent.CAPTURE]
+def count_expected(rules: RuleTable, reading: Reading) -> None:
+    """Count the packets of a vantage point that were as expected."""
+    expected = reading.expected
+    if expected:
+        may_have_crc = reading.may_have_crc
+        for kind, number in expected.items():
+            rules.count(_expected_events(kind, may_have_crc), number)
+
+
+def report_damage(rules: RuleTable, damage: Sequence[DamagedPlace]) -> None:
+    """Report to the present judge the places where the capture is damaged, or that it is not damaged."""
+    tell = rules.tell(WireEvent)[WireEvent.CAPTURE]
     for place in damage or _UNDAMAGED:
         tell(place, _nothing(place.packet, place.time_ns) if damage else _NO_PACKET)
 
