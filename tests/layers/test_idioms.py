@@ -265,4 +265,4 @@ def test_the_stub_declares_what_there_is() -> None:
         node, names = classes[cls.__name__], [field.name for field in cls.fields_desc]
         (init,) = (part for part in node.body if isinstance(part, ast.FunctionDef))
         assert [part.target.id for part in node.body if isinstance(part, ast.AnnAssign)] == names
-        assert [argument.arg for argument in init.args.kwonlyargs] == names
+        assert [argument.arg for argument in init.args.kwonlyargs] == [*names, "received"]
