@@ -57,11 +57,7 @@ def _decoded(frames: Sequence[bytes], seconds: float, read: Callable[[Any], obje
     for frame in frames[:1000]:
         packet, other = decode(frame), Ether(frame)
         upper = [dict(layer.values) for layer in packet.layers if layer.form not in ("ethernet", "ipv4", "ipv6", "udp")]
-        found = [
-            {name: int(value) for name, value in layer.fields.items()}
-            for layer in other.iterpayloads()
-            if isinstance(layer, FormLayer)
-        ]
+        found = [layer.sent_values() for layer in other.iterpayloads() if isinstance(layer, FormLayer)]
         if upper != found or packet.trailer is None or not packet.trailer.ok:
             raise LocalError("bench: Scapy dissects a frame otherwise than we do")
 

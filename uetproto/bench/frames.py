@@ -181,7 +181,11 @@ class ScapyPackets:
         from uetproto import layers as uet
 
         self._lower = Ether, IP, UDP, Raw
-        self._upper = [(uet.LAYERS.get(f) or uet.ROCE_LAYERS[f], dict(v)) for f, v, _ in complete.layers[3:]]
+        self._upper = []
+        for form, values, _ in complete.layers[3:]:
+            layer = uet.LAYERS.get(form) or uet.ROCE_LAYERS[form]
+            names = [field.name for field in layer.fields_desc]
+            self._upper.append((layer, dict(zip(names, values.values(), strict=True))))
         self._tos = complete["ipv4"]["dscp"] << 2 | complete["ipv4"]["ecn"]
         self._addresses = {"src": "10.0.0.11", "dst": "10.0.1.11"}
         self._port, self._payload = complete["udp"]["dport"], complete.payload
