@@ -1,8 +1,8 @@
 """uetproto is a packet codec and emulator for AI-cluster networks.
 
-This module exports the codec and the base classes of errors, and imports each at its first use: so a command handles
-signals before it loads anything else (`cli.entry`). The modules `uetproto.schemas`, `uetproto.layers` and
-`uetproto.columns` need Construct, Scapy and NumPy; a program imports them by name.
+This module exports the codec and the base classes of errors. It imports each of these names only when a program first
+uses the name, so a command handles signals before it loads anything else (`cli.entry`). The modules `uetproto.schemas`,
+`uetproto.layers` and `uetproto.columns` need Construct, Scapy and NumPy; a program imports them by name.
 """
 
 from importlib import import_module as _import_module

@@ -35,8 +35,8 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         self._errno = errno
 
     def invalid(self, name: str, value: Any, legal: str | Collection[str], errno: _Errno | None = None) -> _Error:
-        """Return the error for an illegal argument; the error states its name, the illegal value and the legal
-        values, which may be given as several names."""
+        """Return the error for an illegal argument; the error states the argument's name, the illegal value and the
+        legal values. `legal` is a text, or a collection of legal names."""
         given = value[:256] if isinstance(value, str) else shown(value)
         names = () if isinstance(legal, str) else legal
         told = f"{given} is not legal{similar(value, names)}"
@@ -45,10 +45,10 @@ class ArgumentChecks(Generic[_Error, _Errno]):
     def member(
         self, name: str, value: Any, kind: type[_Member], legal: int = -1, errno: _Errno | None = None
     ) -> _Member:
-        """Return `value`, a member or its number, as a member of the enum `kind`. If `kind` is a set of flags, only the
-        bits of the mask `legal` are allowed; -1 allows every flag.
+        """Return `value`, which is a member of the enum `kind` or the number of a member, as a member of `kind`. If
+        `kind` is a set of flags, only the bits of the mask `legal` are allowed; -1 allows every flag.
 
-        Raises the error of the API with `errno` for any other value.
+        Raises the error of the API, with `errno`, if `value` is not legal.
         """
         is_flag = issubclass(kind, IntFlag)
         known = [one for one in kind if not is_flag or int(one) & legal]

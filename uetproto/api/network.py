@@ -63,8 +63,9 @@ class PlaceSpec:
     rate: int | str | None = None
     """Rate of each cable of the node, in bits per second."""
     at: str | None = None
-    """Name of the switch that contains the node, as a switch contains its aggregation node: switch, leaf0, spine1,
-    pod0.agg1 or core0. With None the node is a host, which takes the next rank of the topology."""
+    """Name of the switch that contains the node, for example "leaf0", "spine1", "pod0.agg1", "core0" or, in a network
+    of one switch, "switch". An aggregation node is such a node. With None the node is a host, which takes the next rank
+    of the topology."""
     ports: int | None = None
     """Number of ports of the node's NIC, each with a cable to the same switch. The entropy value of a packet selects
     the port."""
@@ -106,7 +107,7 @@ class NetworkOptions(NetworkFeatures):
     """Number of bytes that an output queue of a switch holds for each traffic class."""
     inner_rate: int | str | None = None
     """Rate of the inner ports of a switch, which lead to the nodes that it contains; None stands for the sum of the
-    rates of all its cables."""
+    rates of all cables of the switch."""
     inner_delay: int | str = "100 ns"
     """Propagation delay of the inner ports of a switch: a number of picoseconds, or a text."""
     faults: Faults | Mapping[str, Any] | None = None
@@ -134,7 +135,7 @@ class NetworkOptions(NetworkFeatures):
 
 class EmulatedNetwork(ABC):
     """This class represents all nodes with their connections and their virtual time; it is a `contract.EndpointDriver`.
-    A subclass, one for each transport, makes the nodes."""
+    Each transport has a subclass, which makes the nodes."""
 
     spec: type[PlaceSpec] = PlaceSpec
     """Class of the nodes' specifications."""
@@ -342,15 +343,16 @@ class EmulatedNetwork(ABC):
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
-        """Return `value` as `key` checks and converts it. Raises the error of `invalid` for an illegal value."""
+        """Return what `key` makes of `value`: `key` checks the value and converts it. Raises the error of `invalid` for
+        an illegal value."""
         try:
             return key.check(value)
         except ValueError:
             raise self.invalid(name, value, key.legal) from None
 
     def invalid(self, name: str, value: Any, legal: str) -> LocalError:
-        """Return the API's error for an illegal argument; the error states its name, the illegal value and the legal
-        values."""
+        """Return the API's error for an illegal argument; the error states the argument's name, the illegal value and
+        the legal values."""
         error: LocalError = self.checks.invalid(name, value, legal)
         return error
 
@@ -370,9 +372,9 @@ class EmulatedNetwork(ABC):
         """Join a node to a multicast group, whose address is given as a number; the switches then send frames of the
         group only to the nodes that have joined it.
 
-        The frames come by the port number `port` of the node; with None the entropy value of each frame selects the
-        port. All nodes get the frames of a group that no node has joined. Raises the error of `invalid` for an address
-        that is no multicast address, an unknown node, and a switch that holds too many groups.
+        The frames reach the node at its port number `port`; with None the entropy value of each frame selects the port.
+        If no node has joined a group, its frames go to all nodes. Raises the error of `invalid` if the address is no
+        multicast address, if the node is unknown, or if a switch already has too many groups.
         """
         self._group(lambda mac, name: self.network.join(mac, name, port), group, node)
 
@@ -404,8 +406,8 @@ class EmulatedNetwork(ABC):
 
     @property
     def obituary(self) -> str:
-        """Return an ending for error texts, which names the nodes and switches that were killed; it is empty if there
-        are none."""
+        """Return a text that names the nodes and switches that were killed, as the end of an error text; the text is
+        empty if none were killed."""
         return f"; dead: {', '.join(self.killed)}" if self.killed else ""
 
     # Time
@@ -442,8 +444,8 @@ class EmulatedNetwork(ABC):
         self.clock.stop()
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
-        """Run virtual time until `condition()` is true, and return whether it is. The condition is checked every
-        `burst` events and after each call of `wake`.
+        """Run virtual time until `condition()` is true, and return whether the condition is true at the end. The
+        condition is checked every `burst` events and after each call of `wake`.
 
         The call returns after `timeout` picoseconds at the latest; with None it returns when nothing more happens
         unless the program acts (`idle`).

@@ -114,10 +114,10 @@ class DrivenNetwork:
         """Let time pass until an instant, which is a number of picoseconds or a text such as "1 ms"; or until a
         condition holds; or, with None, until nothing more happens by itself.
 
-        A send that waits for a receive of its peer does not count as something that happens, and completes in a later
-        run. Return True, or False if nothing more happens by itself but the given condition does not hold. Raises
-        FI_EINVAL or EINVAL for an instant that has passed, and for None if the driver cannot know whether anything more
-        happens.
+        A send may wait for the peer to post a receive; with None, `run` does not wait for such a send, which then
+        completes in a later run. Return False if a condition is given and does not hold although nothing more happens
+        by itself; otherwise return True. Raises FI_EINVAL or EINVAL for an instant that has passed, and for None if the
+        driver cannot know whether anything more happens.
         """
         driver, invalid = self.driver, self.checks.invalid
         if callable(until):

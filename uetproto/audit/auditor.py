@@ -96,7 +96,8 @@ def audit(
 
 
 def rule_table(options: Options, rules: Iterable[Rule], heard: Heard | None = None) -> RuleTable:
-    """Return rules with the promises of `options`. Raises `LocalError` for a personality that is not known."""
+    """Return the table of `rules` for an audit with `options`, which say whether captures are complete and in order,
+    and which personality excuses findings. Raises `LocalError` for a personality that is not known."""
     return RuleTable(
         rules, complete=options.complete, ordered=options.ordered, excused=excused_by(options.personality), heard=heard
     )
@@ -453,8 +454,8 @@ class Auditor:
         return not self._trackers and (self._wire is None or self._wire.is_idle)
 
     def trim(self, now: int, quiet: bool) -> None:
-        """Drop conversations that are over, silent or too many, and the trackers if they hold nothing then. `quiet`: no
-        packet came for long, so that none of a closed PDC is still to come."""
+        """Drop conversations that are over, silent or too many; then drop the trackers if they hold nothing. `quiet`
+        says that no packet came for a long time, so no packet of a closed PDC is still on its way."""
         for kind in _SWEPT:
             if kind in self._trackers:
                 tracker = self._trackers[kind]
@@ -526,7 +527,7 @@ class Auditor:
                 yield what, table.flows if kind is PdsTracker else table
 
     def close(self) -> None:
-        """Drop all trackers: no packet follows, or they hold nothing."""
+        """Drop all trackers, because no packet follows or because the trackers hold nothing."""
         self.judge.subject_of = None
         if PdsTracker in self._trackers:
             self._trackers[PdsTracker].close()

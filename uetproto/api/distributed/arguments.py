@@ -39,8 +39,8 @@ def list_of_root(
 
 
 def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
-    """Return the number of elements of each block in a list. Raises `ArgumentError` if the block of this rank has
-    another number of elements than the tensor `own` of this rank."""
+    """Return the number of elements of each array in the list `arrays`, which has one array for each rank. Raises
+    `ArgumentError` if the array of this rank and the tensor `own` of this rank differ in this number."""
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:

@@ -1,5 +1,5 @@
-"""This module has the code that all collectives share: a rank issues a collective together with its fingerprint, the
-values that have to be the same on all ranks.
+"""This module has the code that all collectives share. A rank issues a collective together with the fingerprint of the
+call: the values that have to be the same on all ranks.
 
 See collectives.md §1.4. A list of tensors becomes one contiguous vector; a list of one tensor is not copied.
 """
@@ -30,11 +30,11 @@ def collective(
 
     Do nothing and return None if the caller is no member of the group.
 
-    `name` is the operation's name in reports, and `catalogue` is its name in the catalogue of algorithms if the two
-    differ. `inputs` and `outputs` are lists of tensors; each list counts as one vector. `count` is the number of
-    elements of the full vector (None: of all inputs). `root` has the name of the root's argument and the root's global
-    rank. `sizes` has the number of elements of each rank's block. `splits` has the numbers of elements sent to each
-    rank, and those received from each rank.
+    `name` is the operation's name in reports. If the catalogue of algorithms has the operation under another name,
+    `catalogue` is that name. `inputs` and `outputs` are lists of tensors; each list counts as one vector. `count` is
+    the number of elements of the full vector (by default: the number of elements of all inputs). `root` has the name of
+    the root's argument and the root's global rank. `sizes` has the number of elements of each rank's block. `splits`
+    has the numbers of elements sent to each rank, and those received from each rank.
     """
     found = member_group(name, group)
     if found is None:

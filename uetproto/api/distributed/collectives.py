@@ -152,8 +152,9 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Divide the input along its first dimension, send part j to group rank j, and store the parts that arrive one
-    behind the other in the output. The parts are equal unless split sizes are given, in rows of the first dimension."""
+    """Divide the input along its first dimension into parts, send part j to group rank j, and store the received parts
+    in the output, one behind the other. The parts are equal unless split sizes are given; a split size is a number of
+    rows, which are indices of the first dimension."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     sends = split_sizes("input_split_sizes", input_split_sizes, source, group)
     takes = split_sizes("output_split_sizes", output_split_sizes, target, group)

@@ -16,8 +16,8 @@ def explain(
 ) -> DeadlockError:
     """Return the error of a run in which no rank can proceed.
 
-    `finished` are the ranks whose program has returned. `failures` has the errors that ranks saw before; the error of a
-    rank that has returned is named as a cause if another rank waits for that rank.
+    `finished` has the ranks whose program has returned. `failures` maps a rank to the error that it saw earlier. If
+    some rank waits for a rank that has returned, the earlier error of the returned rank is named as a cause.
     """
     edges: dict[int, set[int]] = {}
     for wait in waits:
@@ -37,11 +37,11 @@ def explain(
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
-    """Return the shortest cycle of ranks of which each waits for the next, beginning with the smallest rank of the
-    cycle. Return () if there is no cycle.
+    """Return the shortest cycle of ranks in which each rank waits for the next. The result begins with the smallest
+    rank of the cycle; it is () if there is no cycle.
 
-    `edges` maps a rank to those for which it waits. Among equally short cycles the one with the smallest first rank is
-    returned.
+    `edges` maps each rank to the ranks for which it waits. Among equally short cycles the one with the smallest first
+    rank is returned.
     """
     best: tuple[int, ...] = ()
     for start in sorted(edges):

@@ -62,7 +62,7 @@ class DeadlockError(DistError):
 
 
 class SizeMismatchError(DistError):
-    """Raised when a send has another number or type of elements than the receive that it matches."""
+    """Raised when a send and the receive that it matches are not of the same number and type of elements."""
 
 
 class CollectiveMismatchError(DistError):
@@ -71,7 +71,7 @@ class CollectiveMismatchError(DistError):
 
 
 class BufferModifiedError(DistError):
-    """Raised when a buffer was changed before the operation that reads it was done."""
+    """Raised when the program changed a buffer too early: an operation that reads the buffer was not done."""
 
 
 def modified(op: str) -> BufferModifiedError:
@@ -88,13 +88,14 @@ class AbortedError(DistError):
 
 
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
-    """Return the error for an illegal argument; the error states its name, the illegal value and the legal values."""
+    """Return the error for an illegal argument; the error states the argument's name, the illegal value and the legal
+    values."""
     return ArgumentError(name, value, legal)
 
 
 def unknown(name: str, value: object, legal: Collection[str], told: str = "", more: str = "") -> ArgumentError:
-    """Return the error for a name that is none of the legal ones, with similar ones; `told`: the value as it is shown,
-    `more`: what stands behind the legal names.
+    """Return the error for a name that is none of the legal names; the error also states the legal names that are
+    similar. `told` is the value as the error shows it. `more` is a text that follows the legal names.
     """
     return ArgumentError(name, f"{told or repr(value)}{similar(value, legal)}", ", ".join(legal) + more)
 

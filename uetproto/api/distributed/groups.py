@@ -56,8 +56,8 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """End the use of a group by this rank, or of all its groups if `group` is None. Later calls of this rank that name
-    such a group raise `ArgumentError`.
+    """End the use of a group by this rank. If `group` is None or the default group, end the use of all groups of this
+    rank. Later calls of this rank that name such a group raise `ArgumentError`.
 
     Operations in progress continue.
     """
@@ -109,13 +109,13 @@ def get_process_group_ranks(group: Group = None) -> list[int]:
 
 
 def get_global_rank(group: Group, group_rank: int) -> int:
-    """Return the global rank of the member of a group that has the rank `group_rank` in the group."""
+    """Return the global rank of the member whose rank in the group is `group_rank`."""
     return _ranked("group_rank", group_rank, group)
 
 
 def get_group_rank(group: Group, global_rank: int) -> int:
-    """Return the rank in a group of the global rank `global_rank`. Raises `ArgumentError` if `global_rank` is no member
-    of the group."""
+    """Return the group rank of the member whose global rank is `global_rank`. Raises `ArgumentError` if `global_rank`
+    is no member of the group."""
     found = find_group(group)
     if found is None or not found.has(global_rank):
         raise invalid("global_rank", global_rank, "a rank of the group")

@@ -40,7 +40,7 @@ def recv(
     """Receive into a tensor, and return the global rank of the sender, or -1 if the caller is no member of the group.
 
     The sender is named either by its global rank `src` or by its rank in the group, `group_src`; if neither is given,
-    the message may come from any rank. In stream mode a receive from any rank waits for the data, too.
+    the message may come from any rank. A receive from any rank waits for the data even in stream mode.
     """
     peer = _peer("src", src, group_src, group)
     work = _point("recv", tensor, peer, group, tag, wait=True)
@@ -83,8 +83,8 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begin all sends and receives of a list, and return their operations. Ranks that exchange data in this way cannot
-    deadlock, whatever the order of the list's items to different peers."""
+    """Begin all sends and receives of a list, and return a `Work` for each. Ranks that exchange data in this way cannot
+    deadlock, even if their lists name the peers in different orders."""
     if not isinstance(p2p_op_list, list) or not p2p_op_list:
         raise invalid("p2p_op_list", repr(p2p_op_list), "a list of P2POp, one at least")
     if not all(isinstance(item, P2POp) for item in p2p_op_list):

@@ -22,7 +22,7 @@ class Post:
     tag: int
     array: Array
     eager: Array | None = None
-    """Copy of the data if the send is eager, as the program may then change its buffer at once; otherwise None."""
+    """Copy of the data if the send is eager, so that the program may change its buffer at once; otherwise None."""
 
     @property
     def rank(self) -> int:
@@ -38,8 +38,8 @@ class Post:
 
 
 class P2PMatching:
-    """This class holds the sends and receives of a group that wait for a match, and matches each new one with the
-    oldest that fits."""
+    """This class holds the sends and receives of a group that wait for a match. It matches a new send with the oldest
+    waiting receive that fits, and a new receive with the oldest waiting send that fits."""
 
     def __init__(self, group: RankGroup) -> None:
         self._group = group

@@ -46,8 +46,8 @@ class Call:
 
 
 class GroupWorld(Protocol):
-    """This protocol describes the attributes and methods of a world that its groups and the matching of their
-    operations use."""
+    """This protocol describes a world as its groups see it: it has only the attributes and methods that the code of a
+    group needs."""
 
     planner: "CollectivePlanner"
     network: CollectiveNetwork
@@ -58,8 +58,8 @@ class GroupWorld(Protocol):
 
 
 class RankGroup(Protocol):
-    """This protocol describes the attributes and methods of a group that its operations, their matching and the planner
-    use."""
+    """This protocol describes a group as its operations and the planner see it: it has only the attributes and methods
+    that they need."""
 
     number: int
     ranks: tuple[int, ...]
@@ -91,8 +91,8 @@ class CollectivePlanner:
         """Return a function that makes each rank's part of the collective number `sequence` of a group. Raises
         `LocalError` for illegal arguments.
 
-        `calls` has the calls of all ranks of the group, in the order of group ranks; they differ only in the splits of
-        an all_to_all.
+        `calls` has the calls of all ranks of the group, in the order of group ranks. These calls differ only in the
+        splits of an all_to_all.
         """
         call, offload = calls[0], self._network.offload
         request = OffloadRequest(

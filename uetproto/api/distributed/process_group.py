@@ -1,8 +1,8 @@
 """This module has the process group: its ranks, and the matching of their operations (collectives.md §1.1).
 
 Point-to-point operations are matched by tag, collectives by position. The matching happens before a byte moves, and
-takes neither time nor packets, like the side channel of the debug wrapper of torch.distributed: calls that do not fit
-together are refused (collectives.md §1.4). The bytes of operations that match go over the transport.
+refuses calls that do not fit together (collectives.md §1.4). It takes neither time nor packets: it stands for the side
+channel that the debug wrapper of torch.distributed uses. The bytes of operations that match go over the transport.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""This module runs ranks as ordinary Python functions, each in a thread of its own, of which exactly one runs at a
-time.
+"""This module runs ranks as ordinary Python functions. Each rank has a thread of its own, and exactly one of these
+threads runs at a time.
 
 A rank runs until it has to wait. Then the next rank that is ready runs; when none is ready, virtual time advances. The
 result therefore does not depend on the scheduler of the operating system: one seed gives one trace. All threads end

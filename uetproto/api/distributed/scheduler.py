@@ -25,8 +25,8 @@ from uetproto.errors import LocalError, UetError
 POLL_TIME = 10**6
 """Duration in picoseconds of one poll of an operation, so that virtual time passes in a program that polls."""
 MAX_POLLS = 1000
-"""Largest number of polls while nothing is in progress; a program that polls more often counts as one that waits for
-ever. It is also the number of reads of the clock in a row that take no virtual time."""
+"""Largest number of polls while nothing is in progress; if a program polls more often, it counts as waiting for ever.
+This is also the largest number of reads of the clock in a row that take no virtual time."""
 
 
 class Event(NamedTuple):
@@ -63,8 +63,8 @@ class RankScheduler:
     def run(self, program: Callable[[int], Any], ended: Callable[[RankThread], None]) -> UetError | None:
         """Run `program(number)` in every rank, and then let the operations that are still in progress end.
 
-        Returns the error of an operation that failed without its program having seen the error, or None. `ended` is
-        called with each rank that has finished.
+        If an operation has failed and the program of its rank has not seen the error, return this error; otherwise
+        return None. `ended` is called with each rank that has finished.
         """
         self.threads.run(program, "rank", self._pass_time, ended)
         left = [work for state in self.states for work in state.open]
@@ -100,8 +100,8 @@ class RankScheduler:
         """Begin an operation at once or, in stream mode, when the operations before it in its stream are done.
 
         If `wait` is True, the program waits for the operation, and None is returned; otherwise `work` is returned.
-        `watched` has the tensors that the operation uses until it is done, each with whether the operation only reads
-        it.
+        `watched` has the tensors that the operation uses until it is done. Each tensor is paired with a flag: True if
+        the operation only reads the tensor.
         """
         state = self.states[work.rank]
         state.open[work] = None
@@ -210,8 +210,8 @@ class RankScheduler:
         self._block(work, None)
 
     def settle(self, work: Work, why: str) -> None:
-        """Wait until an operation is done, because its rank's program reads or writes its tensor, and raise its error.
-        `why` says where the program does so."""
+        """Wait until an operation is done, because the program reads or writes a tensor of the operation; raise the
+        operation's error. `why` says where the program does so."""
         state = self._own(work)
         state.why = f"; {why}"
         try:
@@ -276,8 +276,8 @@ class RankScheduler:
     def clock(self, state: RankState) -> int:
         """Return virtual time in picoseconds, for `dist.now`.
 
-        Reading the clock takes no time, but after `MAX_POLLS` reads in a row each further read takes time, so that a
-        program which reads the clock until an instant reaches that instant.
+        Reading the clock takes no time, but after `MAX_POLLS` reads in a row each further read takes time. Otherwise a
+        program that reads the clock in a loop, until some time has passed, would never end.
         """
         state.looks += 1
         if state.looks > MAX_POLLS:

@@ -1,8 +1,8 @@
 """This module defines what counts as a tensor: a `Tensor`, a NumPy array, or an object with a buffer in CPU memory such
 as a torch tensor.
 
-Every read or write of the elements of a `Tensor` first waits for the operations that use these elements (collectives.md
-§1.2), as it would for a tensor in the memory of a GPU. Therefore views of a `Tensor` are `Tensor` objects, too, and
+Every read or write of the elements of a `Tensor` first waits for the operations that use these elements, as with
+tensors in the memory of a GPU (collectives.md §1.2). Therefore views of a `Tensor` are `Tensor` objects, too, and
 conversions are copies. torch is not imported.
 """
 
@@ -39,7 +39,8 @@ _WRITES = frozenset({"fill", "partition", "put", "sort"})
 
 
 class TensorOperation(Protocol):
-    """This protocol describes the attributes and methods of an operation that a tensor uses."""
+    """This protocol describes an operation as its tensors see it: it has only the attributes and methods that a tensor
+    needs."""
 
     done: bool
     error: UetError | None
@@ -50,8 +51,8 @@ class TensorOperation(Protocol):
         """Return the name of the operation as reports show it, with its arguments."""
 
     def settle(self, why: str) -> None:
-        """Wait until the operation is done; raise its error if it has failed. `why` is the reason for which the report
-        of a deadlock says that the rank waits."""
+        """Wait until the operation is done; raise its error if it has failed. The report of a deadlock shows `why` as
+        the reason why the rank waits."""
 
 
 class _Use(NamedTuple):
@@ -67,8 +68,8 @@ class TensorMemory(np.ndarray[Any, Any]):
     uses: list[_Use]
 
     def add(self, operation: TensorOperation, array: Array, writes: bool) -> None:
-        """Note that an operation uses `array`, a part of the memory, until it is done. If it writes the part, reads of
-        the part no longer raise the errors of operations that failed to write it before."""
+        """Note that an operation uses `array`, a part of the memory, until it is done. If this operation writes the
+        part, errors of earlier writes of the part are forgotten: a read of the part no longer raises them."""
         if writes:
             self._renew(array)
         self.uses.append(_Use(operation, array, writes))
@@ -195,7 +196,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return _wrapped(make(self._read()))
 
     def numpy(self) -> Array:
-        """Return a copy of the elements as a NumPy array, after the operations that write them."""
+        """Wait for the operations that write the elements, and then return a copy of the elements as a NumPy array."""
         return self._read().copy()
 
     # What NumPy and Python call

@@ -36,9 +36,11 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
 
 
 def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[Array]:
-    """Return the arrays of the list `values` of `count` tensors. Raises `TensorError` if it is no list of tensors, and
-    `ArgumentError` if `tensor` refuses an item, for another number of items, and for outputs (`writable`) that share
-    memory."""
+    """Return the arrays of the tensors in the list `values`.
+
+    Raises `TensorError` if `values` is no list of tensors. Raises `ArgumentError` if the list does not have `count`
+    tensors, if `tensor` refuses one of them, or if `writable` is True and two of them share memory.
+    """
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
         raise TensorError(name, type(values).__name__, f"a list of {count} tensors")
     if len(values) != count:
@@ -62,8 +64,8 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
     """Return the data type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if the types
     differ.
 
-    A call may mix tensors of a complex type with tensors of the real type of its parts; then the complex type is
-    returned. If an input is complex, all outputs must be complex.
+    A call may mix a complex type with the corresponding real type, such as complex64 with float32; then the complex
+    type is returned. If an input is complex, all outputs must be complex.
     """
     types: dict[str, np.dtype[Any]] = {}
     where: dict[str, str] = {}
@@ -83,8 +85,8 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
 
 
 def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> None:
-    """Raise `ArgumentError` if the tensors of a list do not all have the same number of elements, which is `size` if
-    `size` is given."""
+    """Raise `ArgumentError` if two tensors of a list differ in their number of elements, or if `size` is given and a
+    tensor has another number of elements."""
     sizes = sorted({array.size for array in arrays} | (set() if size is None else {size}))
     if len(sizes) > 1:
         raise refused(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
@@ -118,7 +120,8 @@ class TensorLocks:
         return True
 
     def unlock(self, array: Array) -> None:
-        """Undo one call of `lock` for an array; the array is writable again when all its calls are undone."""
+        """Undo one call of `lock` for an array; the array is writable again when every call of `lock` for this array is
+        undone."""
         self._count[id(array)] -= 1
         if self._count[id(array)]:
             return

@@ -32,7 +32,8 @@ def picoseconds(name: str, value: Any) -> int:
 
 
 class WorkScheduler(Protocol):
-    """This protocol describes the methods of the scheduler that an operation uses."""
+    """This protocol describes the scheduler as an operation sees it: it has only the methods that an operation
+    calls."""
 
     def wait_for(self, work: "Work", timeout: int | None) -> None:
         """Wait until the operation is done; with a `timeout`, fail the operation after so many picoseconds."""
@@ -47,7 +48,8 @@ class WorkScheduler(Protocol):
         """Raise the error of the failed operation if its rank has called `is_success` too many times in a row."""
 
     def settle(self, work: "Work", why: str) -> None:
-        """Wait until the operation is done, because the program reads or writes its tensor; `why` says where."""
+        """Wait until the operation is done, because the program reads or writes a tensor of the operation; `why` says
+        where the program does so."""
 
     def ended(self, work: "Work") -> None:
         """Note that the operation is done or has failed."""
@@ -136,7 +138,8 @@ class Work:
 
     @property
     def name(self) -> str:
-        """Return the operation with its arguments, its number among those of its group, and the number of the group."""
+        """Return a text such as `send(dst=1, tag=0) #2 of group 0`: the operation with its arguments, its number within
+        its group, and the number of the group."""
         return f"{self.op} #{self.sequence} of group {self.group.number}"
 
     def settle(self, why: str) -> None:

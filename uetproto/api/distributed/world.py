@@ -20,7 +20,7 @@ from uetproto.errors import LocalError, UetError, shown
 from uetproto.garbage import seldom_collected
 
 MOST_RANKS = 16_384
-"""Largest number of ranks of a world, each of which has a thread."""
+"""Largest number of ranks of a world; each rank has a thread."""
 _PROGRAM = "a function of the rank that runs when it is called: no generator, no coroutine"
 
 
@@ -200,8 +200,9 @@ class World:
         return self._groups[: state.groups_made]
 
     def make_group(self, state: RankState, ranks: Sequence[int], timeout: int) -> ProcessGroup:
-        """Return the group that a rank makes with its next call. All ranks of the world make the same groups in the
-        same order, so only the first rank's call creates the group (collectives.md §1.1).
+        """Make the next group of a rank, and return this group. All ranks of the world make the same groups in the same
+        order (collectives.md §1.1): the first rank's call creates the group, and the calls of the other ranks return
+        the same group.
 
         `timeout` is in picoseconds. Raises `ArgumentError` if another rank gave other ranks or another time-out for
         this group.
@@ -270,5 +271,6 @@ def sleep(duration: Timeout) -> None:
 
 
 def synchronize() -> None:
-    """Wait until all operations of this rank are done, as `torch.cuda.synchronize` does in stream mode."""
+    """Wait until all operations of this rank are done. In stream mode a program calls this function in place of
+    `torch.cuda.synchronize`."""
     current_world().scheduler.synchronize(current_state())

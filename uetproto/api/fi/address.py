@@ -11,7 +11,7 @@ from uetproto.api.fi.flags import FepCap
 
 
 class AddressFlag(IntFlag):
-    """This enumeration names the flags of an address, which say which of its fields are valid and of which kind the
+    """This enumeration names the flags of an address. A flag says that a certain field is valid, or of which kind the
     address is."""
 
     CAPS_VALID = 1 << 0

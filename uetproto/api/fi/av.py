@@ -70,8 +70,8 @@ class AddressVector(FiObject):
         return str(self.lookup(handle))
 
     def source_of(self, fa: int, initiator: int) -> int:
-        """Return the handle of the peer with the fabric address `fa` and the initiator ID `initiator`, which sent a
-        message; return ADDR_UNSPEC if the vector has no such peer (ses.md §2.5)."""
+        """Return the handle of the sender of a message: the peer with the fabric address `fa` and the initiator ID
+        `initiator`. Return ADDR_UNSPEC if the vector has no such peer (ses.md §2.5)."""
         for handle, address in self._entries.items():
             if address.fa == fa and address.initiator_id == initiator:
                 return handle

@@ -32,8 +32,9 @@ def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> Send
 
     With "auto" a send of at least `rendezvous_threshold` bytes is a rendezvous if it uses ROD and the peer has the
     profile HPC; a send of at least `deferrable_threshold` bytes is deferrable if it uses RUD and the peer has AI Full.
-    If `large_send` names one of the two, the threshold holds as well; a rendezvous then still needs HPC, unless the
-    profile of the peer is unknown, and a deferrable send still needs RUD. All other sends are plain.
+    With "rendezvous" a send of at least `rendezvous_threshold` bytes is a rendezvous if it does not use UUD and the
+    peer has the profile HPC or an unknown profile. With "deferrable" a send of at least `deferrable_threshold` bytes is
+    deferrable if it uses RUD. All other sends are plain.
     """
     caps = peer.fep_cap
     rendezvous = length >= config.rendezvous_threshold

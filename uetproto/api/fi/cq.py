@@ -132,8 +132,8 @@ class _Bound(Protocol):
 
 
 class CompletionQueue(FiObject):
-    """A completion queue holds an entry for each completed operation until it is read. `domain.cq_open(...)` makes one
-    (`fi_cq_open`)."""
+    """A completion queue holds an entry for each completed operation, until the program reads the entry.
+    `domain.cq_open(...)` makes one (`fi_cq_open`)."""
 
     kind = "cq"
 
@@ -170,10 +170,9 @@ class CompletionQueue(FiObject):
     def sread(self, count: int = 1, timeout: int | str | None = None, *, threshold: int = 1) -> list[CqEntry]:
         """`fi_cq_sread` lets time pass until `threshold` entries are there, and then reads up to `count` entries.
 
-        `timeout` is a number of picoseconds, or a text such as "1 ms". With None the call waits as long as anything can
-        still happen; nothing can if, for example, the only open operations are sends for which no receive is posted.
-        After the timeout the call returns the entries that are there, or [] if there are none. Raises the errors of
-        `read`.
+        `timeout` is a number of picoseconds, or a text such as "1 ms". With None the call also returns when nothing
+        more can happen, for example when the only open operations are sends for which no receive is posted. If too few
+        entries come, the call returns the entries that are there, or [] if there are none. Raises the errors of `read`.
         """
         _count("count", count)
         _count("threshold", threshold)
@@ -214,7 +213,7 @@ class CompletionQueue(FiObject):
 
 
 class Counter(FiObject):
-    """This class counts completions, successes and errors apart. `domain.cntr_open()` makes a counter
+    """This class counts completions: successes in one number, errors in another. `domain.cntr_open()` makes a counter
     (`fi_cntr_open`)."""
 
     kind = "counter"
@@ -258,8 +257,8 @@ class Counter(FiObject):
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:
         """`fi_cntr_wait` lets time pass until the number of successes is at least `threshold`.
 
-        `timeout` is that of `CompletionQueue.sread`. Raises FI_ETIMEDOUT if the number is not reached within `timeout`,
-        or cannot be reached because nothing more happens by itself, and FI_EIO if an error is counted meanwhile.
+        `timeout` means the same as for `CompletionQueue.sread`. Raises FI_ETIMEDOUT if the timeout passes first, or if
+        nothing more can happen unless the program acts. Raises FI_EIO if an error is counted meanwhile.
         """
         self._checked("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)

@@ -419,8 +419,8 @@ class Endpoint:
     def tsend(
         self, buf: Any, dest: Peer, tag: int, *, data: int | None = None, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
-        """`fi_tsend`, `fi_tsendv`, `fi_tsendmsg` and, with `data`, `fi_tsenddata` send a message with a `tag` of 64
-        bits, by TAGGED_SEND, and otherwise as `send` does.
+        """`fi_tsend`, `fi_tsendv`, `fi_tsendmsg` and, with `data`, `fi_tsenddata` send a message as `send` does, but
+        with a `tag` of 64 bits and the opcode TAGGED_SEND.
 
         The completion has the flags SEND | TAGGED.
         """
@@ -432,8 +432,8 @@ class Endpoint:
         self._send(buf, dest, None, data, Flag.INJECT, None, silent=True)
 
     def tinject(self, buf: Any, dest: Peer, tag: int, *, data: int | None = None) -> None:
-        """`fi_tinject` and, with `data`, `fi_tinjectdata` send a copy as `inject` does, but with a `tag` of 64 bits, by
-        TAGGED_SEND."""
+        """`fi_tinject` and, with `data`, `fi_tinjectdata` send a copy as `inject` does, but with a `tag` of 64 bits and
+        the opcode TAGGED_SEND."""
         self._send(buf, dest, bits("tag", tag, 64), data, Flag.INJECT, None, silent=True)
 
     def _send(
@@ -547,9 +547,9 @@ class Endpoint:
         """`fi_write`, `fi_writev`, `fi_writemsg` and, with `data`, `fi_writedata` write to a memory region of the peer.
 
         `addr` is the place in the region: it counts from 0, or, with FI_MR_VIRT_ADDR, from the region's base address.
-        `key` has 64 bits. The opcode is WRITE, on ROD if the endpoint is ordered, otherwise on RUD, or on RUDI if the
-        key is IDEMPOTENT_SAFE, the peer has the profile HPC, the endpoint is not ordered and `data` is None. The
-        completion has the flags WRITE | RMA; the peer gets a completion only if `data` is given.
+        `key` has 64 bits. The opcode is WRITE. An ordered endpoint uses ROD. Any other endpoint uses RUDI if the key is
+        IDEMPOTENT_SAFE, the peer has the profile HPC and `data` is None, and otherwise RUD. The completion has the
+        flags WRITE | RMA; the peer gets a completion only if `data` is given.
         """
         self._write(buf, dest, addr, key, data, flags, context)
 

@@ -1,8 +1,8 @@
 """This module has the error numbers of libfabric, the error number for each SES return code, and the checks of
 arguments.
 
-The numbers are those of rdma/fi_errno.h. The return codes are mapped to them as ses.md §13.3 says, and to retry classes
-as §9.5 says.
+The numbers are those of rdma/fi_errno.h. Each SES return code has an error number (ses.md §13.3) and a retry class
+(ses.md §9.5).
 """
 
 from enum import Enum, IntEnum, IntFlag
@@ -130,7 +130,7 @@ def class_of(code: int) -> RetryClass:
 
 def errno_of(code: int, strict_ref_errors: bool = False) -> Errno:
     """Return the error number for an SES return code with which the peer refused an operation. With `strict_ref_errors`
-    it is always FI_EIO (ses.md §13.3)."""
+    the result is always FI_EIO (ses.md §13.3)."""
     if strict_ref_errors:
         return Errno.FI_EIO
     return _ERRNOS.get(code, Errno.FI_EIO)  # type: ignore[call-overload,no-any-return]
@@ -142,7 +142,8 @@ def name_of(code: int) -> str:
 
 
 def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Errno.FI_EINVAL) -> _Flag:
-    """Return flags as `member` does. Raises the error number `errno` for other flags, and if no flag is set."""
+    """Return flags as `member` does. Raises `FiError` with the number `errno` if a flag is not legal, or if no flag is
+    set."""
     found = member(name, value, kind, legal, errno)
     if not found:
         raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)

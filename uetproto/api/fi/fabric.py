@@ -106,8 +106,8 @@ class Fabric(DrivenNetwork):
         self, node: str, job: Job | None = None, *, pid_on_fep: int | None = None, absolute: bool = False,
         mr_mode: MrMode = MrMode.NONE,
     ) -> Domain:  # fmt: skip
-        """`fi_domain` makes a process of `job` at a node. Its PIDonFEP is `pid_on_fep`, or the first free one with
-        None.
+        """`fi_domain` makes a process of `job` at a node. The PIDonFEP of the process is `pid_on_fep`; if this is None,
+        it is the first free PIDonFEP.
 
         With `absolute` the process is a service for clients of any job. Raises FI_EINVAL for an illegal argument,
         FI_EADDRINUSE for a PIDonFEP that is taken, and FI_EOPBADSTATE if the fabric is closed.

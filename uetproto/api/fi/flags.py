@@ -38,8 +38,8 @@ class Flag(IntFlag):
     INJECT = 1 << 25
     """This flag makes the call copy the bytes, so that the buffer may change when the call returns."""
     INJECT_COMPLETE = 1 << 26
-    """This flag makes the operation complete when the program may change the buffer; here this is not earlier than with
-    TRANSMIT_COMPLETE."""
+    """This flag makes the operation complete when the program may change the buffer. In this emulator that is the same
+    time as with TRANSMIT_COMPLETE."""
     TRANSMIT_COMPLETE = 1 << 27
     """This flag makes the operation complete when every packet is acknowledged and the semantic response is known. This
     is the default (ses.md §13.1)."""
@@ -47,7 +47,8 @@ class Flag(IntFlag):
     """This flag makes the operation complete when its effect can be seen at the target; the request carries dc = 1
     (ses.md §13.2)."""
     MATCH_COMPLETE = 1 << 31
-    """This flag makes a send complete when a receive has matched the message; here every send does so."""
+    """This flag makes a send complete when a receive has matched the message. In this emulator every reliable send does
+    so, with or without the flag."""
     RMA_EVENT = 1 << 56
     """This flag makes `mr_reg` leave the region disabled, so that a counter can be bound before the region is
     enabled."""
@@ -94,7 +95,8 @@ class MrMode(IntFlag):
     LOCAL = 1 << 2
     """This flag requires that the local buffers of operations are registered, too."""
     VIRT_ADDR = 1 << 4
-    """This flag makes peers address a region from its base address on; without this flag they address it from 0 on."""
+    """This flag makes the first byte of a region have the region's base address for peers; without this flag it has the
+    address 0."""
     PROV_KEY = 1 << 6
     """This flag makes `mr_reg` ignore the requested key and assign one itself."""
     ENDPOINT = 1 << 9

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from uetproto.api.fi.endpoint import Endpoint
 
 PROVIDER_KEY = 1 << 48
-"""Bit that is set in the keys that `mr_reg` assigns, except in optimized keys, so that they differ from all keys that
-programs request (ses.md §2.6)."""
+"""Bit that `mr_reg` sets in the keys that it assigns, except in optimized keys. Programs cannot request a key with this
+bit, so an assigned key never equals a requested one (ses.md §2.6)."""
 _RESERVED = 0x3F << 56
 _VENDOR = 0xFF << 48
 _INDICES = 1 << 12
@@ -64,8 +64,8 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
 
 
 class MrState(Enum):
-    """This enumeration names the states of a region, through which it goes by the calls register, bind, enable, disable
-    and close (ses.md §14.2)."""
+    """This enumeration names the states of a region. The calls register, bind, enable, disable and close change the
+    state (ses.md §14.2)."""
 
     REGISTERED = "registered"
     BOUND = "bound"
@@ -119,8 +119,8 @@ class MemoryRegion:
         return self.view.obj if self.memory is self.view else self.memory
 
     def bind(self, other: "Endpoint | Counter", flags: Flag = Flag.REMOTE_WRITE) -> None:
-        """`fi_mr_bind` binds an endpoint to the region (FI_MR_ENDPOINT), or a counter of peers' accesses; `flags` say
-        whether the counter counts REMOTE_WRITE, REMOTE_READ or both.
+        """`fi_mr_bind` binds an endpoint (FI_MR_ENDPOINT) or a counter to the region. A counter counts the accesses of
+        peers: `flags` is REMOTE_WRITE, REMOTE_READ or both.
 
         Raises FI_EOPBADSTATE once the region is enabled. Raises FI_EINVAL for a closed counter, and for any counter if
         the region is IDEMPOTENT_SAFE (ses.md §2.6). Raises FI_EDOMAIN for a counter of another fabric or an endpoint of

@@ -31,8 +31,8 @@ class NodeSpec(PlaceSpec):
 
 
 class FiNode(LocalNode):
-    """This class represents a node with its fabric endpoint. If `engine` is given, it contains the endpoint, and the
-    driver calls it in place of the endpoint."""
+    """This class represents a node with its fabric endpoint. If `engine` is given, this engine contains the endpoint,
+    and the driver calls the engine in place of the endpoint."""
 
     def __init__(
         self, place: NodePlace, fep: Fep, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None

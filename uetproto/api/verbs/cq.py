@@ -58,9 +58,9 @@ class CQ(VerbsObject):
     def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
         """Let time pass until `count` completions are there, and return them.
 
-        `timeout` is a number of picoseconds, or a text such as "1 ms". With None the call waits as long as anything can
-        still happen; nothing can if, for example, the only open operations are sends for which no receive is posted.
-        After the timeout the call returns the completions that are there. Raises the errors of `poll`.
+        `timeout` is a number of picoseconds, or a text such as "1 ms". With None the call also returns when nothing
+        more can happen, for example when the only open operations are sends for which no receive is posted. If too few
+        completions come, the call returns the completions that are there. Raises the errors of `poll`.
         """
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
@@ -83,7 +83,7 @@ class CQ(VerbsObject):
         """`ibv_get_cq_event` lets time pass until the armed queue notifies, and returns True, or False if no
         notification comes.
 
-        `timeout` is that of `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
+        `timeout` means the same as for `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
         """
         self.check("cq")
         limit = None if timeout is None else duration("timeout", timeout)

@@ -122,8 +122,8 @@ class Device:
 
     @property
     def data_path(self) -> Path | None:
-        """Return the path of bytes between GPU memory and the wire, whose costs `net.data_path_report()` returns. The
-        result is None if no path is modelled."""
+        """Return the path that bytes take between GPU memory and the wire, or None if no path is modelled.
+        `net.data_path_report()` returns the costs of the path."""
         return self._data_path
 
     @data_path.setter
@@ -169,8 +169,8 @@ class Device:
         """`ibv_get_async_event` lets time pass until an event is there, and returns the oldest event, or None if no
         event comes.
 
-        `timeout` is a number of picoseconds, or a text such as "1 ms"; with None the call waits as long as anything can
-        still happen.
+        `timeout` is a number of picoseconds, or a text such as "1 ms"; with None the call waits until an event is there
+        or nothing more can happen.
         """
         limit = None if timeout is None else duration("timeout", timeout)
         self.driver.wait(lambda: bool(self.events), limit)
@@ -280,8 +280,8 @@ class PD:
         """`ibv_create_ah` returns a handle for a destination, which is an address, a GID, a device or a multicast
         group.
 
-        `flow_label` has 20 bits, from which the UDP source port is computed; with 0 the port is computed from the
-        numbers of the queue pairs (roce.md §1).
+        `flow_label` is a number of 20 bits. The UDP source port is computed from it or, if it is 0, from the numbers of
+        the queue pairs (roce.md §1).
         """
         self.check("pd")
         integer("flow_label", flow_label, 0, (1 << 20) - 1)

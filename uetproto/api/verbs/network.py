@@ -79,11 +79,13 @@ class Network(DrivenNetwork):
 def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
-    `attributes`, by their names in roce.md §6, hold for both queue pairs. Attributes that are not given come from the
-    configuration: the smaller `path_mtu`, as many READs and atomics in flight as the peer accepts at most, all access
-    rights, and random first PSNs. For UD the call returns two address handles, from the first queue pair to the second
-    and back, and a queue pair in RTS stays as it is; for other types the call returns (). If it raises EINVAL, both
-    queue pairs are as they were.
+    `attributes`, by their names in roce.md §6, hold for both queue pairs. Each attribute that is not given has a
+    default: `path_mtu` is the smaller one of the two devices, as many READs and atomics are in flight as the peer
+    accepts, all access rights are granted, and the first PSNs are random.
+
+    For UD the call returns two address handles, the first for datagrams to `qp_b` and the second for datagrams to
+    `qp_a`; a UD queue pair that is already in RTS stays as it is. For other types the call returns (). If the call
+    raises EINVAL, both queue pairs are as they were.
     """
     pair = (qp_a, qp_b)
     for name, qp in zip(("qp_a", "qp_b"), pair, strict=True):

@@ -33,8 +33,8 @@ class NodeSpec(PlaceSpec):
 
 
 class VerbsNode(LocalNode):
-    """This class represents a node with its adapter. If `engine` is given, it contains the adapter, and the driver
-    calls it in place of the adapter."""
+    """This class represents a node with its adapter. If `engine` is given, this engine contains the adapter, and the
+    driver calls the engine in place of the adapter."""
 
     def __init__(self, place: NodePlace, hca: Hca, engine: Engine | None = None) -> None:
         super().__init__(place, hca, engine)

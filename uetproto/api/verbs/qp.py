@@ -263,8 +263,8 @@ class QP(VerbsObject):
     # Multicast
 
     def attach_mcast(self, gid: str | int) -> None:
-        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a multicast group, in addition to its own.
-        Raises EINVAL unless the queue pair is of type UD."""
+        """`ibv_attach_mcast` lets the queue pair receive the datagrams to a multicast group, in addition to those to
+        the queue pair itself. Raises EINVAL unless the queue pair is of type UD."""
         self.check("qp")
         group = self.device.address_of("gid", gid)
         with refusals():

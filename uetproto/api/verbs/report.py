@@ -28,7 +28,7 @@ _ONE_SIDED = (WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ, WcOpcode.COMP_SWAP, WcOpc
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side has the costs of one transfer at one of its two devices."""
+    """A side has the costs of one transfer at one device: a transfer has a side at each of its two devices."""
 
     at: int
     """Time at which the transfer completed, in picoseconds."""

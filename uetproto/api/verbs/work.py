@@ -92,8 +92,8 @@ class PostedRequest:
 
 
 def post_of(qp: "QP", wr: SendWr, token: int) -> PostSend:
-    """Return the send work request in the form that the adapter takes; `token` becomes its wr_id. Raises EINVAL for
-    illegal fields, of which the adapter checks some only later."""
+    """Return the send work request in the form that the adapter takes; `token` becomes its wr_id. Raises EINVAL for an
+    illegal field; the adapter checks further fields later."""
     integer("wr_id", wr.wr_id, 0, (1 << 64) - 1)
     opcode, flags = member("opcode", wr.opcode, Opcode), member("send_flags", wr.send_flags, SendFlags)
     if qp.sq_sig_all:

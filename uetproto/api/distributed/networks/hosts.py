@@ -10,8 +10,9 @@ from uetproto.collectives.algorithms.leaders import spread_over
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
-"""Values of `cross_nic`, which says whether a message may cross from a NIC of one rail to a NIC of another rail: it
-never does, it may, or it does only where its host has no NIC on the other rail."""
+"""Values of `cross_nic`. NEVER_CROSS: a message never crosses from a NIC of one rail to a NIC of another rail.
+ALLOW_CROSS: a message may cross. PREFER_SAME_NIC: a message crosses only if the sender's host has no NIC on the rail of
+the target."""
 
 
 class Hosts:
@@ -44,8 +45,9 @@ class Hosts:
 
 
 def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
-    """Return the hosts of a network of `size` ranks. The topology defines the hosts, or `hosts` (a list of ranks for
-    each host), or `nodes` (the same, or a number of hosts); if none of the three does, each rank has a host of its own.
+    """Return the hosts of a network of `size` ranks. The hosts are defined by the topology, by `hosts` (a list of ranks
+    for each host), or by `nodes` (the same, or a number of hosts). If none of these three defines hosts, each rank has
+    a host of its own.
 
     Raises `ArgumentError` if `hosts`, `nodes` and the topology contradict each other.
     """

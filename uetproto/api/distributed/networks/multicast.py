@@ -1,7 +1,7 @@
 """This module runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
-Each group of ranks has its own queue pairs, and a multicast group for each subgroup, among which the blocks are
-divided. The queue pairs and multicast groups are made at the first operation of the group of ranks. A failure may leave
+Each group of ranks has its own queue pairs. The blocks are divided among subgroups, and each subgroup has a multicast
+group. The queue pairs and multicast groups are made at the first operation of the group of ranks. A failure may leave
 the ranks of the group in different states, so the next operation makes new queue pairs and multicast groups.
 """
 
@@ -227,8 +227,8 @@ def _longest_way(hops: Iterable[Any]) -> int:
 
 
 def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
-    """Run an all_gather in which each rank contributes `length` bytes and nothing that arrives is stored, and return
-    the counters of each rank.
+    """Run an all_gather in which each rank contributes `length` bytes, and return the counters of each rank. The bytes
+    that arrive are not stored.
 
     Raises the error with which the all_gather failed.
     """

@@ -95,8 +95,8 @@ class Nowhere:
 
 
 class MulticastGroupEnd:
-    """This class implements `MulticastEnd`, the calls of the multicast protocol to the network, for one rank of one
-    group of ranks."""
+    """This class implements `MulticastEnd` for one rank of a group of ranks: the multicast protocol calls its methods
+    to use the network."""
 
     machines: MulticastRank
 
@@ -178,7 +178,7 @@ class MulticastGroupEnd:
         """Make the NIC only count the chunks of other ranks if `only` is True, or deliver those chunks if `only` is
         False.
 
-        A chunk that is only counted takes no receive, and its bytes are not written.
+        A chunk that is only counted uses no posted receive, and its bytes are not written.
         """
         for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
             self.network.world.network.nics[self._node.name].divert(

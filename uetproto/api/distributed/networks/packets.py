@@ -1,11 +1,11 @@
-"""This module implements what the networks that send packets, UET and RoCE, have in common (collectives.md §5).
+"""This module implements the common part of the two networks that send packets, UET and RoCE (collectives.md §5).
 
 By default a receive is granted (`GrantingEnd`): a small message, the grant, tells the sender to which address the bytes
 of the message may be written. The sender writes them to that address with completion data or an immediate, which tells
 the receiver that all bytes have arrived. No byte is copied, a message never reaches the wrong buffer, and lengths are
 compared before anything is written. Messages between ranks of one host take time but no packets. A message to another
-rail of another host is forwarded by the rank of the sender's host on that rail (PXN, collectives.md §4.2); the NIC of
-this rank sends the message.
+host and another rail is forwarded (PXN, collectives.md §4.2): the sender gives the message to the rank of its own host
+that is on the target's rail, and the NIC of this second rank sends the message.
 """
 
 import struct
@@ -46,8 +46,8 @@ class ReceiveGrant(NamedTuple):
     """A grant tells a sender to which memory it may write the bytes of a message. `pack` returns its record, which is
     the grant as bytes.
 
-    With a `length` of 2^64 - 1 the record is not a grant, but the answer of a sender that refuses a grant, because its
-    message has another length than the receive. Then `address` holds the length of the message in bytes.
+    A record with a `length` of 2^64 - 1 is no grant, but the refusal of a grant: the sender refuses if the message and
+    the receive differ in length. In a refusal `address` holds the length of the message in bytes.
     """
 
     tag: int
@@ -78,7 +78,7 @@ class Awaited(NamedTuple):
     """This record describes a receive that was granted, or that waits for its grant."""
 
     peer: int
-    """Rank whose NIC sends the message; it may forward the message for `origin`."""
+    """Rank whose NIC sends the message; if this rank is not `origin`, it forwards the message for `origin`."""
     origin: int
     tag: int
     into: memoryview
@@ -351,8 +351,8 @@ class PacketNetwork(CollectiveNetwork):
 def options(
     size: int, given: Mapping[str, Any], own: Sequence[str]
 ) -> tuple[NetworkOptions, dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Return the options of the network, the options of hosts and of messages within a host, and the options that only
-    this transport has; `own` has the names of the last.
+    """Return three sets of options: those of the network, those of hosts and of messages within a host, and those that
+    only this transport has. `own` has the names of the third set.
 
     Raises `ArgumentError` for an unknown name or an illegal value.
     """

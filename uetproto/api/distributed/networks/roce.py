@@ -1,5 +1,5 @@
-"""This module connects ranks over RoCE; a rank gets an RC queue pair to a peer when it first needs one (collectives.md
-§5).
+"""This module connects ranks over RoCE (collectives.md §5). A rank makes an RC queue pair to a peer when it first needs
+a connection to this peer.
 
 Grants are SENDs, and data is RDMA WRITEs with immediate. An immediate has 32 bits, too few for a tag (seq, phase, step,
 chunk), so it carries the number of the receive, which the sender knows from the grant.
@@ -50,8 +50,8 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import PMTUS
 
 RECEIVES = 64
-"""Number of receives in a rank's shared receive queue, which take grants and immediates; a receive is posted again as
-soon as it completes."""
+"""Number of receives in a rank's shared receive queue. These receives take grants and immediates; each receive is
+posted again as soon as it completes."""
 
 _PLAIN = SendFlags(0)
 _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE

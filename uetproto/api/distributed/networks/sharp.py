@@ -1,5 +1,5 @@
-"""This module runs collectives by SHARP, in aggregation nodes, either for all ranks of a group or for one rank of each
-host, its leader (sharp.md §4.3).
+"""This module runs collectives by SHARP in aggregation nodes (sharp.md §4.3). All ranks of a group use SHARP, or only
+the leaders: one rank of each host.
 
 The first collective of a group of ranks creates its trees, connections and SHARP groups.
 """
@@ -78,7 +78,8 @@ class SharpOffload(Offload):
         return self._among(asked)
 
     def why_not(self, asked: OffloadRequest) -> str | None:
-        """Return the reason for which the options leave a collective to the ranks, or None if they let SHARP run it."""
+        """Return None if the options let SHARP run a collective. Otherwise return why the ranks run the collective
+        themselves."""
         options, nbytes = self.fabric.options, asked.count * asked.dtype.itemsize
         streams = bool(options.enable_sat and nbytes >= options.sat_threshold)
         return declined(

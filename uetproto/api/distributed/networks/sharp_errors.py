@@ -36,8 +36,8 @@ class SharpRefusedError(LocalError, RuntimeError):
 
 
 def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
-    """Return the error for an operation that failed on the tree of `rail`, as the member number `place` of the group
-    sees it; `trouble` is the reason of the failure."""
+    """Return the error that the member number `place` of the group gets for an operation that failed on the tree of
+    `rail`; `trouble` is the reason of the failure."""
     own = asked.ranks[place]
     status = trouble.status
     text = f"sharp: {asked.op} at rank {own}: {status.name} (0x{status:02x}, libsharp {trouble.code.value})"

@@ -31,8 +31,9 @@ from uetproto.textfile import read_bounded
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
-"""Values that replace published defaults. With them, SHARP that a program requests by name but cannot get is an error,
-large vectors are streamed, and a lost packet is retransmitted before its operation is given up (T_ost)."""
+"""Values that replace published defaults. With these values, a program that requests SHARP by name and cannot get SHARP
+gets an error; large vectors are streamed; and a lost packet is retransmitted before its operation is given up
+(T_ost)."""
 
 _AM_KEY = 0x53484152
 
@@ -67,8 +68,8 @@ def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> 
 
 
 class SharpFabric:
-    """This class has the aggregation nodes, the SHARP hosts and the manager of an emulated network (`world`). It is
-    made before the network, which is built from its `specs`."""
+    """This class has the aggregation nodes, the SHARP hosts and the manager of an emulated network (`world`). A program
+    makes the `SharpFabric` first, and then builds the network from the result of its method `specs`."""
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
@@ -238,13 +239,13 @@ class SharpFabric:
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
-        """Return the name of the node whose address is `an`, or which has a port with this GUID."""
+        """Return the name of the node that has the address `an`, or a port with the GUID `an`."""
         return self._names.get(an, f"node {an:#x}")
 
 
 def layout_of_cables(cables: NetworkOptions, hosts: int) -> Topology | None:
-    """Return the topology that `cables` names, or None if it is a single switch. Raises `ArgumentError` if the topology
-    has no switch."""
+    """Return the topology that `cables` names, or None if the network is a single switch. Raises `ArgumentError` if the
+    network has no switch."""
     if cables.topology == "pair":
         raise invalid("sharp", "topology pair", "a topology with switches")
     if cables.topology == "switch":

@@ -135,9 +135,9 @@ class Communicator:
     def shares(self, place: int, operation: SharpOperation) -> list[tuple[SharpMember, SharpOperation]]:
         """Return the parts into which an operation is divided, each with the `SharpMember` of the tree that runs it.
 
-        A vector that is streamed is divided among the trees that have a SAT, into parts that are long enough to be
-        streamed, as a part on an LLT would take longer than the whole vector on a SAT. Any other vector that does not
-        fit into one OST is divided among all trees. Vectors that are not divided use the trees in turn.
+        A vector that is streamed is divided among the trees that have a SAT. Each part is long enough to be streamed,
+        because a part on an LLT would take longer than the whole vector on a SAT. Any other vector that does not fit
+        into one OST is divided among all trees. Vectors that are not divided use the trees in turn.
         """
         members = self._members[place]
         parts = 0 if operation.count * operation.itemsize <= self.grant.user_data else operation.count

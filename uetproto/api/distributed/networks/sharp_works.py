@@ -51,7 +51,7 @@ class SharpOperation(NamedTuple):
         return DTYPE_SIZES[self.dtype]
 
     def part(self, start: int, end: int) -> "SharpOperation":
-        """Return the same operation on the elements from number `start` up to number `end`, without the latter."""
+        """Return the same operation on the elements with the numbers `start` to `end` - 1."""
         size = self.itemsize
         data = self.data[start * size : end * size] if len(self.data) else self.data
         into = None if self.into is None else bytes_of(self.into)[start * size : end * size]

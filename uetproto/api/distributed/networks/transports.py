@@ -45,8 +45,8 @@ def network_of(
 
 
 def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> Nodes:
-    """Return `nodes`, or, if it is None, `known`: the nodes that the network has. Raises `ArgumentError` if `nodes` and
-    `known` are given and differ."""
+    """Return `nodes` if given, otherwise `known`, the nodes of the network. Raises `ArgumentError` if both are given
+    and differ."""
     if nodes is None or known is None:
         return known if nodes is None else nodes
     if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:
