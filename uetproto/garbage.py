@@ -1,7 +1,7 @@
 """This module sets how often Python collects garbage while a run makes many objects that live long.
 
-Reference counts already free what the engines, the emulator and the audit drop; each collection would look through all
-PDCs, queues and packets in flight, and find nothing.
+Objects that the engines, the emulator and the audit drop are freed by their reference counts. A collection would look
+through all PDCs, queues and packets in flight, and find nothing to free.
 """
 
 import gc

@@ -1,7 +1,8 @@
 """This module declares knobs: the parameters of configurations, each of which is declared once.
 
-A field of a configuration is declared with `knob`: its default, legal values, unit, description and source. From the
-declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row of docs/keys.md.
+A field of a configuration is declared with `knob`: its default, legal values, unit, description and source. Four things
+are made from the declaration: the check (`check_knobs`), the text of its error, the key of TOML files and the row of
+docs/keys.md.
 """
 
 import re
@@ -32,7 +33,7 @@ class KeyType:
     """Names that are legal values. The error for a wrong value suggests a similar name."""
 
     def says(self, doc: str, default: str = "", source: str = "") -> "KeyType":
-        """Return a copy with this description, default and source, whose meaning `Knob` gives."""
+        """Return a copy with this description, default and source. `Knob` says what these three mean."""
         return replace(self, doc=doc, default=default, source=source)
 
 

@@ -1,8 +1,8 @@
 """This module defines framers, and has the lower headers of a flow (Ethernet, IPv4 or IPv6, UDP or entropy).
 
 An emulated network exchanges whole frames, so it calls `frame` and `packet`. A raw socket sends the bytes from the IP
-header on: it calls `lower`, of which it leaves out Ethernet, and `seal`. A UDP socket exchanges only the bytes behind
-the UDP header: it calls `seal` and `open`.
+header on: it calls `lower` and `seal`, and leaves out the Ethernet header that `lower` returns. A UDP socket exchanges
+only the bytes behind the UDP header: it calls `seal` and `open`.
 """
 
 from abc import ABC, abstractmethod
@@ -67,12 +67,12 @@ class ReceivedFlow(NamedTuple):
     covered: bytes
     """Bytes between the entropy value and the transport header, as the CRC of the trailer covers them."""
     crc: int
-    """CRC over those bytes before the entropy value that the trailer covers."""
+    """CRC over the bytes that stand before the entropy value and are covered by the trailer."""
     trimmed: Trim = Trim.NO
 
 
 class Framer(Protocol):
-    """A framer turns the datagrams that one address sends into frames, and the frames that it receives into datagrams.
+    """A framer serves one address: it makes a frame of each datagram to be sent, and a datagram of each received frame.
 
     It drops wrong frames without an error, and counts them.
     """
@@ -82,7 +82,7 @@ class Framer(Protocol):
     bad_header: int
     """Number of frames that were dropped because lower headers contradict each other or the IPv4 checksum is wrong."""
     foreign: int
-    """Number of frames that were dropped because they have another address or protocol."""
+    """Number of frames that were dropped because their address or protocol is not that of this framer."""
 
     def frame(self, packet: Datagram, /) -> bytes:
         """Return the whole frame of a datagram: the lower headers, the transport bytes and the trailer.

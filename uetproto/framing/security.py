@@ -13,7 +13,7 @@ class RekeyTrigger(NamedTuple):
     """A trigger says when a node changes its key or epoch: after a number of sealed packets, or at a time."""
 
     packets: int | None
-    """Number of packets that the node has sealed when it changes, or None if `time` says when."""
+    """Number of sealed packets after which the node changes its key or epoch, or None if `time` says when."""
     time: int | None
     """Time of the change in picoseconds, or None if `packets` says when."""
 

@@ -157,8 +157,8 @@ class Secured:
         return framer
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Return, by node name, how many packets each node sealed, opened and refused, its AN and epoch, and the
-        counters that are not 0."""
+        """Return a dict for each node, by node name. It has the numbers of packets that the node sealed, opened and
+        refused, the AN and epoch of the node, and those of its counters that are not 0."""
         return {name: _report(framer) for name, framer in self.framers.items()}
 
     def troubles(self) -> Iterator[str]:

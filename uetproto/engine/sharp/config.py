@@ -23,7 +23,8 @@ MAX_OSTS = 2**15
 """Greatest number of OSTs of one group, which is the window W of the group. It is far below 2^31, so that a comparison
 modulo 2^32 tells the seqs in the window from older seqs (sharp.md §3.2)."""
 GRANULE = 32
-"""The length of every SAT chunk but the last is a multiple of so many bytes (sharp.md §2.8 rule 5)."""
+"""Unit of the length of SAT chunks in bytes. The length of every chunk except the last is a multiple of it (sharp.md
+§2.8 rule 5)."""
 
 _TIME = range(60 * SECOND + 1)
 

@@ -1,8 +1,8 @@
-"""A carrier and an element exchange whole messages by connection, without carrier headers (sharp.md §3).
+"""A carrier and an element exchange whole messages over connections, without carrier headers (sharp.md §3).
 
 An `Element` is an aggregation node or a host. A carrier delivers messages to the element and sends the messages that
-the element returns. A connection is a number that the carrier allocated: a queue pair, or a pair of reserved PDCIDs of
-UET.
+the element returns. A connection is a number that the carrier allocates. The number stands for a queue pair, or over
+UET for a pair of reserved PDCIDs.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -55,9 +55,11 @@ class Ports(Protocol):
     def connect(
         self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int, flow_label: int = 0
     ) -> None:  # fmt: skip
-        """Connect to the connection `remote` at `address`. Only queue pairs use the PSNs; PDCs choose their own PSNs.
+        """Connect `conn` to the connection `remote` of the element at `address`. Queue pairs use the two PSNs; PDCs
+        choose their own PSNs.
 
-        `flow_label` selects the entropy value of all packets (`carrier.entropy_of`); if it is 0, the engine chooses.
+        `flow_label` selects the entropy value of all packets (`carrier.entropy_of`). If `flow_label` is 0, the engine
+        chooses the entropy value.
         """
 
     def release(self, conn: int, now: int) -> None:

@@ -13,9 +13,11 @@ from uetproto.wire.headers.sharp import Trap
 
 ALL_PORTS = 255
 PARENT_PORT = 254
-"""Port number that all connections to parents have (**choice**). The port of a child is its child_idx, at most 251."""
+"""Port number of all connections to parents, a choice of this project. The port number of a child is its child_idx, at
+most 251."""
 OTHER_PORT = 253
-"""Port number of multicast groups, and of connections that belong to no tree (**choice**)."""
+"""Port number of multicast groups, and of connections that belong to no tree. The number is a choice of this
+project."""
 
 
 class Quota(NamedTuple):

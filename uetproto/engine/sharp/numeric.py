@@ -1,8 +1,8 @@
 """An aggregation node reduces operands one after another, in the order given (sharp.md §3.5).
 
-This is the only file of the engine that uses NumPy, as it works on whole vectors. Results do not depend on the
-machine: a NaN in a result is the canonical quiet NaN (**choice**; IEEE 754 leaves its payload open), and -0 is below +0
-in MIN, MAX, MINLOC and MAXLOC.
+No other file of the engine uses NumPy; here it reduces whole vectors. Results do not depend on the machine. A NaN in a
+result is the canonical quiet NaN; this is a choice of this project, as IEEE 754 leaves the payload of a NaN open. In
+MIN, MAX, MINLOC and MAXLOC, -0 is below +0.
 """
 
 from collections.abc import Callable, Sequence

@@ -205,8 +205,9 @@ class SharpOptions:
 
     @classmethod
     def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":
-        """Return the options that `texts` sets, a map from published names to texts of values. `presets` has the same
-        form and replaces defaults. Raises `LocalError` for an unknown name or an illegal value."""
+        """Return the options that `texts` sets. `texts` maps published names of options to values as text. `presets`
+        has the same form, and its values replace the defaults. Raises `LocalError` for an unknown name or an illegal
+        value."""
         values: dict[str, Any] = {}
         if _is_on(texts.get("NCCL_COLLNET_ENABLE")):
             presets = {**(presets or {}), **NCCL_PRESETS}
@@ -260,8 +261,9 @@ def declined(
     """Return the reason why HCOLL or NCCL does not hand a collective of `members` leaders to SHARP, or None if it does
     (sharp.md §5).
 
-    For a program that asks for SHARP by name, a threshold (a size, or a number of ranks) counts only if the user has
-    set it; the defaults of the libraries do not count (**choice**). `streams` says whether the vector uses a SAT.
+    A threshold, which is a size or a number of ranks, counts only if the user has set it. The defaults of the libraries
+    do not count, because the program asks for SHARP by name. This is a choice of this project. `streams` says whether
+    the vector uses a SAT.
     """
     mode, given = options.enable_sharp, options.given
     if not mode:
@@ -284,8 +286,7 @@ def declined(
 
 
 def disabled(options: SharpOptions, op: str) -> str | None:
-    """Return a text that names the option by which HCOLL does not run an operation; None if no option disables the
-    operation."""
+    """Return a text that names the option that disables an operation in HCOLL; None if no option disables it."""
     disables = {
         "all_reduce": options.disable_allreduce, "reduce": options.disable_reduce,
         "barrier": options.disable_barrier, "broadcast": options.disable_bcast,

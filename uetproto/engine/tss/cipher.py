@@ -84,8 +84,8 @@ class NonceSpace(NamedTuple):
 
     key: DomainKey
     identity: bytes
-    """Label of the mode, and SSI or address of the member, for which the packet key is derived; empty if `key` itself
-    is the packet key."""
+    """Bytes for which the packet key is derived: the label of the mode, then the SSI or address of the member. They are
+    empty if `key` itself is the packet key."""
     prefix: int
     """First 32 bits of the nonce: SSI, IPv4 address of the sender, or SDI."""
 

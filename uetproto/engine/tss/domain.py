@@ -192,7 +192,8 @@ class SecureDomain:
     def install(self, an: int, key: DomainKey) -> None:
         """Install a new key for an AN that is not in use.
 
-        Raises `LocalError` for the AN that seals now, if it has a key, and for a key that has sealed packets.
+        Raises `LocalError` if `an` is the AN that seals now and already has a key, or if `key` has sealed packets
+        before.
         """
         _check_an("an", an)
         if an == self.tx_an and self._slots[an] is not None:
@@ -205,9 +206,9 @@ class SecureDomain:
             self._begin()
 
     def switch(self, an: int) -> None:
-        """Seal with the key of the other AN from now on.
+        """Seal with the key of `an` from now on.
 
-        Raises `LocalError` if `an` seals already or has no key, or if its key has sealed packets.
+        Raises `LocalError` if `an` seals already, if it has no key, or if its key has sealed packets before.
         """
         _check_an("an", an)
         cipher = self._slots[an]

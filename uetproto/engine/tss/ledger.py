@@ -73,10 +73,11 @@ class _GrowingNonces(Nonces):
 
 
 class GrowingLedger(NonceLedger):
-    """A growing ledger keeps only the last nonce of each sender, which suits long runs, and counts each nonce that is
-    not greater than the last.
+    """A growing ledger needs little memory, so it suits long runs. It keeps only the last nonce of each sender, and
+    counts the next nonce if it is not greater.
 
-    It counts every repeated nonce, as a `NonceLedger` does, because a repeated nonce is never greater than the last.
+    So it counts every repeated nonce, as a `NonceLedger` does, because a repeated nonce is never greater than the last
+    one.
     """
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:

@@ -67,7 +67,8 @@ class SecurePort:
         return domain.receive(header, below, packet, is_trimmed=is_trimmed)
 
     def is_bound(self, header: SecurityHeader, sdi: int) -> bool:
-        """Tell whether an opened packet has the SDI of its PDC, `sdi`; count a packet that has any other SDI."""
+        """Tell whether the header of an opened packet has `sdi`, which is the SDI of its PDC. Count a packet with
+        another SDI."""
         if header.sdi == sdi:
             return True
         self.domains[header.sdi].counters.in_binding_failure_pkts += 1

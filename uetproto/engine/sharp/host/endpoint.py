@@ -32,8 +32,9 @@ class SharpHost:
         self.options = options or SharpOptions()
         self.groups: dict[int, HostGroup] = {}
         self.counters: Counter[str] = Counter()
-        """Numbers of messages: sent; received; discarded, as they were malformed or belonged to no group; nacks; and
-        late, which are results and errors of operations that are complete."""
+        """Numbers of messages, by name. "sent" and "received" count all messages, and "nacks" counts NACKs for open
+        pieces. "discarded" counts messages that were malformed or belonged to no group. "late" counts results and
+        errors of operations that were complete."""
         self._flows: dict[tuple[int, int], tuple[HostGroup, TreeFlow]] = {}
         """Maps tree and group to the group and its flow."""
         self._controls: Counter[int] = Counter()

@@ -1,9 +1,9 @@
 """A host sends vectors up a tree in pieces; a window limits the number of pieces without a result (sharp.md §3.4).
 
-A piece is a fragment of an LLT, which has a seq of its own, or a chunk of a SAT, which shares the seq of its operation
-and is identified by `vec_off`. The pieces that a group sends on a tree are numbered across operations, without wrap;
-the seq of a fragment is its number modulo 2^32. LLT and SAT count separately, as their aggregation nodes do
-(**choice**).
+On an LLT, a piece is a fragment, and each fragment has a seq of its own. On a SAT, a piece is a chunk: the chunks of an
+operation share one seq, and `vec_off` identifies each of them. The pieces that a group sends on a tree are numbered
+across operations, without wrap; the seq of a fragment is its number modulo 2^32. LLT and SAT have separate seqs, at
+hosts and at aggregation nodes, which is a choice of this project.
 """
 
 from collections import deque
@@ -47,14 +47,14 @@ class HostOperation:
         self.head = b""
         """Packed target extension of the requests; empty if they have none."""
         self.multicast_deadline = NEVER
-        """Time at which results that no multicast has delivered are requested again; it is NEVER if no results are
-        awaited by multicast."""
+        """Time at which the host requests again the results that should have come by multicast and are missing. It is
+        `NEVER` if no result is awaited by multicast."""
         self.repeats = 0
 
     @property
     def target(self) -> int:
-        """Return the rank that gets the result of a REDUCE, otherwise `EVERY_RANK`; LOCK_REQ names this rank (sharp.md
-        §4.3)."""
+        """Return the root of a REDUCE, and `EVERY_RANK` for any other collective. A LOCK_REQ has this value as its
+        target rank (sharp.md §4.3)."""
         root = self.work.root
         return root if self.work.coll == Coll.REDUCE and root is not None else EVERY_RANK
 

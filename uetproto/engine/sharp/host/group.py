@@ -34,7 +34,7 @@ _DEFAULT_OSTS, _DEFAULT_USER_DATA = 2, 128
 """Defaults of what a group requests, the values of the logs (sharp.md §1.9)."""
 
 _ANSWER_WAITS = 2
-"""Number of T_join that a host waits for an answer (**choice**, `HostGroupInput.TIME`)."""
+"""Number of T_join for which a host waits for an answer, a choice of this project (`HostGroupInput.TIME`)."""
 
 _GROUP_IS_DEAD = frozenset({
     Status.UNKNOWN_TREE, Status.UNKNOWN_JOB, Status.UNKNOWN_GROUP, Status.NOT_MEMBER, Status.CHILD_DOWN,
@@ -93,7 +93,7 @@ class HostGroup(TableMachine, table=GROUP):
     # Joining
 
     def join(self, now: int) -> None:
-        """Send JOIN_REQ on all trees. The one on the SAT requests 0 bytes of user data (sharp.md §1.9)."""
+        """Send JOIN_REQ on all trees. The JOIN_REQ on the SAT requests 0 bytes of user data (sharp.md §1.9)."""
         work, options = self.work, self.options
         features = Feature.LLT | (Feature.REPRODUCIBLE if self.config.repro else Feature(0))
         if self.sat is not None:
@@ -276,7 +276,7 @@ class HostGroup(TableMachine, table=GROUP):
 
     def time_out(self, now: int) -> None:
         """Fail the group because a collective timed out. First send ERROR up the trees, so that the other members do
-        not wait for this member (**choice**)."""
+        not wait for this member. This is a choice of this project."""
         for flow in self.flows:
             if flow.operations:
                 oldest = flow.operations[0]

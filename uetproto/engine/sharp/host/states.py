@@ -1,9 +1,10 @@
-"""This module has two state tables, of a group at a host and of its SAT lock (sharp.md §3.4). A table maps (state,
-input) to (action, next state).
+"""This module has two state tables: `GROUP` of a group at a host, and `LOCK` of its SAT lock (sharp.md §3.4). A table
+maps (state, input) to (action, next state).
 
-An action is the name of a method of `group.HostGroup` in `GROUP` and of `lock.HostLock` in `LOCK`, which compile the
-tables at import. The states IDLE and JOBBED of sharp.md are not here, as the manager keeps them. If a table has no
-entry for a pair of state and input, a message is dropped and a local call raises `LocalError`.
+An action is the name of a method: in `GROUP` a method of `group.HostGroup`, in `LOCK` a method of `lock.HostLock`. Each
+of these classes compiles its table at import. The states IDLE and JOBBED of sharp.md are not here, as the manager keeps
+them. If the table has no entry for the present state and an input, the state stays: a message is dropped, and a local
+call raises `LocalError`.
 """
 
 from enum import Enum, auto
@@ -36,15 +37,16 @@ class HostGroupInput(Enum):
     """No collective is in progress any more."""
     NACK = auto()
     ERROR = auto()
-    """An ERROR concerns open or later operations, a connection failed, or the NACK retries are used up."""
+    """One of these has happened: an ERROR was received for an open or later operation, a connection failed, or the NACK
+    retries are used up."""
     COLL_TIMEOUT = auto()
     LEAVE = auto()
     """The application leaves the group."""
     ALL_LEFT = auto()
     """LEAVE_RESP has been received on all trees."""
     TIME = auto()
-    """The host has waited 2 · T_join for JOIN_RESP or LEAVE_RESP; an aggregation node gives up after T_join and
-    answers, so that the host normally has an answer before that (**choice**)."""
+    """The host has waited 2 · T_join for JOIN_RESP or LEAVE_RESP. This time is a choice of this project: an aggregation
+    node gives up after T_join and answers, so its answer normally comes earlier."""
     NOT_UNLOCKED = auto()
     """The host has waited 2 · T_join for UNLOCK_RESP and now sends LEAVE_REQ, which ends the lock as well."""
 

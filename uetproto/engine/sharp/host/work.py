@@ -36,7 +36,7 @@ class JoinGroup:
     user_data: int = 0
     """Number of bytes of user data to request for an OST; 0 stands for `SharpOptions.user_data`."""
     multicast: bool = False
-    """Whether the carrier can deliver results by multicast, which UET cannot (sharp.md §2.1)."""
+    """Whether the carrier can deliver results by multicast. UET cannot (sharp.md §2.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,8 @@ class Trouble:
 
     @property
     def code(self) -> LibsharpStatus:
-        """Return the libsharp code that is published for the status, or ERROR (-1) if none is (sharp.md §2.7)."""
+        """Return the libsharp code that is published for the status, or ERROR (-1) if no code is published (sharp.md
+        §2.7)."""
         codes = (one for one in COUNTERPARTS.get(self.status, ()) if isinstance(one, LibsharpStatus))
         return next(codes, LibsharpStatus.ERROR)
 

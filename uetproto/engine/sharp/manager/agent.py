@@ -1,8 +1,8 @@
 """The management agent turns MADs into calls of a `ManagedNode` (sharp.md §1.7, §2.9).
 
-`SERVED` lists the attributes that the agent serves. Choices: a SET with a wrong AM_Key is answered with BAD_FIELD;
-`record_locator` of TreeConfig carries the level of the node in the tree; TreeConfig UPDATE keeps the groups of the
-tree, except those of a child that it removes; TreeConfig SET ends all groups of the tree.
+`SERVED` lists the attributes that the agent serves. This project chose what sharp.md leaves open: A SET with a wrong
+AM_Key is answered with BAD_FIELD. `record_locator` of TreeConfig carries the level of the node in the tree. TreeConfig
+SET ends all groups of the tree. TreeConfig UPDATE ends only the groups to which a removed child belongs.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """The aggregation manager discovers aggregation nodes (ANs), configures trees and runs jobs (sharp.md §1.3, §4.2).
 
-Every action on an AN is a MAD, which the manager hands to `send`. The GUID of an AN, and of the port of a host, is also
-its address for the carrier (**choice**). With `dynamic_tree_allocation` a tree is configured when its first job begins
-and removed with its last job; otherwise all trees are configured at the start. The port of a host is in at most one job
-of a tree, as a port has one connection to a tree (sharp.md §1.3). On a SAT, the quota in percent is a share of the
-groups of an AN, and each group may use a whole window of chunks (**choice**), as the pool of the AN gives OSTs to a
-group on a SAT only while the group holds the lock.
+Every action on an AN is a MAD, which the manager hands to `send`. By a choice of this project, the GUIDs of ANs and of
+host ports are also their addresses for the carrier. With `dynamic_tree_allocation` a tree is configured when its first
+job begins and removed with its last job; otherwise all trees are configured at the start. A host port has one
+connection to a tree, so on one tree it can be in one job only (sharp.md §1.3). On a SAT, the quota in percent is a
+share of the groups of an AN. Each of these groups may use a whole window of chunks, because a group on a SAT has OSTs
+only while it holds the lock. This is a choice of this project.
 """
 
 from collections import Counter
@@ -38,7 +38,8 @@ DEFAULT_USER_DATA = 128
 """Default size of the user data of an OST in bytes, as published logs show it (sharp.md §1.9)."""
 TREES_PER_JOB = 4
 REQUIRED = 2
-"""Value of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE with which a job is refused if it cannot have an exclusive lock."""
+"""Value of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE. With this value, a job that cannot have an exclusive lock is
+refused."""
 
 
 class JobRefusedError(Exception):
@@ -331,7 +332,7 @@ class SharpManager:
 
         A job takes one semaphore of an AN, whatever number of its trees stream there; each of these trees is one of the
         AN's flows and needs OSTs for its window (sharp.md §4.2 item 7). If any of this is lacking and the mode is none
-        or best effort, the tree is an LLT only (**choice**).
+        or best effort, the tree is an LLT only, by a choice of this project.
         """
         mode, config = self.options.exclusive_lock, self.config
         if not self.options.enable_sat:

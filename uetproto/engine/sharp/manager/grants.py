@@ -59,7 +59,7 @@ class KnownAn:
     exclusive: int = 0
     """Number of jobs that have a semaphore of this AN exclusively."""
     flows: int = 0
-    """Number of (job, tree) pairs in which a job with an exclusive semaphore may use the SAT of the tree."""
+    """Sum over all jobs that have an exclusive semaphore of this AN: the number of trees whose SAT the job may use."""
     reserved: int = 0
     """Number of OSTs of the LLT groups of all jobs; a job has a group for each tree."""
 
@@ -89,6 +89,6 @@ class KnownJob:
     qps: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Connections of ANs to hosts, as (GUID of the AN, tree number, child_idx, connection)."""
     semaphores: dict[int, bool] = field(default_factory=dict)
-    """Maps each AN on which the job has a semaphore to whether the job has this semaphore exclusively."""
+    """Has an entry for each AN on which the job has a semaphore: True if the job has this semaphore exclusively."""
     flows: Counter[int] = field(default_factory=Counter)
-    """Maps each AN to the number of trees on which the job may use the SAT there."""
+    """Maps each AN to the number of trees whose SAT the job may use at this AN."""

@@ -1,9 +1,9 @@
 """The tree builder makes `n` trees of a fabric, each an LLT with its SAT (sharp.md §4.2).
 
-The same fabric always gives the same trees. Choices where sharp.md says nothing: on the way from a leaf to the root no
-hop leads to a switch of a lower level, as in up-down routing; the load of an AN is the number of trees that contain it;
-a parent without a free child index is not used, so that a root below which not all leaves fit spans fewer leaves and
-gets a lower score.
+The same fabric always gives the same trees. Where sharp.md says nothing, this project chose three rules. First, on the
+way from a leaf to the root no hop leads to a switch of a lower level, as in up-down routing. Second, the load of an AN
+is the number of trees that contain the AN. Third, an AN without a free child index gets no more children. Some roots
+therefore span fewer leaves than others, and their score is lower.
 """
 
 from collections import Counter, deque
@@ -152,8 +152,8 @@ class FabricGraph:
         return self._distances([guid for guid, switch in self.switches.items() if switch.hosts], 1)
 
     def climbing(self, root: int) -> dict[int, int]:
-        """Return, for each switch, the number of hops to the root, over paths on which no hop leads to a lower
-        level."""
+        """Return a map from the GUID of each switch to its number of hops to the root. Paths with a hop to a lower
+        level do not count."""
         if root not in self._climbing:
             self._climbing[root] = self._distances([root], 0, self.levels)
         return self._climbing[root]

@@ -74,7 +74,8 @@ class SharpNode:
         self, tree_id: int, *, mode: int, llt_tree_id: int, parent: int | None, children: Mapping[int, int],
         depth: int = 1,
     ) -> None:  # fmt: skip
-        """Serve TreeConfig SET; `depth` is the level of the node, 1 for a leaf (**choice**: the manager names it)."""
+        """Serve TreeConfig SET. `depth` is the level of the node, 1 for a leaf. By a choice of this project, the
+        manager says the level."""
         limit = self.config.children
         if not 0 <= tree_id <= MAX_SAT_ID:
             raise LocalError("tree_id", f"{tree_id} is not legal", f"0 … {MAX_SAT_ID}")
@@ -373,8 +374,8 @@ class SharpNode:
         return Status.LOCK_DENIED if quota.prevent_lock or (own is not None and own.prevent_lock) else Status.OK
 
     def lock_of(self, group: GroupContext) -> GroupLock | None:
-        """Return the lock that permits the operations of a group on a SAT tree; the paired LLT group owns it. None if
-        no lock is for this SAT tree."""
+        """Return the lock under which a group may run operations on a SAT tree. The paired LLT group owns this lock.
+        Return None if there is no lock for this SAT tree."""
         paired = self.groups.get((group.tree.llt_tree_id, group.group_id))
         if paired is None or paired.job_id != group.job_id or paired.lock.body.sat_tree_id != group.tree_id:
             return None

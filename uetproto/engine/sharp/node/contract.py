@@ -27,7 +27,8 @@ class Timed(Protocol):
 
 
 class GroupContext(Protocol):
-    """These are the members of a group that its operations, its lock and the heartbeats use."""
+    """This protocol has members of a group. The operations and the lock of the group use them, and so do the
+    heartbeats."""
 
     tree: NodeTree
     state: GroupState
@@ -57,7 +58,7 @@ class GroupContext(Protocol):
 
 
 class StreamLock(Protocol):
-    """These are the members of the lock of a SAT tree that the operations on this tree and their group use."""
+    """This protocol has members of the lock of a SAT tree. The operations on the tree, and their group, use them."""
 
     body: LockBody
 
@@ -68,7 +69,7 @@ class StreamLock(Protocol):
 
 
 class LockedStream(Protocol):
-    """These are the members of the operations on a SAT tree that the lock of this tree uses."""
+    """This protocol has members of the operations on a SAT tree. The lock of the tree uses them."""
 
     @property
     def busy(self) -> bool: ...

@@ -1,9 +1,9 @@
 """A group at an aggregation node follows the state table `states.GROUP` (sharp.md §3.1).
 
 The root of a group is the node that QuotaConfig names. If only one child of that node takes part, the node may make the
-child the root instead (group trim): it sends JOIN_RESP with is_root = 1, and the child has all ranks of the group. If
-a node has a single child and may not trim, it sends is_root = 0 (**choice**: sharp.md has is_root = 1 in this case as
-well).
+child the root instead (group trim): it sends JOIN_RESP with is_root = 1, and the child has all ranks of the group. If a
+node has a single child and may not trim, it sends is_root = 0. This is a choice of this project; in sharp.md it sends
+is_root = 1 in this case as well.
 """
 
 from typing import Any
@@ -115,7 +115,8 @@ class AggregationGroup(TableMachine, table=GROUP):
         return self._message(SharpOpcode.ERROR, seq, status=code, body=body)
 
     def nack(self, child: int, message: SharpMessage, code: Status) -> None:
-        """Send a NACK for a request of a child; the NACK carries the vec_off of the request as well (**choice**)."""
+        """Send a NACK for a request of a child. By a choice of this project, the NACK carries the vec_off of the
+        request as well."""
         body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
         self.node.ports[self.conn_of(child)].rnr_events += 1
@@ -146,7 +147,8 @@ class AggregationGroup(TableMachine, table=GROUP):
 
     @property
     def buffer_cost(self) -> int:
-        """Return the number of buffer bytes of one OST (sharp.md §1.7); a streaming group needs none (**choice**)."""
+        """Return the number of buffer bytes of one OST (sharp.md §1.7). It is 0 for a group on a SAT, by a choice of
+        this project."""
         if self.tree.mode:
             return 0
         quota, config = self.quota, self.node.config
@@ -193,8 +195,8 @@ class AggregationGroup(TableMachine, table=GROUP):
 
         It is for a new group if its sender has left this group, was never a member, or has forgotten the group. A
         sender that has forgotten the group sends a newer seq than in the JOIN_REQ that made it a member. The request is
-        refused until all children have left (**choice**), as otherwise operations of the new group would get results of
-        the old one.
+        refused until all children have left, as otherwise operations of the new group would get results of the old
+        group. This is a choice of this project.
         """
         if self.state is not GroupState.READY:
             return False
@@ -244,7 +246,8 @@ class AggregationGroup(TableMachine, table=GROUP):
             self.handle(GroupInput.FATAL)
 
     def expired(self) -> None:
-        """Handle the expiry of T_join, in JOINING or LEAVING (**choice**: sharp.md gives LEAVING no timer)."""
+        """Handle the expiry of T_join, in JOINING or LEAVING. The timer in LEAVING is a choice of this project;
+        sharp.md has none."""
         self.code = self.code or Status.TIMEOUT_NO_PROGRESS
         self.handle(GroupInput.T_JOIN)
 

@@ -1,9 +1,9 @@
 """The lock of a SAT tree for one group follows the state table `states.LOCK` (sharp.md §3.3).
 
-Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore: if
-none is free, its LOCK_REQ to the parent carries a status other than OK (a mark), and the root refuses the lock. Other
-obstacles, such as two different target ranks, are marked in the same way (**choice**: sharp.md answers two targets with
-ERROR, not LOCK_RESP).
+Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore. If no
+semaphore is free, the LOCK_REQ of the node to its parent carries a status other than OK, which is called a mark, and
+the root refuses the lock. Other obstacles, such as two different target ranks, are marked in the same way. This is a
+choice of this project: in sharp.md, two different target ranks are answered with ERROR.
 """
 
 from uetproto.engine.contract import MILLISECOND, NEVER
@@ -83,8 +83,8 @@ class GroupLock(TableMachine, table=LOCK):
     def operation_finished(self, unlock: bool) -> None:
         """Count an operation whose LAST result was sent, or that failed.
 
-        A failed operation counts too (**choice**), so that all nodes agree. `unlock` says whether a request of the
-        operation had the flag UNLOCK.
+        A failed operation counts too, so that all nodes agree; this is a choice of this project. `unlock` says whether
+        a request of the operation had the flag UNLOCK.
         """
         used_up = unlock or self.remaining == 1
         self.handle(LockInput.USED_UP if used_up else LockInput.OPERATION_DONE)
@@ -150,8 +150,8 @@ class GroupLock(TableMachine, table=LOCK):
         self._hold()
 
     def commit(self, _: object, message: SharpMessage) -> None:
-        """Hold the lock and forward LOCK_RESP OK. A node without a semaphore sends the parent UNLOCK_REQ and its
-        children LOCK_BUSY instead."""
+        """Hold the lock and forward LOCK_RESP OK. If this node has no semaphore, send UNLOCK_REQ to the parent and
+        LOCK_RESP LOCK_BUSY to the children instead."""
         body = LockBody.unpack(message.body)
         if not self.holds:
             self.give_back(None, message)
@@ -200,7 +200,7 @@ class GroupLock(TableMachine, table=LOCK):
         """Release the lock, because its batch is used up, all children have unlocked, or the group ends.
 
         Children that wait for the lock receive LOCK_RESP CANCELLED. Children that have sent UNLOCK_REQ receive
-        UNLOCK_RESP OK (**choice**: by sharp.md they get no answer).
+        UNLOCK_RESP OK. This is a choice of this project; in sharp.md they get no answer.
         """
         if self.asked:
             self._end(Status.CANCELLED)
@@ -210,10 +210,12 @@ class GroupLock(TableMachine, table=LOCK):
             self.group.respond(child, SharpOpcode.UNLOCK_RESP, Status.OK, self.body.pack())
 
     def give_back(self, _: object, message: SharpMessage) -> None:
-        """Answer a LOCK_RESP OK that is too late with UNLOCK_REQ, as the parent would otherwise hold the lock for ever.
+        """Send UNLOCK_REQ to the parent, because its LOCK_RESP OK came too late. Without this answer, the parent would
+        hold the lock for ever.
 
-        The status LOCK_TIMEOUT tells the parent that this child has not used the lock; a new LOCK_REQ of this child
-        then gets the present lock (`confirm`), and not the next one (**choice**).
+        The UNLOCK_REQ has the status LOCK_TIMEOUT, which tells the parent that this node has not used the lock. If this
+        node then sends a new LOCK_REQ, it gets the present lock (`confirm`), and not the next lock. This is a choice of
+        this project.
         """
         self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body, Status.LOCK_TIMEOUT)
 

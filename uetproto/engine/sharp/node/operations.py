@@ -219,9 +219,9 @@ class GroupOperations(ABC):
     def _make_room(self, seq: int) -> None:
         """Advance the window for a request of `seq`, whose sender has the result of `seq` - W.
 
-        A result that was sent to all children counts as acknowledged, as connections lose no messages (**choice**:
-        otherwise a child that sends its next request before the ACK of a sibling arrives would get a NACK and wait
-        T_rnr). The cache keeps the results for one more window.
+        A result that was sent to all children counts as acknowledged, as connections lose no messages. This is a choice
+        of this project. Without it, a child could send its next request before the ACK of a sibling arrives, and would
+        get a NACK and wait T_rnr. The cache keeps the results for one more window.
         """
         while diff32(seq, self.base) >= self.group.window and self._is_answered(self.base):
             self._finish_base()
@@ -291,12 +291,13 @@ class GroupOperations(ABC):
         self.node.start(op, self.node.config.t_rnr)
 
     def hold_back(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Hold a request from a child that has received an earlier result by multicast, until this node has that result
-        too (**choice**; by sharp.md the request is refused)."""
+        """Hold a request back. The child that sent it has received an earlier result by multicast, and this node has
+        not: the request waits until this node has the result, too. This is a choice of this project; in sharp.md the
+        request is refused."""
         self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
 
     def drop_duplicate(self, *_: object) -> None:
-        """Drop and count a duplicate request, which the result will answer."""
+        """Drop a duplicate request and count it. The result will answer it."""
         self.node.counters["dup"] += 1
 
     # Actions of the table: results
@@ -365,8 +366,8 @@ class GroupOperations(ABC):
         self.node.send(self.group.conn_of(child), bytes(data), self.node.expect(op, child))
 
     def repeat_result(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Retransmit the result to a child. If this node does not have the payload, because it came by multicast,
-        request it from the parent first."""
+        """Retransmit the result to a child. If the result came by multicast and this node does not have its payload,
+        request the payload from the parent first."""
         op = self.cached.get(op.seq, op) if op.head is None else op
         self.node.counters["dup"] += 1
         if op.result is None or not op.answered:
@@ -439,8 +440,8 @@ class GroupOperations(ABC):
 
 
 class LltOperations(GroupOperations):
-    """This class holds the operations of a group on a low-latency tree, of which at most W = granted_osts are open at a
-    time."""
+    """This class holds the operations of a group on a low-latency tree. At most W = granted_osts of these operations
+    are open at a time."""
 
     sat = False
 

@@ -41,7 +41,8 @@ class OstEntry:
     operands: dict[int, bytes | None] = field(default_factory=dict)
     """Maps each child, in the order of arrival, to its operand; None stands for NODATA."""
     raw: dict[int, bytes] = field(default_factory=dict)
-    """Maps each child to its whole request, which tells a duplicate from a changed request."""
+    """Maps each child to its whole request. A later request of the child is a duplicate if it differs in nothing but
+    the flag RETX; otherwise it is a changed request."""
     cookies: dict[int, bytes] = field(default_factory=dict)
     """Maps each child to the UDH extension of its request, which its result repeats."""
     merged: list[int] = field(default_factory=lambda: [int(Flag.MCAST), 0])
@@ -63,8 +64,8 @@ class OstEntry:
     finished: set[int] = field(default_factory=set)
     """Children that acknowledged the result."""
     early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
-    """Maps each child that already has the multicast result, which this node does not have, to the child's request for
-    seq + W."""
+    """Requests for seq + W, by child, that came before this node has the result of this operation. These children have
+    received the result by multicast."""
     error: bytes = b""
     """ERROR message of an operation in state ERR."""
     code: Status = Status.OK

@@ -1,8 +1,8 @@
 """The pool holds the resources of an aggregation node: OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
 
 An LLT group keeps its granted OSTs from JOIN to LEAVE; with `lazy_ost` each operation allocates an OST instead. A SAT
-group has no OSTs until it holds the lock, and then it has `sat_window` OSTs (**choice**: granted_osts of a SAT group
-limits operations, each of which has many chunks). A 0 in a quota sets no limit (**choice**).
+group has no OSTs until it holds the lock, and then it has `sat_window` OSTs, one for each open chunk; granted_osts of
+the group limits its open operations. A 0 in a quota sets no limit. Both are choices of this project.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
 """An aggregation node has three state machines, whose tables map (state, input) to (action, next state).
 
-The tables are those of sharp.md §3: `GROUP` of a (tree, group) (sharp.md §3.1), `OPERATION` of a (tree, group, seq) or
-of a chunk of a SAT operation (sharp.md §3.2, §3.3), and `LOCK` of a SAT tree for one group (sharp.md §3.3). An action
-is the name of a method of `group.AggregationGroup`, `operations.GroupOperations` and `lock.GroupLock`, each of which
-compiles its table at import. A message for which the table has no entry is counted and dropped. Timers and progress do
-not occur in a state that has no entry for them.
+`GROUP` is for a group on one tree (sharp.md §3.1). `OPERATION` is for one operation of a group, or for one chunk of a
+SAT operation (sharp.md §3.2, §3.3). `LOCK` is for the lock of a SAT tree for one group (sharp.md §3.3). An action is
+the name of a method of `group.AggregationGroup`, `operations.GroupOperations` or `lock.GroupLock`. Each of these
+classes compiles its table at import. A message for which the table has no entry is counted and dropped. Every other
+input, such as the expiry of a timer, occurs only in states that have an entry for it.
 """
 
 from enum import Enum, IntEnum
