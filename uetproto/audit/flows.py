@@ -1,5 +1,5 @@
-"""This module limits the number of open conversations: it drops and counts those that are silent, and the least recent
-ones if there are too many."""
+"""This module limits the number of open conversations. It drops conversations that are silent; if too many are left, it
+drops the least recent ones. It counts what it drops."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -30,8 +30,8 @@ class Bounded(Protocol):
     most: int
     """Greatest number of flows of this type that all vantage points together keep."""
     since: int | None
-    """Time in nanoseconds of the oldest flow that the next sweep keeps. It is None unless all tables of this type
-    together hold too many flows."""
+    """Time in nanoseconds: the next sweep drops the flows whose last packet is older. It is None unless all tables of
+    this type together hold too many flows."""
 
     def __len__(self) -> int: ...
 

@@ -1,13 +1,13 @@
 """This module calls the rules that subscribe to an event of a tracker, and counts and keeps their verdicts.
 
-Where a rule has not judged an event, its tally says why:
+If a rule has not judged an event, its tally gives a reason:
 
-    it is not asked    the options do not promise what it `requires`
-    when it is asked   the rule, or the tracker for it, says `Inconclusive`: the packets seen do not decide
-    when it is asked   an earlier finding obscures the conversation (`Rule.obscures`): what is missing follows from it
-    at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
-    at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
-    at the end         the capture cut the end of the packet (`RuleTable.lost`)
+rule not asked     the options do not promise what the rule `requires`
+rule asked         the rule, or the tracker for it, says `Inconclusive`: the packets seen do not decide
+rule asked         an earlier finding obscures the conversation (`Rule.obscures`), and may be the cause of this one, too
+at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
+at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
+at the end         the capture cut the end of the packet (`RuleTable.lost`)
 """
 
 from collections import Counter, defaultdict

@@ -12,8 +12,8 @@ from uetproto.wire.capture.pcap import Record
 T = TypeVar("T")
 
 HELD = 65_536
-"""Greatest number of records whose lengths are kept. Records of other protocols yield no packet, so that nothing would
-remove their lengths."""
+"""Greatest number of records whose lengths are kept. A packet removes the length of its record. A record of another
+protocol yields no packet, so only this limit removes its length."""
 
 
 class PacketListener(Protocol):
@@ -31,8 +31,8 @@ class PacketListener(Protocol):
         """Return the tables in which the listener holds flows, one for each type of flow."""
 
     def sweep(self, now: int, quiet: bool) -> None:
-        """Drop flows that are over at `now` (nanoseconds), and the least recent flows if there are too many.
-        `quiet`: no packet came for long, so that no packet of a closed conversation is still to come."""
+        """Drop flows that are over at `now` (nanoseconds), and the least recent flows if there are too many. `quiet`
+        says that no packet came for a long time, so no packet of a closed conversation is still on its way."""
 
     def end(self) -> None:
         """Finish the measurements. No packet follows, and the trackers have ended."""
@@ -43,7 +43,8 @@ class ListenerFactory(Protocol):
 
     @property
     def heard(self) -> Heard:
-        """Return the functions that are called at events of each vantage point whose judge has a `listener`."""
+        """Return a map from events to functions. The function of an event is called at each such event of a vantage
+        point whose judge has a `listener`."""
 
     def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
         """Return the listener of a vantage point, or None if it has none. The method may set `judge.listener`.

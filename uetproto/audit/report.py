@@ -14,8 +14,8 @@ NO_KEYS = "no keys"
 
 
 class PacketCounts(NamedTuple):
-    """This record has the counts of packets and conversations of one vantage point that were left out; `AuditReport`
-    has the sums of these counts."""
+    """This record has the counts of one vantage point that concern packets and conversations which were not judged or
+    were dropped, and packets that were opened. `AuditReport` has the sums of these counts."""
 
     others: int = 0
     copies: int = 0

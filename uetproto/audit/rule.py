@@ -3,8 +3,8 @@ a capture.
 
 A rule never concludes what a capture leaves open. A rule of *presence* finds packets that contradict each other,
 whatever is missing. A rule of *absence* depends on a packet that was not seen, and is judged only if the capture is
-said to be complete. A rule of *order* depends on the order of capture, and is judged only if that is said to be the
-order of sending.
+said to be complete. A rule of *order* depends on the order of capture, and is judged only if the packets are said to be
+captured in the order in which they were sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence

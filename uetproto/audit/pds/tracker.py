@@ -63,8 +63,8 @@ class PdsTracker:
         return not (table.certain or table.by_key or table.again or table.flows.silent or table.flows.evicted)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
-        """Return the PDC of a packet. It is None if the PDC is not known, or is certain because the capture is promised
-        to be ordered and complete."""
+        """Return the PDC of a packet, or None if the PDC is not known. If the capture is promised to be ordered and
+        complete, every PDC is certain, and the result is always None."""
         if self._is_certain:
             return None
         head = seen.head

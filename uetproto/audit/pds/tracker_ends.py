@@ -18,8 +18,8 @@ long."""
 REOPENING = 2_000
 """Nanoseconds that a PDC takes at least to get its ACKs, to close, and to open again: two round trips of 1 µs."""
 PAIRS = 65_536
-"""Greatest number of pairs of hosts in `again`, of PDCs that `PdcTable` knows by Start_PSN, and of dropped ends that it
-remembers."""
+"""Greatest number of entries in each of three tables of `PdcTable`: pairs of hosts (`again`), PDCs by Start_PSN, and
+ends that were dropped."""
 
 
 class TableOwner(Protocol):
@@ -78,8 +78,8 @@ class PdcTable:
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
     def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
-        """Return the direction of a SYN packet: that of the PDC with this Start_PSN, or of a new PDC if the known PDC
-        on the PDCID has another Start_PSN.
+        """Return the direction of a SYN packet. If the known PDC on the PDCID has another Start_PSN, a new PDC begins,
+        and its direction is returned.
 
         If the packet surely belongs to a known PDC although its PDCID or Start_PSN differs, the direction of that PDC
         is returned, and the caller reports the difference.
@@ -199,8 +199,8 @@ class PdcTable:
     # Instances --------------------------------------------------------------------------------------------------------
 
     def renew(self, seen: ObservedPacket, direction: PdcDirection, peer: int) -> PdcDirection:
-        """Begin another PDC on the PDCID of `direction`, whose sender sent `seen`, and return the new PDC's direction
-        from the same sender."""
+        """Begin another PDC on the PDCID of `direction`, and return the new PDC's direction from the same sender. This
+        sender sent the packet `seen`."""
         return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
 
     def note_again(self, hosts: Hosts) -> None:
@@ -258,8 +258,8 @@ class PdcTable:
         return here
 
     def learn(self, direction: PdcDirection, pdcid: int) -> None:
-        """Set the PDCID of the sender of `direction`, which was not known or was another one. A `pdcid` of 0 changes
-        nothing."""
+        """Set the PDCID of the sender of `direction` to `pdcid`. The old PDCID was wrong or not known. A `pdcid` of 0
+        changes nothing."""
         if pdcid and direction.id != pdcid:
             direction.id = pdcid
             if not direction.pdc.over:

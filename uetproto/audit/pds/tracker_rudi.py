@@ -18,8 +18,8 @@ from uetproto.audit.rule import Event
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
-"""Greatest number of requests that remain when the oldest requests of a flow are dropped; they are dropped at twice
-this number."""
+"""Number of requests of a flow that remain when its oldest requests are dropped. This happens when the flow has twice
+as many requests."""
 
 
 class RudiEvent(Event):

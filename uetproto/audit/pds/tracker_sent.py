@@ -22,8 +22,8 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, 
 from uetproto.wire.serial import diff32
 
 NEIGHBOURS = 64
-"""Number of PSNs above or below a PSN among which another first transmission is searched, to compare the CLEAR_PSNs of
-the two."""
+"""Distance in PSNs: the CLEAR_PSN of a first transmission is compared with that of the nearest first transmission above
+it and below it, if there is one within this distance."""
 
 CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
 """Types of control packets that consume a PSN (UE 1.0.1 §3.5.16)."""

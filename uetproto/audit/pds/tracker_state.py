@@ -83,7 +83,8 @@ class PdsEvent(Event):
     JUMPED = auto()
     """A PSN is far from all other PSNs of the PDC, which was not closed. It occurs only in complete captures."""
     TWO_TARGETS = auto()
-    """The sender of an ACK has another PDCID than the known PDCID of the end to which the PSN was sent."""
+    """An ACK names a PSN that was sent to this PDC's receiver, but the PDCID of the ACK's sender is not the known PDCID
+    of that receiver."""
     LATE_SYN = auto()
     """A first transmission with syn = 1 has a higher PSN than a first transmission with syn = 0; `was` is
     the record of the packet that was seen earlier."""
@@ -98,7 +99,7 @@ class PdsEvent(Event):
     CLEAR_AHEAD = auto()
     """A CLEAR_PSN covers a PSN for which no ACK was seen. It occurs only in complete captures."""
     WINDOW = auto()
-    """A request has more PSNs above its CLEAR_PSN than the window that the receiver is known to offer."""
+    """The PSN of a request is farther above its CLEAR_PSN than the known window of the receiver allows."""
 
     ACK = auto()
     """An ACK came. The rule gets the direction of the requests that the ACK acknowledges."""
@@ -116,8 +117,8 @@ class PdsEvent(Event):
     CACK_HOLE = auto()
     """A CACK_PSN covers the PSN `subject`, which was not seen. It occurs only in complete captures."""
     CACK_UNCLEARED = auto()
-    """A CACK_PSN covers the PSN `subject`, whose guaranteed response no packet seen has cleared; the ACK in packet
-    `number_of` asked to clear it."""
+    """A CACK_PSN covers the PSN `subject`, but no packet was seen that clears the guaranteed response of this PSN. The
+    ACK in packet `number_of` asked to clear the response."""
     CACK_FELL = auto()
     """An ACK has a lower CACK_PSN than an earlier ACK."""
     SACK = auto()
@@ -247,8 +248,8 @@ class PdcDirection:
     asked: dict[int, None] = field(default_factory=dict)
     """PSNs that an ACK_REQ named. An ACK of such a PSN may answer the ACK_REQ instead of the request."""
     holes: dict[int, bool] = field(default_factory=dict)
-    """Maps a PSN that is missing to whether its packet was seen trimmed. PSNs of which nothing was seen, although
-    higher and lower PSNs were, are listed in complete captures only."""
+    """Maps a missing PSN to True if its packet was seen trimmed, and to False if no packet with this PSN was seen. Only
+    in complete captures does this map have PSNs with the value False."""
     plain: int | None = None
     """Oldest PSN of a first transmission with syn = 0, or None."""
     synned: int | None = None
@@ -380,8 +381,8 @@ class PdcDirection:
         return una
 
     def uncleared(self, cack: int) -> int | None:
-        """Return the oldest PSN up to `cack` whose guaranteed response no packet seen has cleared, or None; forget the
-        PSNs that were cleared."""
+        """Return the oldest PSN up to `cack` with a guaranteed response that is not cleared, or None if there is none.
+        Forget the PSNs that were cleared."""
         for cleared in (self.clear, self.cleared):
             if cleared is not None:
                 self.held = {psn: number for psn, number in self.held.items() if diff32(psn, cleared) > 0}

@@ -1,7 +1,8 @@
 """This module represents an address by a number that also tells the type of address, so that the IPv6 address `::1`
 differs from 0.0.0.1 and from LID 1.
 
-The number of an IPv4 address is the address itself; every other address has a mark above its bits.
+The number of an IPv4 address is the address itself. In the number of any other address, one bit above the bits of the
+address is set, the mark: it tells the type.
 """
 
 from functools import lru_cache
@@ -18,12 +19,13 @@ ADDRESSED = {
     "ipv6":     ("src",  "dst",    IPV6),
     "grh":      ("sgid", "dgid",   IPV6),
 }  # fmt: skip
-"""Maps a form of header with addresses to the fields of the sender and the receiver, and to the mark of their numbers.
-The innermost such header of a packet tells its sender and receiver."""
+"""Maps a form of header with addresses to three values: the field of the sender, the field of the receiver, and the bit
+that marks the type in the number of an address. The innermost such header of a packet tells the packet's sender and
+receiver."""
 
 
 def bits_of(address: int) -> int:
-    """Return the bits of an address as the header has them, without the mark."""
+    """Return the bits of an address as the header has them, without the bit that marks the type."""
     return address & (IPV6 - 1)
 
 
@@ -40,6 +42,6 @@ def address_text(address: int) -> str:
 
 
 def ends(src: int, dst: int) -> dict[str, Any]:
-    """Return the sender and the receiver as text under the names `src` and `dst`, with which the `flow()` of most
-    states begins."""
+    """Return the sender and the receiver as text, under the names `src` and `dst`. The `flow()` of most states begins
+    with these two."""
     return {"src": address_text(src), "dst": address_text(dst)}

@@ -70,8 +70,8 @@ def add_udp_after_bad_ip(packet: Packet, data: bytes) -> None:
 
 
 def reread_as_plain_ack(packet: Packet) -> None:
-    """Decode an ACK that is too short for the field that its `epsn` bit announces as an ACK with a reserved bit set
-    (wire.md §3.2)."""
+    """Decode an ACK anew if its `epsn` bit announces a field for which the ACK is too short. The bit then counts as a
+    reserved bit that is set (wire.md §3.2)."""
     form, _, offset = packet.layers[-1] if packet.layers else Layer("", {})
     data = packet.raw
     if form in ("udp", "entropy") and len(data) == ACK.size and matches(ACK_EPSN, int.from_bytes(data[:2], "big")):

@@ -123,8 +123,8 @@ class RoceTracker:
         self._drop(now)
 
     def trim(self, now: int) -> None:
-        """Drop queue pairs as `sweep` does, but without judging doubtful answers before, because few or no packets came
-        since the last sweep."""
+        """Drop queue pairs as `sweep` does. In contrast to `sweep`, do not judge doubtful answers first, because few or
+        no packets came since the last sweep."""
         if self.flows.is_due():
             self._drop(now)
 

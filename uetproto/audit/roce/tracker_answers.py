@@ -178,7 +178,8 @@ class Answers:
     def settle(self, stream: QpStream, *, seen_since: bool) -> None:
         """Report answers to requests that were not sent, unless the requests may be missing from the capture.
 
-        `stream` holds the requests. `seen_since` says that only answers after which a request was seen are considered.
+        `stream` holds the requests. If `seen_since` is True, an answer is considered only if a request was seen after
+        the answer.
         """
         if not seen_since and stream.newest is not None:
             self._check_ahead(stream, seen_since=False)

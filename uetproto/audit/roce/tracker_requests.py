@@ -108,7 +108,7 @@ class Requests:
 
     def note(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool = True) -> None:
         """Store the parts of a new request that a `RequestRecord` does not hold. `known` says that the request with the
-        PSN before it was seen."""
+        preceding PSN was seen."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
             stream.stated[seen.head.psn] = seen.more[0].dmalen
@@ -232,7 +232,7 @@ class Requests:
         self._begin(stream, seen, operation)
 
     def tell_jump(self, stream: QpStream) -> None:
-        """Report that a request has a wrong PSN, because of which another connection seemed to begin."""
+        """Report that a request has a wrong PSN. Because of this PSN, another connection seemed to begin."""
         assert stream.left is not None
         own, seen = stream.left
         stream.left = None

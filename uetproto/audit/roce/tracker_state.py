@@ -114,15 +114,15 @@ class RoceEvent(Event):
     STRANGE = auto()
     """The type of an answer does not fit its request, such as read data for a SEND. The rule gets a `Contradicted`."""
     ACK_ALONE = auto()
-    """A READ or an atomic request was answered with data, or wrongly with an ACK alone. The rule gets a `Contradicted`,
-    whose verdict is None for data."""
+    """A READ or an atomic request was answered. If the answer has data, nothing is wrong; an ACK alone is wrong. The
+    rule gets a `Contradicted`, and its `verdict` is None if the answer has data."""
     READ_BEGINS = auto()
     """The answer to the first PSN of a READ came."""
     ATOMIC_ANSWER = auto()
     """An answer to an atomic request came; `original` holds the packet number and the value of an earlier answer to the
     request, or is None."""
     MSN = auto()
-    """An ACK came whose MSN should be `expected_msn`, which follows from an earlier ACK, `acked`."""
+    """An ACK came. An earlier ACK, `acked`, determines the MSN of this ACK: it should be `expected_msn`."""
     NAK = auto()
     """A NAK "PSN sequence error" came; `naked` is an earlier NAK of the same PSN, or None if the PSN was sent again
     since."""
@@ -146,8 +146,8 @@ class RequestRecord(NamedTuple):
     done: int
     """Number of messages of the sender that were complete after this request."""
     run: int
-    """Number of the run of requests to which this request belongs; no request is missing within a run. It is -1 if the
-    neighbours of the request are not known."""
+    """Number that identifies the run of requests to which this request belongs. A run is a sequence of requests without
+    a missing one. The number is -1 if the neighbours of the request are not known."""
 
 
 @dataclass(slots=True)

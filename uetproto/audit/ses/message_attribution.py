@@ -3,7 +3,7 @@ same id.
 
 A packet *surely* belongs to a message if the packet with a neighbouring PSN does, and the message did not end between
 the two. A packet *fits* a message if its PSN and offset agree with those of the other packets of the message. The
-offsets of a message *drift* if other packets used PSNs between its packets.
+offsets of a message *drift* if packets that do not belong to the message used PSNs between the packets of the message.
 """
 
 from uetproto.audit.reader.observed import ObservedPacket

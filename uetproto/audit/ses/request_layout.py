@@ -24,8 +24,8 @@ class RequestLayout(NamedTuple):
     standard: bool
     """Whether the header has a message_id."""
     offset: int
-    """Index of message_offset, which follows payload_length. It is 0 if the header has no message_offset because it
-    begins a message."""
+    """Index of the field message_offset in the header; the field payload_length is before it. The index is 0 if the
+    header has no message_offset, as the header of the first packet of a message."""
     common: "itemgetter[Any] | None"
     """Function that returns the values of `COMMON` in a header. It is None if messages of this form have one packet
     only."""

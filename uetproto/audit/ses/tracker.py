@@ -362,8 +362,9 @@ class SesTracker:
         direction.ses.drop()
 
     def sweep(self, now_ns: int) -> None:
-        """If more than `MESSAGES` messages have a packet that contradicts an earlier packet and waits for a third
-        packet to decide, report these packets. All other state is bounded, or is dropped with its PDC."""
+        """Report the packets in dispute if more than `MESSAGES` messages have one. Such a packet contradicts an earlier
+        packet, and a third packet is awaited to decide between the two. All other state is bounded, or is dropped with
+        its PDC."""
         if len(self._disputed) > MESSAGES:
             self.end()
 

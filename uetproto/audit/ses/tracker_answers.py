@@ -1,5 +1,5 @@
-"""This module has the records that rules get with events about two messages or packets: an answer and its request, an
-interruption, and an id that is used again."""
+"""This module has the records that rules get with events about two packets or two messages: an answer and its request,
+two messages of which one interrupts the other, and two messages with the same id."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,8 +52,8 @@ class AuditedAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Interruption(AboutMessage):
-    """This record describes two messages whose packets are interleaved, or of which one follows the end of the other
-    without SOM."""
+    """This record describes two messages whose packets are interleaved, or two messages in sequence of which the second
+    begins without SOM."""
 
     psn: int
     message_id: int | None
@@ -66,6 +66,7 @@ class RepeatedId(AboutMessage):
     """This record describes a message that has the message_id of an earlier message."""
 
     psn: int | None
-    """PSN of a packet of the earlier message that was not acknowledged, or None if all were acknowledged."""
+    """PSN of an unacknowledged packet of the earlier message, or None if all packets of that message were
+    acknowledged."""
     number: int
     """Number of the packet with the PSN `psn`; if `psn` is None, the number of any packet of the earlier message."""

@@ -11,15 +11,15 @@ from uetproto.audit.rule import Event
 
 
 class SesEvent(Event):
-    """This enumeration has the events of messages. With an event, a rule gets an `AuditedMessage`; with events of
-    answers it gets an `AuditedAnswer`, with events of read data a `ReturnedData`, and with some events another class,
-    which the event names."""
+    """This enumeration has the events of messages. With an event of a response, a rule gets an `AuditedAnswer`; with an
+    event of read data, a `ReturnedData`; with any other event, an `AuditedMessage`, unless the docstring of the event
+    names another class."""
 
     OPENED = auto()
     """The first packet of a message was seen; the event is only counted."""
     HEADER = auto()
-    """The first packet of a message was seen, and its header can violate a rule for headers, because it is not that of
-    a plain write, read, send or atomic operation."""
+    """The first packet of a message was seen, and its header can violate a rule for headers. A plain write, read, send
+    or atomic operation has a header that cannot."""
     LATER = auto()
     """Another packet of a message was seen; the event is only counted."""
     CHANGED = auto()
@@ -62,4 +62,4 @@ class SesEvent(Event):
     RETURNED = auto()
     """Read data came, in an ACK or in the return direction; the event is only counted."""
     RETURNED_ODDLY = auto()
-    """Read data came that differs from what its request asked for, or that the tracker leaves to the rules to judge."""
+    """Read data came that differs from what its request asked for, or that the tracker does not judge itself."""

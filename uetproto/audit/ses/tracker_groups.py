@@ -14,10 +14,11 @@ from uetproto.wire.flow_crc import NOTHING
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
-"""Number of groups that remain when the oldest are dropped; they are dropped when there are more than twice as many."""
+"""Number of groups that remain when the oldest groups are dropped. This happens when there are more than twice as many
+groups."""
 MEMBERS = 1_024
-"""Number of messages of a group that remain when the oldest are dropped; they are dropped when there are more than
-twice as many."""
+"""Number of messages of a group that remain when its oldest messages are dropped. This happens when there are more than
+twice as many messages."""
 
 
 class SyncGroupMember(NamedTuple):

@@ -30,11 +30,11 @@ from uetproto.wire.headers.uet_ses import (
 from uetproto.wire.serial import diff32
 
 PSNS = 2_048
-"""Number of PSNs of a direction that remain when the oldest are dropped; they are dropped when there are more than
-twice as many."""
+"""Number of PSNs of a direction that remain when its oldest PSNs are dropped. This happens when there are more than
+twice as many PSNs."""
 MESSAGES = 1_024
-"""Number of messages of a direction that remain when the oldest are dropped; they are dropped when there are more than
-twice as many."""
+"""Number of messages of a direction that remain when its oldest messages are dropped. This happens when there are more
+than twice as many messages."""
 _M32 = 0xFFFFFFFF
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
 """Values of the fields list, opcode, version and return code of read data."""
@@ -80,7 +80,8 @@ class MessageSender:
     """Maps a PSN to the number of the packet with the default response to it. Only responses that SES made are
     included, not those that PDS made."""
     echoed: tuple[int, ...] = ()
-    """Message ids of reads whose data had the id of the read as response_message_id. At most two are kept."""
+    """Message ids of reads. The data of each of these reads had the read's own id as response_message_id. At most two
+    ids are kept."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
     """Maps the resource of a message (`AuditedMessage.index`) to the generation that was last refused with
     DISABLED_GEN, the PSN that was refused, and the number of the packet with the response."""
@@ -388,7 +389,7 @@ class AuditedMessage:
 
 @dataclass(slots=True)
 class AboutMessage:
-    """This class is the base of the records that rules get with events about one message, which findings name."""
+    """This class is the base of the records that rules get with events about a message. Findings name this message."""
 
     message: AuditedMessage
 

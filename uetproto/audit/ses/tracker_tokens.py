@@ -16,8 +16,8 @@ from uetproto.audit.ses.tracker_message import AboutMessage, AuditedMessage, sho
 from uetproto.wire.flow_crc import NOTHING
 
 TOKENS = 8_192
-"""Number of tokens of initiators, and of targets, that remain when the oldest are dropped; they are dropped when there
-are more than twice as many."""
+"""Number of tokens that remain when the oldest tokens are dropped. This happens when there are more than twice as many
+tokens. Tokens of initiators and tokens of targets are counted apart."""
 
 Key = tuple[int, int, int]
 """Key of a token: the address that chose the token, the address that is to use the token, and the number of the

@@ -95,7 +95,7 @@ class SharpEvent(Event):
     """A second request or second result of an operation came between a child and its aggregation node, without RETX in
     either packet. The rule gets an `AuditedAggregation`, whose `was` is the number of the first packet."""
     SENT_UP = auto()
-    """An operation ended in which the aggregation node had sent a request to its parent. The rule gets an
+    """An operation ended, and the aggregation node had sent a request of this operation to its parent. The rule gets an
     `AuditedAggregation`."""
 
 

@@ -134,7 +134,7 @@ class Measure:
 
     def sweep(self, now: int, quiet: bool) -> None:
         """Close the meters of flows that are over at `now` (nanoseconds), and those of the least recent flows if there
-        are too many. `quiet`: no packet came for long."""
+        are too many. `quiet` says that no packet came for a long time."""
         self.meters.now = now
         self.meters.sweep(quiet)
 

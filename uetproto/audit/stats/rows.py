@@ -51,8 +51,8 @@ class FlowRow:
     refused: Mapping[str, int]
     """Number of NACKs and NAKs by code."""
     window: tuple[int, int] | None
-    """Largest number of packets, and of bytes of payload, that were unacknowledged at one time. It is None if no ACK
-    was seen."""
+    """Two numbers: the most packets that were unacknowledged at one time, and the most bytes of payload. It is None if
+    no ACK was seen."""
     answered: Quantiles
     """Quantiles of the time from a request to the first ACK that covers it, for requests that were sent once."""
     messages: int
