@@ -6,13 +6,14 @@ in each header.
     acks["index"]                  # numbers of the packets that have this header
     capture.times[acks["index"]]   # when, in nanoseconds
 
-The headers, and `NEXT`, which says which header follows which, are those of `uetproto.decode`: the columns have a
-header exactly if `decode` finds it. All packets of a batch whose next header is the same are decoded together. The cost
-is therefore some array operations for each batch and header, and no Python code for each packet.
+The columns use the same tables of headers as `uetproto.decode`: the columns have a header exactly if `decode` finds it.
+All packets of a batch whose next header is the same are decoded together. The cost is therefore some array operations
+for each batch and header, and no Python code for each packet.
 
 A *unit* is the bytes that some fields of a header share (as in `wire.codec`). The columns keep one array for each batch
-and unit, in the byte order of the machine, and 16 bytes for each packet. That is no more than the size of the file, and
-much less if headers repeat. A field is not kept, but is computed from its unit whenever it is read.
+and unit, in the byte order of the machine. They also keep 16 bytes for each packet. Altogether the columns are no
+larger than the file, and much smaller if headers repeat. A field is not kept, but is computed from its unit whenever it
+is read.
 """
 
 import os

@@ -35,8 +35,9 @@ _DECIDING = ("opcode", "som", "eom", "atomic_opcode")  # fields on which the imp
 
 
 class Packets(NamedTuple):
-    """This record has a group of UET packets with the same headers, all complete, and payload behind the headers.
-    `data` has the bytes of the batch; every other array has one entry for each packet.
+    """This record has a group of UET packets of one batch. All packets of the group have the same headers, the headers
+    are complete, and payload follows them. `data` has the bytes of the whole batch; every other array has one entry for
+    each packet of the group.
     """
 
     data: Bytes
@@ -45,7 +46,8 @@ class Packets(NamedTuple):
     pos: Index
     """Offsets at which the payloads begin."""
     end: Index
-    """Offsets at which the packets end, by their headers or because the capture kept no more."""
+    """Offsets at which the packets end: where their headers say so, or earlier if the capture did not keep the whole
+    packet."""
     kept: Index
     """Offsets at which the captured bytes end."""
     cut: NDArray[np.bool_]
@@ -63,7 +65,9 @@ class Packets(NamedTuple):
 
 
 class FlowTrailers:
-    """This class judges the CRC32C of packets, piece by piece of a capture, and remembers the flows of all pieces."""
+    """This class judges the CRC32C of packets. It takes a capture in pieces, and remembers the flows of all earlier
+    pieces.
+    """
 
     def __init__(self) -> None:
         self._flows: dict[bytes, int] = {}
@@ -77,8 +81,8 @@ class FlowTrailers:
         self._found.append((self._state, self._flow))
 
     def check(self, packets: Packets, decoded: Callable[[int], Packet]) -> None:
-        """Check UET packets of the batch that have all their headers. `decoded(row)` decodes a packet that has IP
-        options, extension headers or a UDP checksum.
+        """Check a group of UET packets of the batch. Packets with IP options, extension headers or a UDP checksum are
+        checked one by one: `decoded(row)` returns such a packet, and `row` is its number in the batch.
         """
         network = next(header for header in packets.path if header in (eth.IPV4, eth.IPV6))
         place = packets.path.index(network)

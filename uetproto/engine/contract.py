@@ -253,8 +253,8 @@ class Receive:
     """Initiator id from which messages are taken (FI_DIRECTED_RECV). If it is None, messages from any initiator are
     taken."""
     job_id: int | None = 1
-    """JobID of the process. None means that the process is a service at an absolute address, and `EVERY_JOB` that all
-    jobs reach the process."""
+    """JobID of the process. None stands for a service at an absolute address. `EVERY_JOB` stands for a process that all
+    jobs reach."""
     pid_on_fep: int = 0
     resource_index: int = 15
     only_job: int | None = None
@@ -277,8 +277,8 @@ class Close:
     peer: int
     mode: Mode | None = None
     pdcid: int = 0
-    """PDCID of the single PDC to close. If it is 0, all PDCs to the peer are closed, or those of `mode` if that is
-    given."""
+    """PDCID of the single PDC to close. If it is 0, all PDCs to the peer are closed, or, if `mode` is given, all PDCs
+    of this mode."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -57,7 +57,7 @@ class FileMemory:
     length.
 
     `file` must be seekable, and writable if a peer writes to it. The caller closes the file after a call of `flush`. A
-    view that `read` returned stays valid when its window leaves RAM, but does not show later writes then.
+    view that `read` returned stays valid when its window leaves RAM, but from then on it does not show writes.
     """
 
     __slots__ = ("_dirty", "_file", "_windows", "length", "window", "windows")

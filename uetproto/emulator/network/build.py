@@ -113,7 +113,9 @@ class _NodeRate(Protocol):
 
 
 def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
-    """Return the largest number of bytes from all other nodes that may wait in one switch for one node (`Pfc.most`)."""
+    """Return the largest number of bytes that may wait in one switch on their way to one node, from all other nodes
+    together (`Pfc.most`).
+    """
     delays = {True: config.delay, False: config.inner_delay}
     shares = (pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in nodes)
     return sum(sorted(shares)[1:])

@@ -38,8 +38,8 @@ class SwitchPort(NamedTuple):
     switch: Switch
     mac: bytes
     vertex: int
-    """Vertex of the node in the layout: a host has its rank, and a node within a switch has the vertex of the switch.
-    It is 0 in a network without a layout."""
+    """Vertex of the node in the layout. The vertex of a host is its rank. A node within a switch has the vertex of the
+    switch. The vertex is 0 in a network without a layout."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,8 @@ class NetworkFeatures:
     metered: bool = False
     """Whether links also count payload bytes, which makes a run slower."""
     sharp: bool = False
-    """Whether only the vector of a SEND that is a SHARP message counts as its payload (sharp.md §2.2)."""
+    """Whether the payload of a SEND that carries a SHARP message is counted without the SHARP header, as the vector
+    alone (sharp.md §2.2)."""
     most_groups: int = MOST_GROUPS
     """Greatest number of multicast groups that a switch can hold."""
     wire: str = "bytes"
@@ -74,7 +75,7 @@ class NodeAttachment:
     faults: Faults | None = None
     """Faults that the frames of the node meet."""
     at: str | None = None
-    """Name of the switch that contains the node. It is None if the node is a host, and not, for example, an aggregation
-    node."""
+    """Name of the switch that contains the node, for example the switch of an aggregation node. It is None for a
+    host."""
     ports: int = 1
     """Number of ports of the NIC, each with a cable of `rate`. A node within a switch has one port."""

@@ -16,7 +16,8 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 Which = float | frozenset[int]
-"""Type that selects frames: the share of frames that is drawn at random, 0 to 1, or the set of the frames' numbers."""
+"""Type of a selection of frames. A number from 0 to 1 is the share of frames that are selected at random. A set has the
+numbers of the selected frames."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ class FrameOutcome(StrEnum):
 
 @dataclass(slots=True)
 class FrameInTransit:
-    """A frame in transit is a followed frame. It keeps all versions of the frame since it left, so that no other object
-    gets the same `id`.
+    """A frame in transit is a frame whose outcome is tracked. `frames` has the frame as it left its node, and each
+    version that replaced it on the way. Keeping them all prevents another object from getting the same `id`.
     """
 
     frames: list[bytes]

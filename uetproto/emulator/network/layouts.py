@@ -13,7 +13,7 @@ LAYOUTS = ("leaf-spine", "fat-tree", "rails")
 """Names of the topologies that have a layout."""
 
 KEYS = tuple(dict.fromkeys(name for kind in LAYOUTS for name in PARAMETERS[kind]))
-"""Names of the parameters that any layout has. `PARAMETERS` has the names for each layout."""
+"""Names of all parameters of layouts. No layout has all of them; `PARAMETERS` has the names for each layout."""
 
 MOST_CABLES = 1 << 15
 """Greatest number of cables in a fabric. Two queues and two links emulate each cable."""

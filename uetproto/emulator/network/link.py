@@ -36,7 +36,7 @@ class EmulatedLink:
 
     `rate` is in bit/s, `delay` in picoseconds, and `mtu` in bytes of an IP packet. Frames leave in the order of the
     calls of `send`. The sink is called when the last bit of a frame has arrived. This instant is known when the frame
-    is sent, so that a frame needs no other event. The size of a frame is its size in a capture, without preamble and
+    is sent, so that a frame needs only one event. The size of a frame is its size in a capture, without preamble and
     FCS.
     """
 

@@ -43,8 +43,9 @@ class PayloadSize:
     """A payload size is a function object that returns the number of payload bytes of a frame on the standard ports.
 
     Frames of the same shape have equally large payloads, so that only one of them is decoded. The shape is the length,
-    the port, and the first bytes of PDS and SES, or of the BTH. With `sharp`, a SEND that looks like a SHARP message
-    counts as one. All payload of a SHARP message is counted at its first packet, whose header has the length.
+    the port, and the first bytes of PDS and SES, or of the BTH. With `sharp`, a SEND that looks like a SHARP message is
+    taken for a SHARP message. Its first packet has the length of the vector, so that the whole vector is counted at the
+    first packet.
     """
 
     def __init__(self, dscp: Dscp, *, sharp: bool = False) -> None:
@@ -80,11 +81,11 @@ class PayloadSize:
 
 
 def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
-    """Return the number of vector bytes of the SHARP message whose transport header is at offset `at`. It is 0 for a
+    """Return the number of vector bytes of the SHARP message whose transport header is at offset `at`. Return 0 for a
     later packet of a SEND over RoCE, and None for a frame without a SHARP message.
 
-    A SHARP message is recognized by its length and flags (sharp.md §2.8, rule 1), and over UET also by the mark in its
-    header data.
+    A SHARP message is recognized by its length and flags (sharp.md §2.8, rule 1). Over UET, the letters SHRP in the
+    field header_data of the SES header are required as well.
     """
     if len(frame) <= at:
         return None

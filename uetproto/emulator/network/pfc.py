@@ -83,9 +83,13 @@ class Pfc:
         frames.
 
         `rate` (bit/s), `delay` (picoseconds) and `mtu` (bytes) are those of the node's link. The number is the sum of
-        four parts: `xoff` and the frame that exceeds it; the frames that arrive while the pause frame waits for a frame
-        in transmission and is on its way; the frames that are on the link then; and the frame whose transmission the
-        node had begun.
+        four parts:
+
+        - `xoff` bytes, and the frame that exceeds `xoff`
+        - the frames that arrive before the pause frame reaches the node. The pause frame first waits until the frame
+          in transmission has been sent, and then needs the delay of the link
+        - the frames that are on the link when the pause frame reaches the node
+        - the frame that the node is sending at that instant
         """
         on_the_way = -(-2 * delay * rate // (8 * SECOND))
         return self.xoff + 3 * (mtu + ETHERNET_SIZE) + MIN_FRAME + on_the_way
@@ -109,8 +113,8 @@ class PfcIngress:
 
 
 class Pauser:
-    """A pauser counts the bytes that wait in the switch for each node that sent them, and sends pause frames to these
-    nodes.
+    """A pauser counts, for each sending node, how many bytes from this node wait in the switch, and sends pause frames
+    to nodes that sent too many.
 
     Each waiting copy of a multicast frame counts. A frame whose source address belongs to no port does not count.
     """
@@ -167,7 +171,7 @@ class PauseGate:
     """A pause gate passes frames from a NIC to its link one at a time, so that only the frame in transmission leaves
     after a pause frame.
 
-    Frames of other classes never wait for a pause, and leave before all waiting data frames.
+    A pause holds only data frames. All other frames leave also during a pause, and before all waiting data frames.
     """
 
     clock: Clock
@@ -199,7 +203,7 @@ class PauseGate:
 
     @property
     def paused(self) -> int:
-        """Return for how many picoseconds in all the class was paused until now."""
+        """Return the total duration of all pauses until now, in picoseconds."""
         return self._paused + (0 if self._since is None else self.clock.now - self._since)
 
     # To the link
@@ -245,8 +249,8 @@ class PauseGate:
     # From the link
 
     def take(self, frame: bytes) -> None:
-        """Pass an arriving frame on to the NIC. Obey a MAC control frame instead, if it is a pause frame for the
-        class.
+        """Pass an arriving frame on to the NIC, unless it is a MAC control frame. A pause frame for the class
+        `Pfc.priority` starts or ends a pause; other MAC control frames are ignored.
         """
         if frame[12:ETHERNET_SIZE] != _MAC_CONTROL:
             self.port.take(frame)

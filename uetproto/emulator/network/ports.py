@@ -1,7 +1,8 @@
-"""A NIC with several ports has one address and a cable for each port; all cables lead to the same switch.
+"""A NIC with several ports has a single address. Each port has a cable of its own; all cables lead to the same switch.
 
-The entropy value of a packet selects the port (cms.md §5), by the same rule at the NIC and at the switch: packets with
-one entropy value use one port of the sender, and the port of the receiver that has the same number.
+The entropy value of a packet selects the port (cms.md §5). The NIC of the sender selects a port for the way to the
+switch, and the switch selects a port of the receiver. Both use the same rule: if both NICs have two ports, for example,
+an entropy value that selects port 1 of the sender also selects port 1 of the receiver.
 """
 
 from collections.abc import Mapping, Sequence

@@ -19,8 +19,8 @@ _ECT = (Ecn.ECT0, Ecn.ECT1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Red:
-    """These parameters say with what chance a packet is marked, by the number of bytes that wait before it (roce.md
-    §13).
+    """These parameters give the chance that a packet is marked. The chance depends on how many bytes wait before the
+    packet (roce.md §13).
 
     The default values are those of DCQCN.
     """

@@ -15,7 +15,9 @@ from uetproto.emulator.network.queue import OutputQueue
 
 @dataclass(slots=True)
 class LayoutRouting:
-    """A layout routing says by which ports to other switches the frames of one switch leave (`switch.Routing`)."""
+    """A layout routing belongs to one switch. It returns the output queues to other switches by which a frame may leave
+    (`switch.Routing`).
+    """
 
     layout: Layout
     vertex: int
@@ -35,8 +37,8 @@ class LayoutRouting:
         return [self.trunks[link] for link in onward(self.vertex, end)]
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the output queues by which a frame from `source` to a multicast group leaves to other switches. The
-        key is the name of the next switch.
+        """Return the output queues to other switches that get a copy of a frame from the MAC address `source` to the
+        multicast group `group`. The key is the name of the next switch.
         """
         vertex = self.vertices.get(source)
         tree = frozenset[int]() if vertex is None else self.trees.of(group, vertex)

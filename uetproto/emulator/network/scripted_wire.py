@@ -21,16 +21,16 @@ _MOST_SPANS = 8
 
 @dataclass(frozen=True, slots=True)
 class FrameStep:
-    """A frame step is a row `[[step]]` of a script whose endpoints have a real SES. The row has been checked; the
-    meaning of the other fields depends on `action`.
+    """A frame step is a checked row `[[step]]` of a script with a real SES. `action` determines what the other fields
+    mean.
     """
 
     where: Location
     """File and line of the row, which error texts name."""
     action: str
     numbers: tuple[int, ...] = ()
-    """Numbers of the frames that the action concerns. The tuple has a number of bytes for `submit`, a time in
-    picoseconds for `advance`, and the PSN for `respond`."""
+    """Numbers of the frames that the action concerns. For three actions the tuple has another number in their place: a
+    number of bytes for `submit`, a time in picoseconds for `advance`, and the PSN for `respond`."""
     at: int = 0
     gtd: bool = False
     code: ReturnCode = ReturnCode.OK

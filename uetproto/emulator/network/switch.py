@@ -23,8 +23,8 @@ GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
 """First bytes of the MAC addresses of IPv4 and IPv6 multicast groups."""
 
 MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
-"""Number of bytes of IP payload that trimming leaves, for each IP protocol: the UDP or entropy header, and 16 bytes
-behind that header (cms.md §7)."""
+"""Number of bytes of IP payload that a trimmed packet keeps, for each IP protocol: the UDP or entropy header, and 16
+bytes behind that header (cms.md §7)."""
 
 
 def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
@@ -71,7 +71,7 @@ def flow_of(frame: bytes) -> bytes:
 
 
 class Routing(Protocol):
-    """A routing says by which ports to other switches a switch forwards frames."""
+    """A routing belongs to one switch. It returns the output queues to other switches by which a frame may leave."""
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
         """Return the output queues on the shortest paths to the node with the MAC address `mac`. There is none for an
@@ -79,8 +79,8 @@ class Routing(Protocol):
         """
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
-        """Return the output queues by which a frame from the node `source` to a multicast group leaves to other
-        switches. The key is the name of the next switch.
+        """Return the output queues to other switches that get a copy of a frame from the MAC address `source` to the
+        multicast group `group`. The key is the name of the next switch.
         """
 
 
@@ -93,8 +93,8 @@ class GroupCount(NamedTuple):
 
 @dataclass(slots=True)
 class MulticastEntry:
-    """A multicast entry has the ports by which frames of one source to one multicast group leave, and counts these
-    frames.
+    """A multicast entry is for the frames from one source to one multicast group. It has the ports by which these
+    frames leave, and counts the frames.
     """
 
     trunks: tuple[OutputQueue, ...]
@@ -108,7 +108,8 @@ class MulticastEntry:
 
 
 FLOWS = 1 << 16
-"""Number of flows, and of multicast entries, that a switch caches. A full cache is emptied."""
+"""Greatest number of entries in each of the two caches of a switch: the flows, and the multicast entries. A full cache
+is emptied."""
 
 _EARLIER = 1 << 12
 """Number of replaced multicast entries that are kept for their counters."""
@@ -126,7 +127,8 @@ class Switch:
     A frame to a multicast group leaves by the ports of the nodes that joined the group, or, if none joined, by all
     ports except that of its source. It also leaves by the links to other switches that are in the multicast tree of its
     source. An inner port, which leads to an aggregation node, gets only frames of groups that the node has joined. A
-    frame to another group address, such as that of PFC, belongs to its link and is not forwarded.
+    frame to any other group address, such as the address of PFC frames, concerns only the link on which it came, and is
+    not forwarded.
     """
 
     __slots__ = (

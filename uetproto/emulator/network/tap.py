@@ -58,8 +58,8 @@ class Capture:
         self.frames = 0
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
-        """Record a frame with the time `time` in picoseconds, which is now or later. `leaves` says that the frame
-        leaves its node, so that the network may still drop or change it.
+        """Record a frame with the time `time` in picoseconds, which is now or later. If `leaves` is True, the frame
+        leaves its node, and the network may still drop or change the frame.
         """
         pending = self._pending
         pending.append((time, next(self._number), frame, interface, self.outcomes.follow(frame) if leaves else None))

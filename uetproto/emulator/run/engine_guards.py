@@ -1,7 +1,7 @@
 """This module checks the engines of a run that has the option `--check`.
 
-`EngineGuards` check all invariants of `uetproto.check` after every call of one of two endpoints (pds.md §18, ses.md
-§15).
+`EngineGuards` belong to the two endpoints of a run. After every call to either endpoint they check all invariants of
+`uetproto.check` (pds.md §18, ses.md §15).
 """
 
 from collections.abc import Callable

@@ -36,8 +36,9 @@ class FileTransfer:
             self.memory = BufferMemory(bytearray(self.extent.length))
 
     def places(self, run: RunConfig, extent: Extent) -> dict[str, int]:
-        """Return where the part `extent` of the input lies: the addresses at which both memories begin, and the offset
-        of the part at the target and its length, in bytes.
+        """Return a dictionary that says where the part `extent` of the input lies. `source_base` and `target_base` are
+        the addresses at which the memories of source and target begin. `offset` is where the part begins in the memory
+        of the target, and `length` is its size; both are in bytes.
         """
         return {
             "source_base": run.source_base, "target_base": run.base,

@@ -75,7 +75,7 @@ class OperationSchedule(Generic[OperationT]):
 
     @property
     def ready(self) -> bool:
-        """Return whether the next row may begin, or waits only for its time."""
+        """Return True if the time of the next row is still to come, or if the next row may begin now."""
         if self.all_begun:
             return False
         following = self.operations[self._next]
@@ -173,8 +173,9 @@ class MemoryArea:
         """Expect each packet (`mtu` bytes) of a failed message to be stored whole or not at all (ses.md §12, roce.md
         §8).
 
-        Return whether the bytes in memory agree with that. A failed message of one packet must have stored nothing. If
-        it `waits` for other messages, its data may have been stored, as these messages came later.
+        Each packet that is found in memory becomes part of the expected bytes. Return whether the actual bytes then are
+        the expected ones. A failed message of a single packet must have stored nothing, unless `waits` is True: such a
+        message had to wait for other messages, and its data may have been stored before they came.
         """
         for start in range(0, len(data), mtu) if len(data) > mtu or waits else ():
             piece = data[start : start + mtu]

@@ -30,8 +30,8 @@ class OperationOutcome:
     node: str
     length: int
     return_code: str
-    """Name of the return code. TIMED_OUT means that no receive matched the message in time, and NONE that the operation
-    did not end."""
+    """Name of the return code. TIMED_OUT means that no receive matched the message in time. NONE means that the
+    operation did not end."""
     expect: str
     match: bool
     """Whether the effects on memory and on the completion queue of the target are as expected."""
@@ -88,7 +88,8 @@ class RunResult:
     begin; `offset` and `length` say which bytes of the target are written. The dictionary is empty unless the run is a
     transfer."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Numbers of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
+    """Security of each node: how many packets the node has sealed, opened and refused, and its AN and epoch (tss.md §8,
+    §9). The dictionary is empty in a run without security."""
 
     @property
     def ok(self) -> bool:

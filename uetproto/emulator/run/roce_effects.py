@@ -199,7 +199,7 @@ class RoceEffects:
 
     def settle_last(self) -> None:
         """Look in memory, at the end of the run, for packets of operations that failed or did not complete, and of
-        writes on UC. Packets that are found become expected.
+        writes on UC. The bytes of a packet that is found become expected bytes.
         """
         leftovers = _Leftovers()
         for operation in self.operations:

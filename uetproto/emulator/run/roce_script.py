@@ -61,7 +61,9 @@ class RoceScript(ScriptRun[RoceStep]):
     # The result
 
     def compared(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the bytes of each work request that has ended, and the bytes in the memory that it concerns."""
+        """Yield two byte strings for each work request that has ended: the bytes of the request, and the bytes in its
+        memory.
+        """
         works = (work for shadow in self.simulator.shadows for work in shadow.works if work.ended)
         yield from ((work.data, work.there()) for work in works)
 

@@ -13,9 +13,10 @@ from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
 def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
-    """Return an error text about `respond` rows whose PSN did not arrive. The list is empty if there are no such rows.
+    """Return a list with one error text about all `respond` rows whose PSN did not arrive, or an empty list if there
+    are none.
 
-    `rows` has the location and the PSN of each of them. The text names the first row and says how many more there are.
+    `rows` has the location and the PSN of each such row. The text names the first row and says how many more there are.
     """
     found = list(rows)
     more = f", and {len(found) - 1} more such rows" if found[1:] else ""

@@ -5,7 +5,7 @@
     do = "atomic"      opcode, datatype, operand (a number, or several), compare, fetch, key or tag, offset, control,
                        sync
     do = "send"        length, tag, completion_data, kind = "plain", "rendezvous", "deferrable", offset
-    do = "nop"         does nothing; the five operations to here also take mode, job_id, pid_on_fep,
+    do = "nop"         does nothing; like write, read, atomic and send, it also takes mode, job_id, pid_on_fep,
                        resource_index, initiator, relative, delivery_complete, as in `engine.contract`; a missing key
                        has the value of [run]
     do = "receive"     posts a buffer: length, tag, ignore, source, only_job, least, pid_on_fep, resource_index
@@ -226,7 +226,7 @@ def checked_rows(
 def operations_of(
     rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """Return all rows after their check. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
+    """Check all rows, and return them. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
     found = []
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = values.pop("node", run.target if kind.by_target else run.initiator)

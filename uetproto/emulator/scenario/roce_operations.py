@@ -14,8 +14,8 @@
 `node` names the node that performs the operation. The default is the node of `qp`; without `qp` it is the target for
 `receive`, `region` and `deregister`, and the initiator for the other operations. `offset` counts from the start of the
 peer's region `key`, and may lie outside the region. `at` and `after` say when a row begins, as in `operations`.
-`expect` is the status of the completion; the default is SUCCESS. NONE means that the row has no completion, such as one
-that is not signaled.
+`expect` is the status of the completion; the default is SUCCESS. NONE means that the work request has no completion,
+for example because it is not signaled.
 
 The bytes are drawn with the seed; with `value`, a region is filled with equal bytes instead. If a row writes to memory
 that an earlier READ reads, it needs `fence`, as otherwise the READ may return the new bytes.
@@ -99,7 +99,7 @@ def operations_of(
     rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
     where: Callable[[str], Location], refuse: Refuse,
 ) -> tuple[OperationRow, ...]:  # fmt: skip
-    """Return all rows after their check. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
+    """Check all rows, and return them. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
     found = []
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)

@@ -135,8 +135,8 @@ class NodeConfig:
     ssi: int | None = None
     """Secure source identifier of the node in sealed packets (tss.md §3). It is None if the scenario gives none."""
     data_path: DataPath | None = None
-    """Path between memory and NIC of the node, whose costs the result tells. If it is None, the result has no costs of
-    the node."""
+    """Path between the memory and the NIC of the node. The result has the costs of this path; if it is None, the result
+    has no costs of the node."""
     ports: int = 1
     """Number of ports of the node's NIC."""
 

@@ -2,7 +2,8 @@
 §11, §13).
 
 `settle` finds the inputs that follow from progress (all packets are acknowledged, or the PDC is drained), and
-`run_timers` finds those that follow from time. Both functions pass these inputs to `Pdc.step`, as every other event.
+`run_timers` finds those that follow from time. Both functions pass these inputs to `Pdc.step`, which takes all other
+events, too.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -31,8 +32,8 @@ _REFUSED = 8
 
 
 def settle(pdc: Pdc, now: int) -> None:
-    """Pass each input of progress that is true now, such as ALL_ACKED, to the state machine of a closing PDC (pds.md
-    §6.4, §6.5).
+    """Find out how far the close of a PDC has come, and pass the corresponding input to its state machine: for example
+    ALL_ACKED when all packets are acknowledged (pds.md §6.4, §6.5).
     """
     while True:
         before = pdc.state
@@ -100,8 +101,8 @@ def run_timers(pdc: Pdc, now: int) -> None:
 def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
     """Change to the Start_PSN that the target demands, and send all packets again as first transmissions.
 
-    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that was not sent is late and is dropped,
-    as it is about an earlier PDC with the same PDCID, or about an earlier Start_PSN.
+    A NACK that demands the present Start_PSN is ignored. A NACK about a PSN that was not sent is dropped: the NACK is
+    late, and concerns an earlier PDC with the same PDCID, or an earlier Start_PSN.
     """
     delta = (nack.payload - pdc.tx.start) & _M32
     if not delta:
@@ -247,8 +248,8 @@ def finish_close(pdc: Pdc, now: int) -> None:
 
 
 def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
-    """Return the record that is kept of a closed PDC. By this record, a later CLOSE_CMD is acknowledged only if
-    `drained` is true.
+    """Return the record that is kept of a closed PDC. If `drained` is true, the record has the PSN of the CLOSE_CMD, so
+    that a retransmitted CLOSE_CMD can be acknowledged.
     """
     close_psn = pdc.close_psn if drained else None
     return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)

@@ -244,8 +244,8 @@ class PdcPool:
     def learned(self, pdc: Pdc, before: int) -> None:
         """Register a PDC of this initiator under the PDCID of its target, in place of the PDCID `before`.
 
-        If a PDC of which this endpoint is the target is registered with the same peer address and peer PDCID, that PDC
-        stays registered.
+        This endpoint may itself be the target of a PDC with the same peer address and peer PDCID. If such a PDC is
+        registered, it stays registered, and `pdc` is not added.
         """
         if before and self._by_peer.get((pdc.peer, before)) is pdc:
             del self._by_peer[pdc.peer, before]
@@ -256,8 +256,9 @@ class PdcPool:
     def of_syn(self, src: int, spdcid: int) -> Pdc | None:
         """Return the PDC that has the address and the PDCID of the sender of a SYN packet, or None if no PDC has them.
 
-        If the ACK of CLOSE_CMD was lost, this endpoint still waits for the ACK. With `pdcid_quarantine` 0 the peer may
-        use its PDCID again meanwhile, so that the SYN packet belongs to a new PDC.
+        If the ACK of a CLOSE_CMD was lost, this endpoint still waits for the ACK. With `pdcid_quarantine` 0, the peer
+        may have used its PDCID for a new PDC meanwhile. The SYN packet then belongs to the new PDC, and the result is
+        None.
         """
         pdc = self._by_peer.get((src, spdcid))
         if pdc is None or pdc.state is not State.CLOSE_ACK_WAIT or self.config.pdcid_quarantine == "MSL":

@@ -37,8 +37,9 @@ class Verdict(IntEnum):
 
 @dataclass(slots=True)
 class UnansweredSlot:
-    """A packet that SES has not answered yet has this slot, which holds the fields that its ACK copies (pds.md §8.3,
-    §8.4)."""
+    """This is the slot of a packet that SES has not answered yet. It holds the values that the ACK copies from the
+    packet (pds.md §8.3, §8.4).
+    """
 
     ar: int
     retx: int

@@ -25,7 +25,7 @@ RTO_INFINITE = 15
 NACK_INFINITE = 31
 """Value of Max_NACK_Retx_Cnt that sets no limit."""
 MAX_CLEAR_OFFSET = 0x8000
-"""Largest distance of CLEAR_PSN below the PSN that carries it (pds.md §2.1)."""
+"""Largest distance of a CLEAR_PSN below the PSN of the packet that carries the CLEAR_PSN (pds.md §2.1)."""
 MAX_SYN_OFFSET = 4095
 """Number of PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 
@@ -71,9 +71,9 @@ class SendWindow:
 
     Its PSNs are `start` (Start_PSN), `next` (PSN of the next packet), `una` (lowest un-ACKed PSN) and `peer_cack` (CACK
     of the peer). Each back-off level has a queue of timers. All records of a level wait equally long, so that the
-    deadlines of the queue are in order. An entry of a queue is skipped if its record has another deadline by then. With
-    go-back-N only the lowest un-ACKed PSN has a timer, because its expiry retransmits all later packets as well (pds.md
-    §11.3).
+    deadlines of the queue are in order. A record may get another deadline while its entry is in a queue; the entry then
+    has no effect. With go-back-N only the lowest un-ACKed PSN has a timer, because its expiry retransmits all later
+    packets as well (pds.md §11.3).
     """
 
     __slots__ = (
@@ -245,8 +245,9 @@ class SendWindow:
             self.sacked -= 1
 
     def overtaken(self) -> list[SendRecord]:
-        """Return, in PSN order, the records that are not marked as received but lie below a PSN that is (pds.md
-        §11.4)."""
+        """Return, in PSN order, the records that are not marked as received although a higher PSN is marked (pds.md
+        §11.4).
+        """
         highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
         return self.missing((self.una + highest) & _M32)
 

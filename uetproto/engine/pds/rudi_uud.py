@@ -37,10 +37,11 @@ _BLOCK_BITS = 16
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A delivered RUDI or UUD packet is a `Connection` of its own, with the fields that its answer copies.
+    """An exchange is the `Connection` of a single delivered RUDI or UUD packet. It holds the values that the answer
+    copies from the packet.
 
-    SES passes the exchange back when it answers later. Each copy of a retransmitted request has its own exchange. The
-    fields of an exchange never change.
+    If SES answers later, it passes the exchange back with the answer. Each copy of a retransmitted request has its own
+    exchange. The fields of an exchange never change.
     """
 
     peer: int
@@ -77,7 +78,7 @@ class Outstanding:
 class RudiTimers:
     """The timers of RUDI requests are kept in one queue for each waiting time, so that each queue is in time order.
 
-    An entry of a queue is skipped if its request has another deadline by then.
+    A request may get another deadline while its entry is in a queue; the entry then has no effect.
     """
 
     __slots__ = ("_queues",)

@@ -139,8 +139,9 @@ class RandomStart:
 
 
 def policy_of(config: PdsConfig, rng: Rng) -> StartPolicy | None:
-    """Return a policy of the type that `secure_start` names, or None without secure start, when initiators choose the
-    Start_PSN."""
+    """Return a policy of the type that `secure_start` names. Return None if it names no policy: then initiators choose
+    the Start_PSN.
+    """
     if config.secure_start == "expected":
         return ExpectedStart(config.expected_psn_after_close, rng)
     return RandomStart(rng) if config.secure_start == "random" else None

@@ -3,8 +3,8 @@
 `CLOSED` is for packets and calls without a PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5) are for the
 two ends of a PDC. An action is the name of a method of `sublayer.Pds` in `CLOSED`, and of a function in
 `actions.ACTIONS` in the other two tables. The state does not change if the action returns False (for a PSN outside the
-window, for instance). If a pair is not in the table, a packet gets the default action of its input (`DEFAULTS`), a
-local call raises `LocalError`, and time or progress has no effect.
+window, for instance). If a table has no entry for an input in a state, the kind of the input decides: a packet gets the
+default action of its input (`DEFAULTS`), a local call raises `LocalError`, and time or progress has no effect.
 """
 
 from enum import Enum, IntEnum, auto
@@ -330,7 +330,8 @@ STATES = {
 
 
 def row(role: Role, state: State, event: Input) -> tuple[str, State] | None:
-    """Return action and next state for an input, or the default action of a packet with the same state.
+    """Return the action and the next state for an input. If the state table has no entry and the input is a packet,
+    return the default action, and `state` as the next state.
 
     Return None if the input is not legal in the state or has no effect.
     """

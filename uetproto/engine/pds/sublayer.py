@@ -679,8 +679,9 @@ class Pds:
         self.wake(pdc, pdc.deadline())
 
     def opened(self, pdc: Pdc) -> None:
-        """Report `PdcOpened`. A PENDING PDC is reported only when a packet has shown that its first packet was no
-        replay (tss.md §11)."""
+        """Report `PdcOpened`. A PENDING PDC is reported only when a later packet has shown that the first packet of the
+        PDC was no replay (tss.md §11).
+        """
         pdc.opened = True
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 
@@ -717,7 +718,7 @@ class Pds:
         return pdc if pdc is not None and pdc.rows[_SEND] is not None and not pdc.close_req else None
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
-        """Queue messages, of which a closing PDC has sent no packet, on another PDC."""
+        """Queue messages of a closing PDC on another PDC. No packet of these messages has been sent."""
         for message in messages:
             self._bind(message, now)
 

@@ -1,8 +1,8 @@
 """`RoceConfig` holds the parameters of roce.md §14.
 
-It also has one parameter for each decision that roce.md marks **choice**, and one for each statement that roce.md marks
-[M], which means written from memory. Times are integers in picoseconds, except the times that the wire carries as a
-code.
+It also has a parameter for each behaviour that roce.md chooses itself, because no source prescribes it, and for each
+statement that roce.md could not verify. roce.md marks the former **choice** and the latter [M]. Times are integers in
+picoseconds, except the times that the wire carries as a code.
 """
 
 from dataclasses import dataclass

@@ -365,7 +365,9 @@ class Hca:
         self.count("cnp sent")
 
     def loop_back(self, packet: RocePacket, now: int) -> None:
-        """Deliver a multicast packet that this adapter sends to its own attached queue pairs as well (roce.md §11)."""
+        """Deliver a copy of a multicast packet that this adapter sends. The copy goes to the queue pairs of the same
+        adapter that are attached to the group (roce.md §11).
+        """
         if self.groups.get(packet.dst):
             self._looped.append((replace(packet, network=network_header(packet, self.config)), now))
 

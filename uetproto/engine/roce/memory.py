@@ -108,7 +108,9 @@ class Regions:
         region.dead = True
 
     def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> RoceMemoryRegion:
-        """Return the region that has the r_key of a packet. Raises `BadKeyError` if it does not allow the access."""
+        """Return the region that has the r_key of a packet. Raises `BadKeyError` if the region does not allow the
+        access.
+        """
         region = self.by_rkey.get(rkey)
         if region is None or region.invalidated or region.pd != pd or not region.allows(va, length, right):
             raise BadKeyError

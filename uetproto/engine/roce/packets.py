@@ -17,7 +17,9 @@ _NOTHING: dict[str, int] = {}
 
 
 class Parsed:
-    """A received packet has its parsed BTH here. `values` has the fields of the headers after the BTH, by name."""
+    """This class holds a received packet and the fields of its BTH. `values` has the fields of the headers after the
+    BTH, by name.
+    """
 
     __slots__ = (
         "a", "destqp", "known", "opcode", "operation", "p_key", "packet", "padcnt", "payload", "psn", "se", "step",

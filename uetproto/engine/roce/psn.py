@@ -3,7 +3,8 @@
 BITS = 24
 MASK = (1 << BITS) - 1
 HALF = 1 << BITS - 1
-"""Number of PSNs before the expected PSN (ePSN) that count as duplicates, and largest number of unacknowledged PSNs."""
+"""Half of the PSN space. So many PSNs before the expected PSN (ePSN) count as duplicates, and at most so many PSNs may
+be unacknowledged."""
 
 
 def add(psn: int, count: int) -> int:

@@ -319,8 +319,9 @@ class Qp:
             self.requester.refresh()
 
     def reset(self) -> None:
-        """Enter RESET, and discard all sends and receives without completions. The receives of a shared queue stay
-        there."""
+        """Enter RESET, and discard all sends and receives; no completion reports them. Receives in a shared queue stay
+        in the queue.
+        """
         self.requester = self.responder = self.held = None
         if not self.receives.shared:
             self.receives.items.clear()

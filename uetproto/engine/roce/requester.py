@@ -68,7 +68,7 @@ def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
 def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:
     """Return the extension headers of a packet whose message has `length` bytes.
 
-    `offset` is the first byte that a READ asks for, which is not 0 in a retransmission.
+    `offset` is the first byte that a READ asks for. It is above 0 if a READ is sent again for the part that is missing.
     """
     if operation in (Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_READ_REQUEST):
         return RethHeader.pack(va=work.remote_addr + offset & (1 << 64) - 1, r_key=work.rkey, dmalen=length - offset)

@@ -25,8 +25,8 @@ class IndexState(IntEnum):
 
     ENABLED = 0
     DISABLED_GEN = auto()
-    """An ordered message found no buffer. Later messages are refused as well until the generation changes, so that no
-    later message overtakes it."""
+    """An ordered message found no buffer. Later messages are refused as well until the generation changes, so that none
+    of them overtakes the ordered message."""
     DISABLED = auto()
     """The owner disabled the index, or its completion queue was closed."""
 

@@ -25,8 +25,8 @@ class PostedBuffer:
     users: int = 0
     """Number of messages that are being stored in the buffer."""
     whole: "PostedBuffer | None" = None
-    """Buffer of which this buffer is a part that is reserved for the restart of a stopped message. It is None for a
-    buffer that was posted."""
+    """Posted buffer that contains this buffer. It is None if this buffer was itself posted. Otherwise this buffer is
+    the part of `whole` that is reserved for the restart of a stopped message."""
 
     @property
     def room(self) -> int:

@@ -1,7 +1,7 @@
 """A target checks a request in the order of ses.md §10. The first check that fails gives the return code.
 
-The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for the packet of a message that
-arrives first, and the other steps for every packet.
+The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for one packet of each message, the
+one that arrives first. The other steps are checked for every packet.
 """
 
 from collections.abc import Callable, Iterable
@@ -86,7 +86,7 @@ class Judgement:
 
     @property
     def amount(self) -> int:
-        """Return the number of bytes of the message that this packet carries, or that a packet of a READ asks for."""
+        """Return the number of bytes of the message that this packet carries, or, in a READ, asks for."""
         r = self.request
         if r.opcode == Opcode.READ:
             return min(r.request_length, self.config.payload_mtu) if r.payload_length is None else r.payload_length
@@ -344,7 +344,7 @@ class Check(NamedTuple):
     once: bool
     """Whether the step is checked only for the first packet of a message."""
     selects: Selects | None
-    """Operations to which the step applies, which either access a region or use a receive. None means all
+    """Operations to which the step applies: those that access a region, or those that use a receive. None means all
     operations."""
     name: str
     function: Callable[[Judgement], ReturnCode | None]
@@ -445,6 +445,7 @@ def _place_key(j: Judgement) -> tuple[int | bool, ...]:
 
 
 def judge_packet(j: Judgement) -> ReturnCode | None:
-    """Check a packet of a message that passed `judge` by steps 16 to 18 of ses.md §10. Return the code of the first
-    step that fails, or None."""
+    """Check a packet by steps 16 to 18 of ses.md §10, after `judge` has found no error. Return the code of the first
+    step that fails, or None.
+    """
     return _first_failure(_PACKETS[j.row.selects, True], j)

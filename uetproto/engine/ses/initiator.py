@@ -73,8 +73,9 @@ class SesInitiator:
     # Work
 
     def submit(self, operation: SesOperation, now: int) -> None:
-        """Queue the messages of one operation. Raises `LocalError` when fewer message_ids are free than it has
-        messages."""
+        """Queue the messages of one operation. Raises `LocalError` when fewer message_ids are free than the operation
+        has messages.
+        """
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
@@ -161,8 +162,8 @@ class SesInitiator:
     def look(self, message: TxMessage, now: int) -> None:
         """Handle an attempt of which all packets are answered.
 
-        Its message is completed, unless it still waits for the data of a read, or until the target has read the rest of
-        a rendezvous.
+        The message is completed now, with two exceptions: a read waits until all its data has arrived, and a rendezvous
+        waits until the target has read the rest of the message.
         """
         transfer = message.transfer
         if transfer is None:
@@ -196,7 +197,8 @@ class SesInitiator:
         """Arm the back-off timer of a message. The first wait is random, and each later wait is twice as long (ses.md
         §12).
 
-        On ROD only the oldest open message to a service has a timer, and later messages wait until it has ended.
+        On ROD only the oldest open message to a service has a timer. Later messages to the service wait until the
+        oldest message has ended.
         """
         config = self.config
         if not transfer.base_wait:
@@ -228,8 +230,9 @@ class SesInitiator:
         return None
 
     def on_return_data(self, pdc: Connection, next_hdr: int, data: Buffer, payload: Buffer, now: int) -> Response:
-        """Store return data that arrives as a PDS request of the target, and return the response to it (ses.md §9.6,
-        §10)."""
+        """Store return data that arrives as a PDS request of the target, and return the response to this request
+        (ses.md §9.6, §10).
+        """
         try:
             answer = parse_ses_response(data, next_hdr)
         except RemoteError as error:
@@ -406,7 +409,7 @@ class SesInitiator:
                 action(now)
 
     def deadline(self) -> int:
-        """Return when `on_time` has something to do; NEVER: no timer is armed."""
+        """Return the time at which `on_time` has something to do, or NEVER if no timer is armed."""
         if self.due:
             return 0
         timers = self.timers

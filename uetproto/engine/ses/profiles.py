@@ -7,8 +7,8 @@ OPTIMIZED_FORMS = Profile.AI_FULL | Profile.HPC
 WILDCARDS = Profile.HPC
 """Profiles in which a tagged receive may ignore bits of the tag."""
 REAL_DEFERRAL = Profile.AI_FULL
-"""Profiles in which a target can stop a deferrable message. A target of another profile refuses a deferrable message
-without a buffer with NO_MATCH."""
+"""Profiles in which a target can stop a deferrable message. In other profiles, a target answers NO_MATCH if it has no
+buffer for a deferrable message."""
 RUDI = Profile.HPC
 """Profiles that support RUDI."""
 

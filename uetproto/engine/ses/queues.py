@@ -342,8 +342,9 @@ class Queues:
     # The end of a message
 
     def finish(self, message: RxMessage) -> None:
-        """Complete the receive of a message when all its packets have arrived. The rest of a rendezvous is read
-        before."""
+        """Complete the receive of a message when all its packets have arrived. In a rendezvous, the rest of the message
+        is read first.
+        """
         rendezvous = message.rendezvous
         if rendezvous is None or message.room <= rendezvous.eager_length:
             self._complete(message, ReturnCode.OK)

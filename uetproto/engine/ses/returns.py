@@ -42,8 +42,9 @@ class ReturnMessage:
         return self.packet
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """Process the response of the initiator, and report the bytes to `on_read` of the region if it reports
-        success."""
+        """Process the response of the initiator. If the response reports success, report the bytes to `on_read` of the
+        region.
+        """
         self.returns.open -= 1
         good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
         if good and self.region is not None and self.region.on_read is not None:
@@ -100,7 +101,7 @@ class Returns:
         self._read.append((region, size))
 
     def left(self, pdc: Connection) -> None:
-        """Count down the return packets of a PDC that wait to be sent, because PDS sends one."""
+        """Note that PDS sends a return packet of a PDC, so that one packet less waits to be sent."""
         left = self._waiting.get(pdc, 0) - 1
         if left > 0:
             self._waiting[pdc] = left

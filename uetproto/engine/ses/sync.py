@@ -1,4 +1,5 @@
-"""A sync group is a set of writes that are complete before the operation that ends the group is executed.
+"""A sync group is a set of writes, and an operation that ends the group. The target executes this operation only when
+all writes of the group are complete.
 
 This feature belongs to a revision later than UE 1.0.1 (ses.md §5.14).
 """

@@ -696,7 +696,7 @@ class SesTarget:
         self.queues.fail(message)
 
     def deadline(self) -> int:
-        """Return the time of the next late answer or of the next search for idle messages; NEVER: there is neither."""
+        """Return the time at which `on_time` has something to do, or NEVER if no timer is armed."""
         if self._answers or (self.returns.used and self.returns.queued):
             return 0
         at = self._idle_at if self.messages else NEVER

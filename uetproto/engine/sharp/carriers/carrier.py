@@ -13,7 +13,7 @@ from uetproto.errors import LocalError
 LONGEST = 4096
 """Greatest number of bytes of a SHARP message: a header and the longest SAT chunk (sharp.md §2.8 rule 5)."""
 WORD = 4
-"""The length of a SHARP message is a multiple of so many bytes (sharp.md §2.1)."""
+"""Unit of the length of a SHARP message, in bytes: every length is a multiple of it (sharp.md §2.1)."""
 
 
 def entropy_of(flow_label: int) -> int:
