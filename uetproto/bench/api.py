@@ -1,7 +1,7 @@
 """This module measures the API for `uetproto bench`: large operations over the emulated fabric, in memory and in files.
 
-Each operation runs in a process of its own, so that its peak of memory is its own. `python -m uetproto.bench.api write
-1024 memory` runs a write of 1024 MiB; with `files`, source and target are files.
+Each operation runs in a separate process, so that the peak of memory is that of this operation alone. `python -m
+uetproto.bench.api write 1024 memory` runs a write of 1024 MiB; with `files`, source and target are files.
 """
 
 import json

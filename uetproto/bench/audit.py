@@ -40,8 +40,8 @@ _PAUSE_NS = 4_000
 """Time in nanoseconds from the start of one PDC to that of the next."""
 
 InAProcess = Callable[[list[str]], tuple[dict[str, Any], int]]
-"""Type of `captures.in_a_process`, which runs Python with these arguments and returns its output and its peak of
-memory."""
+"""Type of `captures.in_a_process`. That function gets arguments for Python, runs Python with them, and returns the
+output of Python and its peak of memory."""
 
 
 # Speed ----------------------------------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
     """Return how many bytes the audit keeps for each closed PDC.
 
-    `used` returns the memory in bytes. Its growth from the first tenth of the PDCs to all of them is divided by the
-    number of PDCs in between. Both numbers of PDCs are multiples of the sweep interval, so that the audit has just
+    `used` returns the memory in bytes. It is called after a tenth of the PDCs, and again after the last PDC. The growth
+    is divided by the number of PDCs in between. Both calls come at the end of a sweep interval, when the audit has just
     removed what closed PDCs no longer need.
     """
     auditor = Auditor(Options())

@@ -1,6 +1,6 @@
 """This module measures captures for `uetproto bench`: columns against Scapy, and runs from file to file.
 
-What has a memory limit runs in a process of its own, so that its peak of memory is its own.
+A run with a memory limit has a separate process, so that the peak of memory is that of this run alone.
 """
 
 import json
@@ -49,7 +49,8 @@ print(json.dumps({"seconds": time.process_time() - start, "touched": touched, "n
 
 
 def columns(packets: int, scapy_packets: int, folder: Path) -> Iterator[BenchResult]:
-    """Yield the rates of captures of UET that are read to the fields of all headers, without a CRC32C."""
+    """Yield, for captures of UET, how many packets per second the library and Scapy read. Both decode the fields of all
+    headers, and check no CRC32C."""
 
     def mixed(index: int) -> bytes:
         return encode(ack(index) if index % 2 else request(0, index, crc=False), fill=True)
@@ -77,7 +78,8 @@ def columns(packets: int, scapy_packets: int, folder: Path) -> Iterator[BenchRes
 
 
 def columns_of_roce(packets: int, scapy_packets: int, folder: Path) -> Iterator[BenchResult]:
-    """Yield the rates of a capture of RoCE that is read to the fields of all headers, without and with its ICRCs."""
+    """Yield, for a capture of RoCE, how many packets per second the library and Scapy read. Both decode the fields of
+    all headers. The first result is without a check of the ICRCs, and the second with it."""
     from uetproto.layers import RoceIcrc, bind_roce, unbind_roce
 
     path, sample = captures(
@@ -112,7 +114,8 @@ def captures(folder: Path, frame_of: Callable[[int], bytes], packets: int, scapy
 
 
 def read_by_scapy(path: Path, checked: Any = None) -> float:
-    """Return the number of packets per second that Scapy reads; their layers `checked` have a CRC to check."""
+    """Return the number of packets per second that Scapy reads. If a layer `checked` is given, Scapy also checks the
+    CRC in that layer of each packet."""
     from scapy.utils import PcapReader
 
     from uetproto import layers  # noqa: F401  binds UET to UDP for Scapy
@@ -128,7 +131,8 @@ def read_by_scapy(path: Path, checked: Any = None) -> float:
 
 
 def emulating(length: int, folder: Path) -> Iterator[BenchResult | Figure]:
-    """Yield the data packets of an fi_write from file to file per second of CPU, and those of an RDMA WRITE beside."""
+    """Yield how many data packets an fi_write from file to file carries per second of CPU, and the peak of memory of
+    this run. Then yield the same for an RDMA WRITE, beside the rate of the fi_write."""
     source = folder / "input"
     with source.open("wb") as file:
         rng = random.Random(1)

@@ -18,7 +18,8 @@ _PAYLOAD = 4096
 
 
 def decoding(frames: int, seconds: float) -> Iterator[BenchResult]:
-    """Yield the rates of frames that are decoded to the fields of all headers, with the CRC32C checked."""
+    """Yield how many frames per second the library and Scapy decode. Both decode the fields of all headers, and check
+    the CRC32C."""
     one, many = encode(request(_PAYLOAD), fill=True), mixed(frames)
     for what, data, least in (
         (f"a frame of {len(one)} bytes to values, CRC checked", [one], 30),
@@ -29,7 +30,8 @@ def decoding(frames: int, seconds: float) -> Iterator[BenchResult]:
 
 
 def decoding_roce(frames: int, seconds: float) -> Iterator[BenchResult]:
-    """Yield the rates of RoCE frames that are decoded to the fields of all headers, with the ICRC checked."""
+    """Yield how many RoCE frames per second the library and Scapy decode. Both decode the fields of all headers, and
+    check the ICRC."""
     from uetproto.layers import RoceIcrc, bind_roce, unbind_roce
 
     def fields_and_icrc(packet: Any) -> object:
@@ -74,7 +76,8 @@ def _decoded(frames: Sequence[bytes], seconds: float, read: Callable[[Any], obje
 
 
 def encoding(seconds: float) -> Iterator[BenchResult]:
-    """Yield the rates of packets of 4 KiB that are made and encoded, of existing ones, and of partial ones."""
+    """Yield the rates at which packets of 4 KiB are encoded. There are rates for packets that are made first, for
+    packets that exist already, and for packets that lack fields, which the encoder fills."""
     yield from _encoded("encode", "", lambda: request(_PAYLOAD), seconds, (20, 15, 12))
     some, complete = request(_PAYLOAD), decode(encode(request(_PAYLOAD), fill=True))
     ours, whole = by_turns(lambda: encode(some, fill=True), lambda: encode(complete, fill=True), seconds)
@@ -82,7 +85,8 @@ def encoding(seconds: float) -> Iterator[BenchResult]:
 
 
 def encoding_roce(seconds: float) -> Iterator[BenchResult]:
-    """Yield the rates of RoCE packets of 4 KiB that are made and encoded, and of existing ones."""
+    """Yield the rates at which RoCE packets of 4 KiB are encoded. There are rates for packets that are made first, and
+    for packets that exist already."""
     yield from _encoded("roce", "RoCE: ", lambda: roce_write(_PAYLOAD), seconds, (15, 10, 8))
 
 
@@ -110,7 +114,8 @@ def _encoded(
 
 
 def writing(packets: int, seconds: float, folder: Path) -> Iterator[BenchResult]:
-    """Yield the rates of frames, and of packets that are encoded, written to a pcap file with nanoseconds."""
+    """Yield the rates at which a pcap file with nanoseconds is written: first from encoded frames, then from packets
+    that must be encoded."""
     from scapy.utils import RawPcapWriter
 
     frame = encode(request(0, crc=False), fill=True)

@@ -1,7 +1,7 @@
 """This module measures collectives for `uetproto bench`: a large all_reduce in emulated packets, and the computation
 of schedules for thousands of ranks.
 
-The all_reduce runs in a process of its own, so that its peak of memory is its own. `python -m
+The all_reduce runs in a separate process, so that the peak of memory is that of the all_reduce alone. `python -m
 uetproto.bench.collective 64` runs it with 64 MiB for each rank.
 """
 

@@ -35,8 +35,9 @@ ROWS = (
 
 
 class Size(NamedTuple):
-    """This record has the amount of work of a run: the seconds for each pair of rates, the number of frames, the
-    number of packets in files for the library and for Scapy, and the bytes of input."""
+    """This record has the amount of work of a run. The library and Scapy each work for `seconds` at one row. Mixed
+    traffic has `frames` frames. A capture has `packets` packets for the library, and `scapy_packets` for Scapy. An
+    emulated write carries `input` bytes."""
 
     seconds: float
     frames: int

@@ -1,6 +1,7 @@
 """This module measures the state machines for `uetproto bench`: packet delivery alone, without frames, links or bytes.
 
-A measurement requires a rate, a size or a time, not a ratio, as no other software is measured beside the library.
+A measured value is compared with a required rate, size or time. There is no ratio, as no other software is measured
+beside the library.
 """
 
 import cProfile
@@ -295,8 +296,8 @@ def idle_pdc(count: int) -> float:
 
 
 def outstanding_packet(count: int) -> float:
-    """Return the bytes of memory that a packet in flight takes without payload: the sender's record of it and the
-    packet itself."""
+    """Return the bytes of memory that a packet in flight takes: the packet without its payload, and the sender's record
+    of the packet."""
 
     def make() -> object:
         a, _ = endpoints(PdsConfig(default_mpr=255))

@@ -71,10 +71,12 @@ _SIZES = (0, 8, 64, 256, 1024, 4096)
 
 
 def mixed(count: int) -> list[bytes]:
-    """Return frames of UET, of which each PDS header is as likely as any other, and so is what it carries.
+    """Return frames of UET, drawn at random. All PDS headers are equally likely, and so are all stacks of headers that
+    a PDS header can carry.
 
-    These are all PDS requests, ACKs, NACKs and control packets, with each SES header and extension that pds.md §3 and
-    `NEXT` let them carry. Two thirds of the frames have UDP, two thirds IPv4, the others IPv6; all have a CRC32C.
+    The PDS headers are those of requests, ACKs, NACKs and control packets, with each SES header and extension that
+    pds.md §3 and `NEXT` let them carry. Two thirds of the frames have a UDP header, the others an entropy header. Two
+    thirds have IPv4, the others IPv6. All have a CRC32C.
     """
     rng, groups = Random(1), _groups()
     return [_frame(rng.choice(rng.choice(groups)), rng) for _ in range(count)]
@@ -167,10 +169,11 @@ def _values(header: Header, rng: Random) -> dict[str, int]:
 
 
 class ScapyPackets:
-    """Packets as Scapy layers, those of `uetproto.layers` above UDP, in the form in which Scapy builds them fastest.
+    """This class makes packets as Scapy layers, in the form in which Scapy builds them fastest. The layers above UDP
+    are those of `uetproto.layers`.
 
-    All fields but lengths and checksums are set, the layers are joined by `add_payload`, because `/` copies both sides,
-    and `explicit` is set, because Scapy otherwise builds a copy of the packet.
+    All fields but lengths and checksums are set. The layers are joined by `add_payload`, because `/` copies both sides.
+    `explicit` is set, because Scapy otherwise builds a copy of the packet.
     """
 
     def __init__(self, complete: Packet) -> None:

@@ -1,7 +1,7 @@
 """This module measures in-network collectives for `uetproto bench`: multicast all_gather and SHARP all_reduce.
 
-Each run is in a process of its own, so that its peak of memory is its own. `python -m uetproto.bench.network multicast
-188 65536` runs an all_gather of 188 ranks with 64 KiB each.
+Each run is in a separate process, so that the peak of memory is that of this run alone. `python -m
+uetproto.bench.network multicast 188 65536` runs an all_gather of 188 ranks with 64 KiB each.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""This module measures two rates by turns: that of the library, and that of what does the same work."""
+"""This module measures two rates by turns: the rate of the library, and the rate of other code that does the same
+work."""
 
 from collections.abc import Callable
 from time import process_time
@@ -49,6 +50,7 @@ def _time(function: Callable[[], Any], calls: int) -> float:
 
 
 def by_turns(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float, turns: int = 5) -> tuple[float, float]:
-    """Return the best rate of each of two functions, measured alternately, so that both meet the same noise."""
+    """Return the best rate of each of two functions, measured alternately, so that other load on the machine affects
+    both equally."""
     rates = [(rate(ours, seconds / turns), rate(theirs, seconds / turns)) for _ in range(turns)]
     return max(a for a, _ in rates), max(b for _, b in rates)

@@ -1,7 +1,8 @@
-"""This module measures what is small and many for `uetproto bench`: messages of 1 KiB, and 30,000 PDCs of one endpoint.
+"""This module measures messages of 1 KiB, and 30,000 PDCs of one endpoint, for `uetproto bench`.
 
-A message of one packet costs more than a packet of a long message: the grant, the work of the SES at both ends, an
-acknowledgement of its own. A figure tells how many packets of long messages of the same run a message costs.
+A message of one packet costs more than a packet of a long message: it needs a grant, the work of the SES at both ends,
+and an acknowledgement of its own. A figure says how many packets of a long message take as much CPU time as one message
+of 1 KiB.
 """
 
 from collections.abc import Iterator

@@ -59,14 +59,14 @@ class FuzzTarget(ABC):
 
     @abstractmethod
     def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
-        """Return a mutation of `data`, which may contain parts of `other`, a further input of the corpus."""
+        """Return a mutation of `data`. The mutation may contain parts of `other`, another input of the corpus."""
 
     @abstractmethod
     def run(self, data: bytes) -> Features:
         """Run one input and return what occurred. Every exception is a finding."""
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """Return the input in pieces, any of which can be left out to make the input of a finding shorter."""
+        """Return the pieces of an input. Each piece can be left out, to make the input of a finding shorter."""
         return [data[at : at + 1] for at in range(len(data))]
 
 
@@ -227,8 +227,8 @@ class Parcel:
 
 
 class EngineConversation:
-    """This class has the packets that two endpoints exchanged in a capture, and the addresses, PDCIDs and PSNs with
-    which new endpoints can replace those two."""
+    """This class has the packets that two endpoints exchanged in a capture, and what two new endpoints need to take
+    their places: addresses, PDCIDs and PSNs."""
 
     def __init__(self, frames: list[bytes]) -> None:
         packets = [decode(data) for data in frames]
@@ -268,8 +268,8 @@ class EngineConversation:
                 self.mtu = len(packet.payload)
 
     def pack(self, number: int, settings: int) -> bytes:
-        """Return the packets as an input of the fuzzer. Its first byte is the number of the conversation, and its
-        second byte is an index of `SETTINGS`."""
+        """Return the packets as an input of the fuzzer. The input begins with two bytes: the number of the
+        conversation, and an index of `SETTINGS`."""
         return bytes((number, settings)) + b"".join(parcel.pack() for parcel in self.parcels)
 
 
@@ -293,7 +293,8 @@ _SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
 
 
 class Engines(FuzzTarget):
-    """This target gives mutated packets to two endpoints with the addresses, keys and PDCIDs of the captured ones.
+    """This target gives mutated packets to two endpoints. They have the addresses, keys and PDCIDs of the endpoints in
+    a capture.
 
     It requires that the endpoints raise no exception and write nowhere outside the region, that their packets can be
     parsed, that PSNs stay in order (pds.md §18 items 12 and 13), that no PDC exists twice or beyond the limit (item

@@ -1,5 +1,5 @@
-"""This module plays one episode of the fuzzer: a sequence of steps with its settings. It also makes steps name packets
-by position in place of number.
+"""This module plays one episode of the fuzzer: a sequence of steps with its settings. It also replaces the packet
+numbers in steps by positions, and positions by numbers.
 
 A step names a packet by its number. When earlier steps are left out, the numbers of packets change, but often there is
 still a packet at the same position among those on the wire. `to_place` and `from_place` translate between numbers and
@@ -46,7 +46,7 @@ class EpisodeSettings(ABC):
 
     @property
     def objects(self) -> bool:
-        """Return whether packets travel as objects, without being encoded, and with very little payload."""
+        """Return whether packets travel as objects. Such packets are not encoded, and have very little payload."""
         return False
 
     @abstractmethod
@@ -196,8 +196,8 @@ def placed(steps: Iterable[Any]) -> StepSource:
 def to_place(step: Any, simulator: Simulation) -> Any:
     """Return a step that names its packet by position in place of number.
 
-    The position is the index of the packet among those on the wire, in the order of their numbers. In a step `dup`,
-    which copies a packet that was sent before, it is the number of packets that were sent after that packet.
+    The position is the index of the packet among those on the wire, in the order of their numbers. A step `dup` copies
+    a packet that was sent before; there the position is the number of packets that were sent after the copied packet.
     """
     if step.number == ALL:
         return step

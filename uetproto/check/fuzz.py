@@ -40,8 +40,8 @@ BEGINNINGS: dict[str, Begin] = {
     **dict.fromkeys(roce.PROFILES, roce.begin),
     **dict.fromkeys(tss.PROFILES, tss.begin),
 }
-"""Maps the name of a simulated machine to the function that draws the settings of an episode. The function takes that
-name and a random number generator, and returns the step generator and the settings."""
+"""Maps the name of a simulated machine to the function that draws the settings of an episode. The arguments of the
+function are the name of the machine and a random number generator. It returns the step generator and the settings."""
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"
@@ -64,7 +64,7 @@ class FuzzTally:
 
     steps: int = 0
     moves: int = 0
-    """Number of steps that were drawn, and of packets and timers that were processed at the ends of episodes."""
+    """Sum of the steps that were drawn, and of the packets and timers that were processed at the ends of episodes."""
     episodes: int = 0
     failed: int = 0
     digest: int = 0

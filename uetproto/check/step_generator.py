@@ -27,8 +27,8 @@ FULL = 256
 CROWD, CROWDED = 40, 0.9
 """If `CROWD` or more packets are on the wire, `CROWDED` is the share of steps that deliver the oldest packet."""
 NEAR = 8
-"""Number of the oldest packets on the wire from which a step chooses in some episodes, so that only these overtake
-each other."""
+"""Number of packets among which a step chooses in some episodes. They are the oldest packets on the wire, so that only
+these overtake each other."""
 
 
 class StepGenerator(ABC, Generic[ViewT, GeneratedT]):

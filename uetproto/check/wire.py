@@ -18,7 +18,7 @@ HISTORY = 1024
 
 ALL = -1
 """Value that stands for every packet on the wire, oldest first, where a packet number is expected. Where a limit is
-expected, it means that there is none."""
+expected, the value means that there is no limit."""
 
 PacketT = TypeVar("PacketT")
 

@@ -5,8 +5,8 @@ from array import array
 from collections.abc import Iterator
 
 MOST = 4_096
-"""Number of points at which a series drops every second point, so that a longer series keeps at least half of this
-number."""
+"""Number of points at which a series drops every second point. A series that has reached this number keeps at least
+half of it."""
 _BOUND = 1 << 63
 
 
@@ -16,10 +16,10 @@ def can_be_drawn(time_ns: int) -> bool:
 
 
 class Series:
-    """A series keeps points in the order in which they were added. A point is a time in nanoseconds and the distance
-    of a PSN from the first PSN. Points whose times do not fit 64 bits are only counted. Whenever there are `MOST`
-    points, the series drops every second one, and from then on it keeps only half as many of the points that are
-    added."""
+    """A series keeps points in the order in which they were added. A point is a time in nanoseconds and the distance of
+    a PSN from the first PSN. A point whose time does not fit 64 bits is only counted. Whenever a series has `MOST`
+    points, it drops every second point. From then on it keeps only every second one of the points that it would have
+    kept before."""
 
     __slots__ = ("_places", "_step", "_times", "count", "left_out")
 
@@ -51,8 +51,9 @@ class Series:
 
 
 class Trace:
-    """A trace has series of the PSNs of a flow that were sent, resent, trimmed, acknowledged and refused, each with
-    its time. The place of a PSN is its distance from the first PSN of the flow."""
+    """A trace has five series of the PSNs of a flow: those that were sent, resent, trimmed, acknowledged and refused. A
+    point of a series has the time and the place of a PSN. The place is the distance of the PSN from the first PSN of
+    the flow."""
 
     __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
 

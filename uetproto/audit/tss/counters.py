@@ -9,7 +9,8 @@ from uetproto.audit.reader.observed import ObservedPacket
 RANGES = 4_096
 """Greatest number of ranges of consecutive counters that are kept for one sender and key."""
 CONTENTS = 4_096
-"""Greatest number of packets of one sender and key of which number, checksum and source address are kept."""
+"""Greatest number of packets that are stored for one sender and key. Of each packet only the number, the checksum and
+the source address are stored."""
 
 
 class CounterUse(NamedTuple):
@@ -30,15 +31,15 @@ class UsedCounters:
     _ends: list[int] = field(default_factory=list)
     contents: dict[int, CounterUse] = field(default_factory=dict)
     floor: int = -1
-    """Highest counter of the ranges that were dropped, so that it is not known which counters up to this one were
-    used. It is -1 if no range was dropped."""
+    """Highest counter of the ranges that were dropped. Whether a counter up to this one was used is no longer known.
+    The value is -1 if no range was dropped."""
     newest: int = -1
     seen_at: int = 0
     """Number of the last packet that used a counter."""
 
     def add(self, tsc: int) -> bool:
-        """Add a counter, and return whether it is new. False means that it was used before, or that it is too old to
-        know."""
+        """Add a counter, and return whether it is new. Return False if the counter was used before, or if it is at most
+        `floor`, so that its use is no longer known."""
         starts, ends = self._starts, self._ends
         if ends and tsc == ends[-1] + 1:
             ends[-1] = tsc
@@ -78,8 +79,8 @@ class UsedCounters:
 
 @dataclass(slots=True, eq=False)
 class UsedNonces:
-    """This class stores which nonces were used under one key with one prefix, each as one number of epoch and counter.
-    Several senders may have used them."""
+    """This class stores which nonces one or more senders used under one key with one prefix. Each nonce is stored as a
+    single number that combines epoch and counter."""
 
     first: int
     """Address of the sender that was first to use a nonce with this key and prefix."""

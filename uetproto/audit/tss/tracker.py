@@ -28,8 +28,9 @@ SpaceKey = NonceSpace | tuple[int, int, int | None]
 """Identifies the nonces that must differ from each other. It is the `NonceSpace` of a packet that was opened; for
 other packets it is SDI, AN and SSI. The SSI is None if the packets carry none."""
 EvidenceKey = tuple[int, int, tuple[int, int] | None, tuple[SenderKey, int] | None]
-"""Identifies a key: SDI; AN; both addresses, if each client may have a key of its own, else None; and, if a sender has
-returned to the AN after a rotation, that sender and the number of its returns, else None."""
+"""Identifies a key by four values. The first two are SDI and AN. The third has both addresses if each client may have a
+key of its own; otherwise it is None. The fourth is None until a sender has returned to the AN after a rotation; then it
+has this sender and the number of its returns."""
 End = tuple[int, int, int]
 """Identifies one end of a PDC: its address, its PDCID and the address of its peer."""
 
@@ -56,7 +57,7 @@ class TssEvent(Event):
     EPOCH_FELL = auto()
     """The epoch of a packet is below an earlier one of the same sender and AN."""
     AN_BACK = auto()
-    """A sender used the previous key again after it had changed to the other AN."""
+    """A sender changed to the key of the other AN, and then used the previous key again, with a new highest counter."""
     HALF = auto()
     """A packet came in a domain of mode client-server, where bit 47 of the counter says whether a server sent the
     packet. The state of the event is a `SplitCounter`."""
@@ -78,19 +79,20 @@ class SecureSender:
     an: int | None = None
     """AN of the key that the sender uses at present. It is None before the first packet."""
     an_back: int | None = None
-    """AN of the previous key, if one packet came with a new highest counter of that key; a second such packet changes
-    `an`. Otherwise it is None."""
+    """AN of the previous key, if a packet came with that key and a counter above all earlier ones of the key. A second
+    such packet sets `an` to this AN. The value is None if no such packet came."""
     rotated: list[int] = field(default_factory=lambda: [-1, -1])
-    """Number of the last packet with AN 0 and of the last packet with AN 1. It is -1 if there was no such packet."""
+    """Two packet numbers: that of the last packet with AN 0, and that of the last packet with AN 1. A number is -1 if
+    no packet had the AN."""
     last_an: int | None = None
     """AN of the last packet on which keys were tried, whether or not one of the keys opened the packet. It is None
     before the first such packet."""
     returns: list[int] = field(default_factory=lambda: [-1, -1])
-    """Number of times that the sender returned to AN 0, and to AN 1. It is -1 before the first use of the AN, and 0
-    after the first use."""
+    """Two numbers: how often the sender returned to AN 0, and how often to AN 1. A number is -1 before the first use of
+    the AN, and 0 after the first use."""
     before: int | None = None
-    """Counter or epoch of an earlier packet, which the event FELL or EPOCH_FELL found greater than that of the present
-    packet."""
+    """Counter (event FELL) or epoch (event EPOCH_FELL) of an earlier packet, which is greater than the counter or epoch
+    of the present packet. It is None before the first such event."""
 
     def flow(self) -> Flow:
         sdi, src, ssi = self.key
@@ -124,8 +126,8 @@ class RepeatedNonce(NamedTuple):
 
 @dataclass(slots=True)
 class KeyEvidence:
-    """This class says whether a key has opened a packet. Until it has, the packets that it did not open wait for their
-    verdict in `waiting`."""
+    """This class says whether a key has opened a packet. As long as the key has opened no packet, the packets that it
+    failed to open wait in `waiting` for their verdict."""
 
     opened: int | None = None
     """Number of the last packet that the key opened. It is None if the key has opened no packet."""
@@ -218,8 +220,8 @@ class TssTracker:
             self._halves(sender, seen)
 
     def see_inside(self, seen: ObservedPacket) -> None:
-        """Follow a packet of a PDC, and report it if it is in the clear although earlier packets of the PDC were
-        sealed. The packet itself is sealed if its number is that of the last sealed packet."""
+        """Follow a packet of a PDC. If earlier packets of the PDC were sealed and this packet is in the clear, report
+        this packet. The packet was sealed itself if it has the number of the last sealed packet."""
         ends = _ends(seen)
         if seen.number == self._last:
             self._tell[TssEvent.INSIDE](ClearPacket(seen, seen.number), seen)

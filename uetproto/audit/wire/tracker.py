@@ -32,7 +32,7 @@ from uetproto.wire.packet import CRC_SUSPECT, Packet
 
 
 class WireEvent(Event):
-    """This enumeration has the events of single packets, each of which is judged without any other packet."""
+    """This enumeration has the events of packets that are judged alone, and the events at the end of the capture."""
 
     CAPTURE = auto()
     """The capture was read to its end. The event comes once for each damaged place, or once in all if no place is
@@ -83,7 +83,8 @@ class SinglePacket(NamedTuple):
 
     packet: Packet
     verdict: Violation | None = None
-    """Violation that the tracker found: the packet is shorter than its headers say. Otherwise it is None."""
+    """Violation, if the tracker found that the packet is shorter than its headers say. It is None if the tracker found
+    no violation."""
 
     def flow(self) -> Flow:
         """Return the source and destination addresses and the destination QP, as far as the packet has them."""
@@ -194,7 +195,7 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """This class judges each packet that is not as expected, and counts the packets that are."""
+    """This class judges each packet that is not as expected. It only counts the packets that are as expected."""
 
     __slots__ = ("_judge", "_lost", "_options", "_short", "_tell", "_wrong_icrcs")
 
@@ -346,7 +347,8 @@ def count_expected(rules: RuleTable, reading: Reading) -> None:
 
 
 def report_damage(rules: RuleTable, damage: Sequence[DamagedPlace]) -> None:
-    """Report to the present judge the places where the capture is damaged, or that it is not damaged."""
+    """Report each damaged place of the capture to the present judge. If there is none, report that the capture is not
+    damaged."""
     tell = rules.tell(WireEvent)[WireEvent.CAPTURE]
     for place in damage or _UNDAMAGED:
         tell(place, _nothing(place.packet, place.time_ns) if damage else _NO_PACKET)

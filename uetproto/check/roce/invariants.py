@@ -94,8 +94,8 @@ class CompletionRecord:
     flushing: bool
     """Whether a work request of the queue has failed before this completion, so that later ones are flushed."""
     message: PostedWork | None = None
-    """Send of the peer whose message the completed receive holds. It is None if a send completes, or if no such
-    message is known."""
+    """Send of the peer that filled the completed receive. It is None if a send completes, or if the send that filled
+    the receive is not known."""
     before: int = 0
     """Number of bytes that precede the message in the buffer of a receive; it is 0 except on UD."""
 
@@ -301,8 +301,8 @@ def spent(qp: Qp) -> tuple[Status, ...]:
 
 
 def patience(qp: Qp) -> int:
-    """Return the longest time in picoseconds from the last arrival of a packet to the completion of a request. It
-    consists of all time-outs, one more, and one RNR wait."""
+    """Return the longest time in picoseconds from the last arrival of a packet to the completion of a request. It is
+    the sum of all time-outs, one more time-out, and one RNR wait."""
     wait = timeout_of(qp.attributes.timeout, qp.hca.config.timeout_factor)
     return (qp.attributes.retry_cnt + 2) * wait + rnr_wait_us(0) * 10**6
 
@@ -345,7 +345,7 @@ def roce_11_identity(data: Buffer) -> None:
 
 
 def again(data: Buffer) -> Iterator[bytes]:
-    """Yield each header that is present, decoded and encoded again; then yield the remaining bytes."""
+    """Yield the bytes of each header after the header was decoded and encoded again. Then yield the remaining bytes."""
     at = 0
     if len(data) >= BTH.size:
         for header in (BTH, *SEQUENCES.get(data[0], ())):

@@ -95,7 +95,8 @@ class ObservedRegion:
         return at
 
     def forget(self) -> None:
-        """Remove all places except those of the counter and of open receives. Their offsets are not used again."""
+        """Remove all places except those of the counter and of open receives. The offsets of the removed places are not
+        used again."""
         kept = (PlaceUse.COUNTER, PlaceUse.RECEIVE)
         self.places = {number: place for number, place in self.places.items() if place.use in kept and place.open}
 
@@ -209,7 +210,7 @@ class QpShadow:
     """Sends without a completion. An unsignaled send stays here until a later one completes."""
     receives: deque[PostedReceive] = field(default_factory=deque)
     turn: int = 0
-    """Index in `works` of the first send that may not have begun."""
+    """Index in `works`. All sends before this index have begun, or were flushed."""
     begun: list[PostedWork] = field(default_factory=list)
     """Sends in the order in which their first packets appeared on the wire."""
     executed: int = 0
@@ -217,9 +218,9 @@ class QpShadow:
     epsn: int = 0
     """Expected PSN (ePSN) of the peer, counted without wrap."""
     delivered: int = 0
-    """Number of sends in `begun` that the search for the message of a completed receive has passed."""
+    """Index in `begun`. The search for the send that filled a receive continues here."""
     atomics: int = 0
-    """Number of sends in `begun` that the search for the next executed ATOMIC has passed."""
+    """Index in `begun`. The search for the next ATOMIC that is executed continues here."""
     writing: PostedWork | None = None
     """ATOMIC that has read the counter last and may write it now. It is None if there is none."""
     failed: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})

@@ -15,7 +15,8 @@ from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.tss.ledger import NonceLedger
 
 NEWER = 0x8000
-"""Distance modulo 2^16 from which on an epoch counts as newer, and not as older (tss.md §9)."""
+"""Least value of the present epoch minus the epoch of a packet, modulo 2^16, at which the packet counts as newer than
+the present epoch (tss.md §9)."""
 
 
 class TssState(Protocol):
@@ -36,8 +37,8 @@ class TssScope(Enum):
     """A scope says when an invariant is checked, and which arguments it gets in addition to the simulator."""
 
     ARRIVED = auto()
-    """A packet arrived at an endpoint. The arguments are the endpoint, the number of refused packets that it had
-    counted before, and the number of packets that it had refused before."""
+    """A packet arrived at an endpoint. The arguments are the endpoint, and two numbers from before the arrival: how
+    many refused packets the endpoint had counted, and how many packets it had refused."""
     OPENED = auto()
     """An endpoint opened a packet. The arguments are the endpoint and the packet."""
     SETTLED = auto()

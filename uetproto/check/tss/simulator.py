@@ -307,8 +307,8 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Deliver packets and run timers until nothing is left to do, after the domains were told to accept packets
-        again in spite of earlier authentication failures. Every message must then have an outcome (tss.md §14)."""
+        """Let the domains accept packets again in spite of earlier authentication failures. Then deliver packets and
+        run timers until nothing is left to do. At the end every message must have an outcome (tss.md §14)."""
         for end in self.ends:
             end.domain.clear_dropping()
         until = self.now + PATIENCE

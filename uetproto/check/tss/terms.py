@@ -53,5 +53,6 @@ class Terms:
 
 
 def generation(number: int) -> DomainKey:
-    """Return the key of a generation; the key server hands out generations in ascending order."""
+    """Return the key of the generation `number`. The key server hands out the keys in ascending order of these
+    numbers."""
     return DomainKey(number.to_bytes(KEY_SIZE, "big"))

@@ -34,7 +34,7 @@ class SealedPacket(NamedTuple):
         return header
 
     def under(self, header: SecurityHeader) -> "SealedPacket":
-        """Return the packet with `header` in place of its security header; both may have different sizes."""
+        """Return the packet with `header` in place of its security header. The two headers may have different sizes."""
         return self._replace(data=header.encode() + self.data[self.header.size :])
 
     def rewritten(self, field: str, value: int) -> "SealedPacket":

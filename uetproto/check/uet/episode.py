@@ -94,8 +94,8 @@ class UetEpisode(ScenarioSettings):
         return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
 
     def with_bytes(self, step: UetStep) -> UetStep:
-        """Return the step, or a step that drops the packet in place of one that damages it. An endpoint drops an
-        encoded packet whose CRC is wrong."""
+        """Return the step itself, unless it damages a packet. In that case return a step that drops the packet, as an
+        endpoint drops an encoded packet whose CRC is wrong."""
         return step._replace(action="drop", at=0) if step.action == "corrupt" else step
 
     def run_keys(self) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """This module has the monitor of one endpoint. It stands between PDS and SES, sees all packets, and checks the
 invariants.
 
-The monitor keeps shadow state, which is its own record of each PDC. It is made of the packets in and out, and of the
-requests and answers that PDS and SES exchange (`service.PdsUser`). The driver of the endpoint calls `receive`, `poll`
-and `passed` of the monitor in place of the methods of the PDS. Each call examines only the PDCs that it touched, and
-of these only PSNs and counters that changed. Every `scan_every` calls, and at the end, those of all PDCs are examined
-(`scan`).
+The monitor keeps shadow state, which is its own record of each PDC. The monitor takes the record from the packets in
+and out, and from the requests and answers that PDS and SES exchange (`service.PdsUser`). The driver of the endpoint
+calls `receive`, `poll` and `passed` of the monitor in place of the methods of the PDS. Each call examines only the PSNs
+and counters that changed, of the PDCs that the call touched. After every `scan_every` calls, and at the end, the
+monitor examines all PSNs and counters of all PDCs (`scan`).
 """
 
 from collections import deque

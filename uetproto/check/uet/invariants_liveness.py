@@ -25,12 +25,12 @@ def lives(config: PdsConfig) -> bool:
     """Return whether every request must succeed, because the number of retransmissions is unlimited and nothing else
     may end a PDC early.
 
-    Three settings can end a PDC early, so that this function returns False for each of them. `close_drain` = error:
-    the target may close before it has sent all read data. `secure_start` = expected: after NEW_START_PSN has changed
-    the Start_PSN, a delayed SYN packet with the old PSNs may open a second PDC at the target, which then answers
-    packets of the first PDC with INVALID_SYN (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may reuse a
-    PDCID while the target still has the earlier PDC of that PDCID, and that PDC answers INVALID_SYN (pds.md §20 row
-    23).
+    Three settings can end a PDC early, so that this function returns False for each of them. `close_drain` = error: the
+    target may close before it has sent the data of all reads. `secure_start` = expected: after NEW_START_PSN has
+    changed the Start_PSN, a delayed SYN packet with the old PSNs may open a second PDC at the target, which then
+    answers packets of the first PDC with INVALID_SYN (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may
+    reuse a PDCID while the target still has the earlier PDC of that PDCID, and that PDC answers INVALID_SYN (pds.md §20
+    row 23).
     """
     harmless = config.close_drain == "drain" and config.secure_start != "expected"
     return endless(config) and harmless and config.pdcid_quarantine == "MSL"

@@ -23,7 +23,7 @@ _START_DISTANCE = 1 << 16
 @invariant(24, PdsScope.PACKET, Request, Control)
 def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
     """A packet has retx = 0 exactly if it is a first transmission. A packet that is renumbered after NEW_START_PSN
-    counts as one."""
+    counts as a first transmission."""
     if sent is not None and bool(packet.retx) != bool(sent.copies):
         raise broken(24, f"retx = {packet.retx} on transmission {sent.copies + 1} of", packet.psn)
 

@@ -21,7 +21,7 @@ class PdsScope(Enum):
 
 
 class Occasion(Enum):
-    """An occasion restricts further, in addition to the types of packet or event, when an invariant is checked."""
+    """An occasion is a further condition for the check of an invariant, besides the types of packet or event."""
 
     SOURCE_CHANGE = "STEP: a number of the source half changed"
     DESTINATION_CHANGE = "STEP: a number of the destination half changed"

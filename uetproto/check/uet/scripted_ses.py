@@ -194,11 +194,11 @@ class ScriptedSes:
 
     @property
     def unsettled(self) -> bool:
-        """Return whether `settle` has read data to send or locks to release."""
+        """Return whether `settle` has data of reads to send, or locks to release."""
         return bool(self._returns or self._unlocks)
 
     def settle(self, now: int) -> None:
-        """Send the read data and release the locks that earlier calls of the PDS require."""
+        """Send the data of reads, and release locks, as earlier calls of the PDS require."""
         while self._returns:
             pdc, read_id, packets = self._returns.pop(0)
             if self.pds.pdcs.get(pdc.local_id) is pdc:

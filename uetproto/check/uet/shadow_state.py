@@ -60,7 +60,7 @@ class TrackedMessage:
     shadow: "PdcShadow | None"
     """Shadow state of the PDC that carries the message. It is None if the message is carried without a PDC."""
     psns: list[int] = field(default_factory=list)
-    """PSNs of the packets of the message by index; with RUDI it has pkt_ids."""
+    """PSNs of the packets of the message by index. For a message with RUDI these are pkt_ids."""
     marks: bytearray = field(default_factory=bytearray)
     """Outcomes of the packets of the message by index: OPEN, ANSWERED or FAILED."""
     failed: bool = False
@@ -216,7 +216,7 @@ class PdcShadow:
         return range(self.max_clear + 1, self.max_clear + 1 + ((self.pdc.rx.max_clear - self.max_clear) & M32))
 
     def outcome_known(self, sent: SentPacket) -> bool:
-        """Return whether SES got a response or an error for a packet. It is true also for a packet that does not
+        """Return whether SES got a response or an error for a packet. Return True also for a packet that does not
         belong to SES."""
         return sent.track is None or sent.track.marks[sent.index] != OPEN
 

@@ -25,7 +25,8 @@ def check_marked(output: str, files: Sequence[str]) -> None:
 
 def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
     """Check that the files of `--parquet` can be written to the directory `folder`, and differ from the files of
-    `others`. Return option and name of the directory and of each file. Raises `LocalError` if one cannot be written."""
+    `others`. Return a pair of option and path for the directory, and one for each file. Raises `LocalError` if a file
+    cannot be written."""
     if not folder:
         raise LocalError("--parquet", "is no name", "a directory")
     found: list[tuple[str, str]] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]

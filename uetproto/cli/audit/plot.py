@@ -35,7 +35,8 @@ def check(path: str) -> None:
 def plot(
     measured: Sequence[Measurements], path: str, number: int | None = None, findings: Sequence[Finding] = ()
 ) -> None:
-    """Draw the flow with most findings, and with most packets among these, and the opposite direction of its PDC.
+    """Draw the flow with the most findings, and the opposite direction of its PDC. Of flows with equally many findings,
+    draw the one with the most packets.
 
     Points and marks whose times do not fit 64 bits are left out, and their number is printed on standard error. Raises
     `LocalError` if there is no flow, or none with the PDCID or queue pair `number`.

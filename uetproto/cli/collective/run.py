@@ -62,8 +62,8 @@ AUTO = "auto"
 MULTICAST = "multicast"
 
 Progress = Callable[[int, int], None]
-"""Type of a function that reports progress. Its arguments are the number of messages sent so far, and that of the whole
-run."""
+"""Type of a function that reports progress. Its arguments are the number of messages sent so far, and the number of all
+messages of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
