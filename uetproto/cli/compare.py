@@ -1,5 +1,5 @@
-"""This module compares scenarios for `uetproto run --compare`: it runs each scenario unchanged, and then with a longer
-input and with loss."""
+"""This module compares scenarios for `uetproto run --compare`: it runs each scenario unchanged, and then runs it again
+with a longer input and with loss."""
 
 import random
 import tempfile

@@ -337,7 +337,7 @@ def command(
     """Show every header of every packet of captures.
 
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is an object whose
-    fields are numbers; it names its "file" if several are given.
+    fields are numbers. If several files are given, each object names its "file".
     """
     keys = read_keys(keys_file)
     decoding = decoding._replace(keys=keys)

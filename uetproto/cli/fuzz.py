@@ -239,8 +239,8 @@ class Kept(NamedTuple):
     capture: Path | None
     """Path of the capture. It is None if no replay was made, or if the replay failed before it wrote one."""
     replay: str
-    """Text of the violation or error that the replay with encoded frames met, or `NOT_REPLAYED`. It is empty if the
-    replay met none, or if no replay was made."""
+    """Text of the violation or error that the replay with encoded frames met. It is `NOT_REPLAYED` if the time was up
+    before the end of the replay. It is empty if the replay met nothing, or if the finding is no scenario."""
     again: str = ""
     """Command that replays a finding whose file is no scenario. It is empty for a scenario."""
 

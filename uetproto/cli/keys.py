@@ -85,8 +85,8 @@ class Keys:
 
     @property
     def tallies(self) -> list[tuple[int | None, KeyTally]]:
-        """Return the counts of sealed packets by SDI. The entry None counts further SDIs that have no key, once
-        `_LISTED` SDIs have an entry."""
+        """Return the counts of sealed packets by SDI. The number of entries is limited, so that the entry None counts
+        further SDIs without a key together."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
     def report(self) -> bool:

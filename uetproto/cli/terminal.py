@@ -46,14 +46,14 @@ def _coloured(text: str, style: str) -> str:
 
 
 def width() -> int:
-    """Return the width of standard output in columns; it is `PLAIN_WIDTH` if that is no terminal."""
+    """Return the width of standard output in columns, or `PLAIN_WIDTH` if standard output is no terminal."""
     return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
 
 
 @contextmanager
 def status() -> Iterator[Callable[[str], None]]:
-    """Yield a function that sets the text of a progress line on standard error. It does nothing if that is no
-    terminal."""
+    """Yield a function that sets the text of a progress line on standard error. The function does nothing if standard
+    error is no terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

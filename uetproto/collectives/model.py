@@ -1,8 +1,9 @@
 """This module has a network without packets, in which each message takes alpha and the time of its bytes.
 
 This is the time model of collectives.md §3.0: a message occupies the sender's sending port and the receiver's receiving
-port for `alpha + len * beta`. A port can send and receive at the same time. A free port begins the first message, in
-the order of the calls of `send`, that both ranks have posted and whose other port is free.
+port for `alpha + len * beta`. A port can send and receive at the same time. A message that both ranks have posted waits
+until both of its ports are free. If several messages wait for a port, the message whose `send` was called first has
+precedence, unless its other port is busy.
 """
 
 from bisect import bisect_left, insort
@@ -97,7 +98,7 @@ class ModelNetwork(CollectiveNetwork):
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Return True. It says that only timers are in progress, because messages of this network are timers, too."""
+        """Return True, which means that only timers are in progress. Messages of this network are timers, too."""
         return True
 
     def advance(self, instant: int) -> None:

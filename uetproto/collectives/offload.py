@@ -47,8 +47,8 @@ class CollectivePart(Protocol):
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]
-"""Type of a function that is called once at the end, with None or with the error. The caller may then reuse the
-buffers."""
+"""Type of a function that is called once at the end of a collective, with None or with the error. From then on the
+buffers of the collective may be reused."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
 """Type of a function that makes the part of a rank. Its arguments are the rank in the group, the arrays INPUT and
 OUTPUT (both contiguous), and a function `Ended`. It is called for all ranks in order before the first part starts."""
@@ -64,8 +64,8 @@ class OffloadRequest:
     ranks: tuple[int, ...]
     """Ranks in the network of the members of the group, in the order of the group."""
     group: int
-    """Number of the group, which is in the messages of the group and differs from that of all other groups. A later run
-    does not use this number again."""
+    """Number of the group, which the messages of the group carry. No other group has this number, and no later run uses
+    it again."""
     sequence: int
     """Running number of the collective in its group."""
     dtype: np.dtype[Any]
@@ -84,8 +84,8 @@ class OffloadRequest:
 
     @property
     def folding(self) -> "OffloadRequest":
-        """Return the request with a reduce operation that does not scale elements before or after. A stage of a larger
-        collective runs it."""
+        """Return the request for a stage of a larger collective. Its reduce operation combines elements in the same
+        way, without scaling them before or after."""
         return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
 

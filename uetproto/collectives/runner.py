@@ -47,10 +47,10 @@ class ScratchPool:
 class Execution:
     """This class runs one rank's part of a schedule.
 
-    `ranks` has the rank in the transport for each rank of the schedule; None means that both are equal. `input` and
-    `output` are contiguous arrays with as many elements as the schedule says, possibly none; both are one array if the
-    operation is in place. `gamma` is the time in picoseconds for each reduced byte. `done` is called once, with None or
-    with the error of a message; the caller may then reuse the buffers.
+    `ranks` has the rank in the transport for each rank of the schedule; None means that a rank has the same number in
+    both. `input` and `output` are contiguous arrays with as many elements as the schedule says, possibly none; both are
+    one array if the operation is in place. `gamma` is the time in picoseconds for each reduced byte. `done` is called
+    once, with None or with the error of a message; the caller may then reuse the buffers.
     """
 
     def __init__(

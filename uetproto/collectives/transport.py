@@ -25,8 +25,8 @@ class TransportError(UetError, RuntimeError):
 
 
 Done: TypeAlias = Callable[[TransportError | None], None]
-"""Type of the function that is called once when a send or a receive ends. Its argument is None if the message was
-received or the send buffer may be reused, and the failure if the operation failed."""
+"""Type of the function that is called once when a send or a receive ends. If the send or receive failed, the argument
+is the failure. Otherwise it is None: the message was received, or the send buffer may be reused."""
 
 
 class Purpose(IntEnum):

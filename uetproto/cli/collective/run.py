@@ -203,8 +203,8 @@ class PreparedCase:
 
     @cached_property
     def formula(self) -> FormulaResult | None:
-        """Return the steps, the bytes and the time that the formula of the algorithm gives, or None if it has no
-        formula."""
+        """Return the steps, the bytes and the time that the formula of the algorithm gives, or None if the algorithm
+        has no formula."""
         case = self.case
         if self.offloaded:
             return self._formula_in_network()

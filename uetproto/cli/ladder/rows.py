@@ -98,8 +98,8 @@ class LadderTally:
 
 @dataclass(slots=True)
 class LadderChoice:
-    """This class selects the packets to draw, which all belong to one interface. If `interface` is None, it is the
-    first interface of the capture."""
+    """This class selects the packets to draw, which all belong to one interface. If `interface` is None, they belong to
+    the first interface of the capture."""
 
     interface: str | None = None
     pdc: int | None = None
@@ -122,9 +122,9 @@ class LadderChoice:
 class LadderConversation:
     """This class selects the packets of a PDC or a queue pair, by its number.
 
-    A RoCE header names the destination queue pair; only that of a datagram also names the source. Answers are therefore
-    found by their UDP source port: many implementations derive it from the numbers of both queue pairs, so that it is
-    equal in both directions (roce.md §1).
+    A RoCE packet names the destination queue pair, and only a datagram (UD) also names the source queue pair. Answers
+    are therefore found by their UDP source port. Many implementations derive this port from the numbers of both queue
+    pairs, so that the port is equal in both directions (roce.md §1).
     """
 
     def __init__(self, number: int) -> None:
@@ -308,7 +308,7 @@ class _Run:
 
 
 def limited(all_rows: Iterator[Row], limit: int | None, tally: LadderTally) -> Iterator[Row]:
-    """Yield the first `limit` rows, or all rows if it is None. Pauses do not count as rows."""
+    """Yield the first `limit` rows, or all rows if `limit` is None. Pauses do not count as rows."""
     for row in all_rows:
         if limit is not None and tally.drawn == limit:
             tally.cut = True

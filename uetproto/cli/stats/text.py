@@ -26,8 +26,8 @@ NONE = "–"
 
 
 def shown(measured: Sequence[Measurements]) -> list[Measurements]:
-    """Return the vantage points to show, in the order of the captures. If there are more than `INTERFACES`, these are
-    the ones with the most packets."""
+    """Return the vantage points to show, in the order of the captures. If there are more than `INTERFACES`, return
+    those with the most packets."""
     if len(measured) <= INTERFACES:
         return list(measured)
     most = sorted(range(len(measured)), key=lambda number: -measured[number].packets)[:INTERFACES]
@@ -65,7 +65,7 @@ def flows(rows: RowTable) -> Iterator["Table | str"]:
 
 def messages(measured: Measurements, all_of_them: bool) -> Iterator["Table | str"]:
     """Yield a table of latencies by opcode, and a table of the slowest messages. If `all_of_them` is True, the second
-    table lists the messages of a PDC instead."""
+    table lists the first messages in place of the slowest ones."""
     if measured.latency:
         table = _table("messages", "answered", "latency: p50", "p90", "p99", "max")
         for opcode, times in sorted(measured.latency.items()):

@@ -59,10 +59,11 @@ class Knomial(Pattern):
     """This pattern is recursive k-ing: in round i, ranks form groups of k at distances of k^i, and all ranks of a group
     exchange tokens in one step.
 
-    Let k^j be the largest power of k up to N, and m·k^j its largest multiple up to N. So many ranks form groups, and
-    the last round has groups of m ranks. The other e ranks are extras: of the first 2e ranks the odd ones are extras,
-    and the even ones are their proxies, as in recursive doubling (collectives.md §3.5). With k = 2 the pattern is
-    recursive doubling. A larger k has fewer steps, and more messages in each step.
+    Let k^j be the largest power of k up to N, and m·k^j the largest multiple of k^j up to N. The groups have m·k^j
+    ranks together. If m > 1, each group has m ranks in the last round. The other e ranks are extras. Extras are the odd
+    ones of the first 2e ranks. Each extra has a proxy, the even rank before it, as in recursive doubling
+    (collectives.md §3.5). With k = 2 the pattern is recursive doubling. A larger k has fewer steps, and more messages
+    in each step.
     """
 
     size: int

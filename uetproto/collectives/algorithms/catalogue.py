@@ -123,7 +123,8 @@ OPTIONS = {
     option: tuple(name for name, one in _ALL if option in one.options)
     for option in ("channels", "slices", "sockets", "between")
 }
-"""Names of the algorithms that use an option of `schedule`, for each option. Other algorithms ignore the option."""
+"""Maps each option of `schedule` to the names of the algorithms that use the option. Other algorithms ignore the
+option."""
 
 SPLIT = frozenset({"reduce_scatter", "all_gather", "scatter", "gather"})
 """Operations whose vector has one block for each rank. These blocks may differ in size."""

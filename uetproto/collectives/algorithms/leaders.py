@@ -122,7 +122,8 @@ def by_leaders(
 ) -> PartFactory:
     """Return a function that makes the part of each rank.
 
-    `among` makes the part of a leader in the middle stage. Its rank there is the number of its node.
+    `among` makes the part of a leader in the middle stage. In this stage the rank of a leader is the number of its
+    node.
     """
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 

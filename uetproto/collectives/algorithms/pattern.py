@@ -18,8 +18,8 @@ from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 
 class Moves(NamedTuple):
-    """This record holds the messages of a pattern as arrays. Numpy broadcasts them together to one entry for each
-    message."""
+    """This record holds the messages of a pattern as arrays. When NumPy broadcasts the arrays, each has one entry for
+    each message."""
 
     step: Ints
     src: Ints
@@ -32,8 +32,8 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, bounds: Ints, *, first: Ints | int, last: Ints | int, **columns: Ints | int) -> "Moves":
-        """Return messages that carry the blocks first .. last-1. `bounds` has one row for each group with the starts of
-        its blocks; `columns` are the other arrays by name."""
+        """Return messages that carry the blocks first .. last-1. `bounds` has one row for each group: the starts of its
+        blocks, and the end of the last block. `columns` are the arrays `step`, `src`, `dst` and `fold`."""
         arrays = [np.asarray(columns[name], dtype=np.int32) for name in ("step", "src", "dst", "fold")]
         arrays += [np.asarray(first), np.asarray(last)]
         axes = max(array.ndim for array in arrays)

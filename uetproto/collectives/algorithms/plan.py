@@ -22,8 +22,8 @@ from uetproto.collectives.algorithms.schedule import (
 from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]
-"""Type of a function that returns the local work of a rank, which is copies and reductions within it, by the number of
-the step."""
+"""Type of a function that returns the local work of a rank by the number of the step. Local work is the copies and
+reductions within the rank."""
 
 _BUFFERS = tuple(Buffer)
 _FOLDS = tuple(Fold)

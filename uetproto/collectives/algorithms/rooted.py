@@ -1,5 +1,5 @@
-"""This module plans broadcast, reduce, scatter and gather, whose root sends and receives along a binomial tree or
-directly.
+"""This module plans broadcast, reduce, scatter and gather. Messages follow a binomial tree, or go directly between the
+root and each other rank.
 
 See collectives.md §3.2. Patterns are written for root 0: virtual rank v stands for rank v + root, modulo N.
 """

@@ -113,8 +113,8 @@ class FormulaResult(NamedTuple):
 def formula(
     op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
 ) -> FormulaResult | None:
-    """Return the steps, bytes and time of an algorithm by its formula, or None if it has no formula. `options` are
-    those of `catalogue.schedule`."""
+    """Return the steps, bytes and time of an algorithm by its formula, or None if the algorithm has no formula.
+    `options` are those of `catalogue.schedule`."""
     if ALGORITHMS[op][algorithm].formula is None:
         return None
     return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))
@@ -173,7 +173,8 @@ class InNetwork:
     """Counters of SHARP by the name of the host or aggregation node. Counters that are 0 are left out."""
     ports: tuple[AggregationPort, ...] = ()
     notes: tuple[str, ...] = ()
-    """Reasons why the ranks carried out the collective themselves. It is empty if the network did it."""
+    """Reasons why the ranks carried out the collective themselves. There are none if the network carried out the
+    collective."""
     traps: tuple[str, ...] = ()
     """Traps that aggregation nodes sent to the manager."""
     log: tuple[str, ...] = ()

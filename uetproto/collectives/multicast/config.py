@@ -31,18 +31,18 @@ class MulticastConfig:
     depth: int = 128
     """Number of posted receives, RQ_DEPTH. Each receive has a slot of the staging ring."""
     scale: float = 5.0
-    """Factor by which the cutoff timer, after which missing chunks are fetched, exceeds the time that the bytes
-    need."""
+    """Cutoff time divided by the time that the bytes need at `rate`. Missing chunks are fetched after the cutoff
+    time."""
     rate: int = 7 * 10**9
     """Rate in bytes per second from which the cutoff timer is computed: B."""
     least: int = 0
     """Shortest time of the cutoff timer in picoseconds. Barriers and tokens take time even if there are few bytes."""
     link_rate: int | None = None
-    """Rate of a link in bytes per second, of which each of the M sending ranks uses 1/M. None means that chunks are
-    sent as fast as the network takes them (collectives.md §3.10.2)."""
+    """Rate of a link in bytes per second. Each of the M sending ranks sends at 1/M of this rate. None means that chunks
+    are sent as fast as the network takes them (collectives.md §3.10.2)."""
     fetch_from: int = -1
-    """Offset F(r) - r, where F(r) is the rank from which rank r fetches missing chunks. It is -1, for the previous rank
-    of the ring, or 1, for the next rank, as in the released code."""
+    """Offset F(r) - r, where F(r) is the rank from which rank r fetches missing chunks. The value -1 means the previous
+    rank of the ring. The value 1 means the next rank, from which the released code fetches."""
     order: str = "ascending"
     most_bytes: int = 512 << 20
     """Largest size of a receive buffer in bytes."""

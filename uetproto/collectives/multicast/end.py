@@ -43,7 +43,7 @@ class MulticastEnd(Protocol):
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
         """Send a chunk, which is a UD SEND with immediate data, to the multicast group of a subgroup.
 
-        `done` is called when this chunk and all chunks before it have left, so that their memory may change. If it is
+        `done` is called when this chunk and all earlier chunks have left, so that their memory may change. If `done` is
         None, nothing is called.
         """
 
@@ -106,5 +106,5 @@ class MulticastCounters:
     armed_at: int = -1
     recovery_at: int = -1
     """Instant in picoseconds at which the receiver stopped polling, after the last chunk or at the cutoff. It is -1
-    before."""
+    until then."""
     done_at: int = -1

@@ -2,8 +2,8 @@
 §3.10).
 
 The phases are: barrier 1 (all ranks have entered), arming of the receivers, barrier 2 (all receivers are armed),
-sending and receiving, recovery, and the end. Requests and grants carry no task id: barrier 1 separates those of
-consecutive operations.
+sending and receiving, recovery, and the end. Requests and grants carry no task id. Barrier 1 therefore separates the
+requests and grants of one operation from those of the next.
 """
 
 from collections.abc import Sequence
@@ -61,8 +61,8 @@ class MulticastOperation:
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """Handle a control message from V(r), the rank that fetches blocks from this rank r. It requests a block, or
-        says that V(r) has ended.
+        """Handle a control message from V(r), the rank that fetches blocks from this rank r. The message requests a
+        block, or says that V(r) has ended.
 
         A request is answered when this rank recovers. The message is accepted even before this rank knows that barrier
         1 is complete, as V(r) may have passed the barrier and reached its cutoff earlier.
@@ -73,8 +73,8 @@ class MulticastOperation:
             self.responder.advance()
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """Handle a grant from F(r), the rank from which this rank r fetches blocks. It lets this rank read the receive
-        buffer of F(r)."""
+        """Handle a grant from F(r), the rank from which this rank r fetches blocks. The grant lets this rank read the
+        receive buffer of F(r)."""
         if not self._open or not self.requester.granted_by(peer, record):
             self.counted.strays += 1
 

@@ -61,8 +61,9 @@ class MulticastRank:
     ) -> PostedOperation:
         """Post an operation. It begins when all operations that were posted before have ended.
 
-        `source` is this rank's block, or None if it sends none. `into` is the buffer for all blocks; if it is None,
-        chunks are only counted. Both belong to the operation until it calls `done`, which it does once.
+        `source` is this rank's block, or None if this rank sends no block. `into` is the buffer for all blocks; if
+        `into` is None, chunks are only counted. Both buffers belong to the operation until the operation calls `done`.
+        This call comes once.
         """
         owns = plan.owns(self.end.rank)
         if plan.size != self.end.size or plan.config != self.config:

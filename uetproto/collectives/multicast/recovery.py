@@ -59,8 +59,8 @@ RESPONDER: Table[ResponderState] = {
                         TransitionRow("fin_arrived",         "take_fin",      _P.FINALIZE)),
     _P.WAIT_LN_FETCH:  (TransitionRow("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
 }  # fmt: skip
-"""Transition table of the responder. A request for a block that this rank does not hold waits until its own requester
-has fetched this block."""
+"""Transition table of the responder. If a request is for a block that this rank does not hold, the request waits until
+this rank's requester has fetched the block."""
 
 
 class Gap(NamedTuple):
@@ -110,7 +110,7 @@ class Holdings:
 
 
 class ChunkRequester(Machine[RequesterState], table=REQUESTER):
-    """This class requests one missing block after the other from F(r), and reads its missing chunks."""
+    """This class requests one missing block after the other from F(r), and reads the missing chunks of the block."""
 
     def __init__(self, context: MachineContext, holdings: Holdings, into: memoryview | None) -> None:
         super().__init__(RequesterState.INIT, context)
@@ -169,8 +169,8 @@ class ChunkRequester(Machine[RequesterState], table=REQUESTER):
         self._grant, self._arrived = self._arrived, None
 
     def read_gap(self) -> None:
-        """Read a run of missing chunks from the same position of F(r)'s buffer. It is shorter than its chunks only if
-        it ends with the short last chunk of the block."""
+        """Read a run of missing chunks from the same position of F(r)'s buffer. If the last chunk of the block is
+        short, a run that ends with this chunk is read without excess bytes."""
         owner = self._owners[0]
         gap = self.holdings.gap(owner)
         assert gap is not None

@@ -36,7 +36,7 @@ class Topology:
     link 2c + 1 back."""
     gpus_per_node: int = 1
     places: tuple[int, ...] = ()
-    """GPU slot of each rank; slots are counted node by node. If it is given empty, ranks take the slots in order."""
+    """GPU slot of each rank; slots are counted node by node. If no slots are given, ranks take the slots in order."""
     _reach: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
