@@ -343,8 +343,8 @@ class EmulatedNetwork(ABC):
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
-        """Return what `key` makes of `value`: `key` checks the value and converts it. Raises the error of `invalid` for
-        an illegal value."""
+        """Check and convert `value` by `key`, and return the result. Raises the error of `invalid` for an illegal
+        value."""
         try:
             return key.check(value)
         except ValueError:

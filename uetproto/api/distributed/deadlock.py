@@ -16,8 +16,8 @@ def explain(
 ) -> DeadlockError:
     """Return the error of a run in which no rank can proceed.
 
-    `finished` has the ranks whose program has returned. `failures` maps a rank to the error that it saw earlier. If
-    some rank waits for a rank that has returned, the earlier error of the returned rank is named as a cause.
+    `finished` has the ranks whose program has returned. `failures` maps a rank to the error that the rank saw earlier.
+    If some rank waits for a rank that has returned, the earlier error of the returned rank is named as a cause.
     """
     edges: dict[int, set[int]] = {}
     for wait in waits:

@@ -62,12 +62,12 @@ class DeadlockError(DistError):
 
 
 class SizeMismatchError(DistError):
-    """Raised when a send and the receive that it matches are not of the same number and type of elements."""
+    """Raised when a send and the receive that it matches have different numbers or types of elements."""
 
 
 class CollectiveMismatchError(DistError):
-    """Raised when ranks make different calls at the same position; the error names a rank and the argument that
-    differs."""
+    """Raised when the n-th collective calls of two ranks of a group differ; the error names a rank and the argument
+    that differs."""
 
 
 class BufferModifiedError(DistError):
@@ -75,7 +75,7 @@ class BufferModifiedError(DistError):
 
 
 def modified(op: str) -> BufferModifiedError:
-    """Return the error for a tensor that was changed before the operation `op` was done with it."""
+    """Return the error for a tensor that the program changed while the operation `op` still used the tensor."""
     return BufferModifiedError(op, "its buffer was changed before wait()", "wait() first, or change a copy")
 
 

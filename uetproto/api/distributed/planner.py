@@ -53,8 +53,7 @@ class GroupWorld(Protocol):
     network: CollectiveNetwork
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error with which operations that need one of these ranks fail, or None if none of the ranks has
-        failed."""
+        """Return the error for operations that need one of these ranks, or None if none of these ranks has failed."""
 
 
 class RankGroup(Protocol):

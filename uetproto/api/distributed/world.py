@@ -190,8 +190,7 @@ class World:
         return next(filter(None, (group.mismatch() for group in self._groups)), None)
 
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """Return the error with which operations that need one of these ranks fail, or None if none of the ranks has
-        failed."""
+        """Return the error for operations that need one of these ranks, or None if none of these ranks has failed."""
         failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
         return None if failed is None else _aborted(failed, self.errors[failed])
 

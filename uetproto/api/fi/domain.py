@@ -131,7 +131,7 @@ class Domain:
         """`fi_mr_reg` registers a buffer; peers read and write the buffer itself, not a copy.
 
         `requested_key` has up to 48 bits. If it is None, or the domain has MrMode.PROV_KEY, `fi_mr_reg` assigns a key,
-        in which bit 48 is set. `idempotent_safe` sets bit 63 of the key. `optimized` sets bit 62, and the key is then
+        in which bit 48 is set. `idempotent_safe` sets bit 63 of the key. `optimized` sets bit 62, and the key then has
         an index below 4096. With `job_restricted` only this job may use the region. `device` is "host", or a label that
         says where the memory is. The region is enabled at once, except with MrMode.ENDPOINT or `Flag.RMA_EVENT`; then
         an endpoint or a counter has to be bound first (see `MemoryRegion.bind` and `MemoryRegion.enable`).

@@ -67,7 +67,7 @@ class FiObject:
         self.closed = True
 
     def check_bindable(self, driver: EndpointDriver) -> None:
-        """Raise FI_EINVAL if the object is closed, and FI_EDOMAIN if it belongs to another fabric than `driver`."""
+        """Raise FI_EINVAL if the object is closed, and FI_EDOMAIN if its fabric is not the fabric of `driver`."""
         if self.closed:
             raise invalid(self.kind, "is closed", "one that is open")
         if self.driver is not driver:

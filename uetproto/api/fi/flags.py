@@ -95,8 +95,8 @@ class MrMode(IntFlag):
     LOCAL = 1 << 2
     """This flag requires that the local buffers of operations are registered, too."""
     VIRT_ADDR = 1 << 4
-    """This flag makes the first byte of a region have the region's base address for peers; without this flag it has the
-    address 0."""
+    """With this flag, peers address the first byte of a region by the region's base address; without this flag, by
+    0."""
     PROV_KEY = 1 << 6
     """This flag makes `mr_reg` ignore the requested key and assign one itself."""
     ENDPOINT = 1 << 9

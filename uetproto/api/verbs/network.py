@@ -80,8 +80,8 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
     `attributes`, by their names in roce.md §6, hold for both queue pairs. Each attribute that is not given has a
-    default: `path_mtu` is the smaller one of the two devices, as many READs and atomics are in flight as the peer
-    accepts, all access rights are granted, and the first PSNs are random.
+    default: `path_mtu` is the smaller one of the two devices, as many READs and atomics may be in flight as both
+    devices allow, all access rights are granted, and the first PSNs are random.
 
     For UD the call returns two address handles, the first for datagrams to `qp_b` and the second for datagrams to
     `qp_a`; a UD queue pair that is already in RTS stays as it is. For other types the call returns (). If the call

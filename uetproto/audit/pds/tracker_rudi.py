@@ -34,7 +34,7 @@ class RudiEvent(Event):
     RESPONSE = auto()
     """A RUDI response came."""
     SILENT = auto()
-    """A request was dropped for which no response was seen."""
+    """The tracker dropped a request, and no response to this request was seen."""
     DATAGRAM = auto()
     """A UUD request came."""
 

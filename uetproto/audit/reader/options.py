@@ -17,7 +17,7 @@ class Options:
     """Whether the packets were captured in the order in which they were sent. Rules about the order of packets are
     checked only if they were."""
     mirror: bool = False
-    """Whether the copies of a packet that mirror ports make count as one packet."""
+    """Whether a packet and the copies of it, which mirror ports make, count as one packet."""
     rules: tuple[str, ...] = ()
     """Globs that select rules by id; a glob that begins with "-" excludes rules. An empty tuple selects all rules."""
     keys: KeyRing | None = None

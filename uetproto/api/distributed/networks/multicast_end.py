@@ -95,8 +95,8 @@ class Nowhere:
 
 
 class MulticastGroupEnd:
-    """This class implements `MulticastEnd` for one rank of a group of ranks: the multicast protocol calls its methods
-    to use the network."""
+    """This class implements `MulticastEnd` for one rank of a group of ranks: the multicast protocol uses the network by
+    the methods of this class."""
 
     machines: MulticastRank
 

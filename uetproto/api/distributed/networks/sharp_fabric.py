@@ -1,4 +1,4 @@
-"""This module puts an aggregation node into each switch of a network of ranks, and a manager that configures them
+"""This module adds aggregation nodes to a network of ranks, one in each switch, and a manager that configures them
 (sharp.md §1.2, §4.2).
 
 An aggregation node is a node of the emulated network with its own adapter or endpoint, so its messages are packets like
@@ -31,8 +31,8 @@ from uetproto.textfile import read_bounded
 from uetproto.wire.headers.sharp import LibsharpStatus
 
 PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
-"""Values that replace published defaults. With these values, a program that requests SHARP by name and cannot get SHARP
-gets an error; large vectors are streamed; and a lost packet is retransmitted before its operation is given up
+"""Values that replace published defaults. With these values, a collective fails if the program requests SHARP by name
+and SHARP cannot run; large vectors are streamed; and a lost packet is retransmitted before its operation is given up
 (T_ost)."""
 
 _AM_KEY = 0x53484152
@@ -68,8 +68,8 @@ def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> 
 
 
 class SharpFabric:
-    """This class has the aggregation nodes, the SHARP hosts and the manager of an emulated network (`world`). A program
-    makes the `SharpFabric` first, and then builds the network from the result of its method `specs`."""
+    """This class has the aggregation nodes, the SHARP hosts and the manager of an emulated network (`world`). The
+    `SharpFabric` is made first; the network is then built from the result of `SharpFabric.specs`."""
 
     def __init__(
         self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
@@ -209,8 +209,8 @@ class SharpFabric:
         return rail % node.ports
 
     def connect(self, host: str, rail: int, place: AttachPoint) -> tuple[int, int]:
-        """Connect a host to its leaf aggregation node `place`, for one tree of a rail. Return the ID of the tree and
-        the number of the connection at the host."""
+        """Connect a host to its leaf aggregation node `place`, for the tree of the rail `rail`. Return the ID of the
+        tree and the number of the connection at the host."""
         carrier, node = self.carriers[host], self.world.nodes[host]
         own, theirs, label = self._psn(), self._psn(), self._label(node, rail)
         conn = carrier.allocate()
