@@ -314,7 +314,7 @@ def iter_batches(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Iterator[Columns]:
-    """Read a capture in pieces of `rows` packets, as it may be larger than memory. The numbers of the packets continue
+    """Read a capture that may be larger than memory, in pieces of `rows` packets. The numbers of the packets continue
     from piece to piece.
 
     `damage` of a piece lists the damage found since the previous piece. A capture without packets yields one empty

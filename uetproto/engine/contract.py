@@ -121,7 +121,8 @@ class Addressed:
     pdc_context: int = 0
     """Number that the application chooses. Operations with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool = False
-    """Whether the operation uses a PDC of the reserved pool (`rsv_pdc_context`); its SYN packets carry use_rsv_pdc."""
+    """Whether the operation uses a PDC of the reserved pool (`rsv_pdc_context`). The SYN packets of such a PDC carry
+    use_rsv_pdc."""
     context: Any = None
     """Value that the `Completion` of the operation carries back."""
 
@@ -593,8 +594,9 @@ class Engine(Protocol):
 class EndpointDriver(Protocol):
     """An endpoint driver runs the engines below an API of endpoints, on an emulated network or on real sockets.
 
-    It passes packets between its nodes, or between one node and the network, runs the timers of the engines, and hands
-    each node the events of its engine (`api.node.LocalNode.tell`). All endpoints of a driver have the same time.
+    The driver passes packets between its nodes, or between one node and the network. It runs the timers of the engines,
+    and hands each node the events of the node's engine (`api.node.LocalNode.tell`). All endpoints of a driver have the
+    same time.
     """
 
     @property

@@ -70,8 +70,8 @@ class FrameOutcomes:
             found.copies += 1
 
     def lost(self, frame: bytes) -> None:
-        """Note that a copy of a frame is lost. The frame itself is lost if this was its last copy and none has
-        arrived.
+        """Note that a copy of a frame is lost. The frame itself is lost if this was its last copy, and no other copy
+        has arrived.
         """
         found = self._frames.get(id(frame))
         if found is not None:

@@ -125,10 +125,10 @@ class Switch:
     packets that do not fit into a queue.
 
     A frame to a multicast group leaves by the ports of the nodes that joined the group, or, if none joined, by all
-    ports except that of its source. It also leaves by the links to other switches that are in the multicast tree of its
-    source. An inner port, which leads to an aggregation node, gets only frames of groups that the node has joined. A
-    frame to any other group address, such as the address of PFC frames, concerns only the link on which it came, and is
-    not forwarded.
+    ports except that of its source. It also leaves to other switches, by the links that belong to the multicast tree of
+    its source. An inner port, which leads to an aggregation node, gets only frames of groups that the node has joined.
+    A frame to any other group address, such as the address of PFC frames, concerns only the link on which it came, and
+    is not forwarded.
     """
 
     __slots__ = (

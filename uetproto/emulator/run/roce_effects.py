@@ -98,7 +98,7 @@ class RoceEffects:
     # Completions
 
     def sent(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """Note that a work request has completed. The unsignaled work requests before it on its queue pair have
+        """Note that a work request has completed. Earlier unsignaled work requests on the same queue pair have
         completed, too.
         """
         for before in self.operations[: operation.number]:

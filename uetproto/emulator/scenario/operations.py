@@ -15,11 +15,11 @@
                        next generation
 
 `node` names the node that performs the operation. The default is the target for `receive` and the operations listed
-below `receive`, and the initiator for the other operations. The peer is the other node. A row begins after the row
-before it has begun, and not before the time `at`. With `after`, it also waits until the row before ("previous"), or
-every row before ("all"), has ended. `expect` is the return code with which the operation must end; the default is OK.
-TIMED_OUT means that no receive matches the message in time. NONE means that, before the run ends, a receive gets no
-message, or no receive takes a send.
+below `receive`, and the initiator for the other operations. The peer is the other node. Rows begin in their order, each
+at its time `at` or later. A row with `after` also waits until the previous row ("previous"), or every earlier row
+("all"), has ended. `expect` is the return code with which the operation must end; the default is OK. TIMED_OUT means
+that no receive matches the message in time. NONE means that the row has not ended when the run ends: a receive has got
+no message, or no receive has taken the send.
 
 The bytes are drawn with the seed; with `value` and `datatype`, a region or a receive is filled with equal elements
 instead.

@@ -62,7 +62,7 @@ class StoredSlot:
 
 @dataclass(slots=True)
 class BufferedSlot:
-    """A packet on ROD that is buffered because a lower PSN is missing has this slot (`rod_gap = reorder`)."""
+    """This is the slot of a packet on ROD that is buffered, because a lower PSN is missing (`rod_gap = reorder`)."""
 
     packet: Any
     datagram: Any

@@ -32,8 +32,9 @@ MAX_SYN_OFFSET = 4095
 
 @dataclass(slots=True, eq=False)
 class SendRecord:
-    """A packet that consumed a PSN and is not acknowledged has this record. With `ctl_type` it is a control packet,
-    else a request."""
+    """This is the record of a packet that consumed a PSN and is not acknowledged. With `ctl_type` the packet is a
+    control packet, else a request.
+    """
 
     psn: int
     message: Outgoing | None

@@ -234,8 +234,9 @@ class RudiUud:
         self.owner.user.on_response(request.message, request.index, response.next_hdr, answer, now)
 
     def receive_nack(self, nack: Nack, datagram: Datagram, now: int) -> None:
-        """Handle a NACK with nt = 1, which retransmits the request, at once or after NACK_Retx_Time, or ends the
-        request in error (pds.md §12)."""
+        """Handle a NACK with nt = 1. The code of the NACK decides what happens to the request: it is retransmitted at
+        once, it is retransmitted after NACK_Retx_Time, it ends in error, or nothing changes (pds.md §12).
+        """
         request = self._outstanding(nack.psn, datagram)
         if request is None:
             return

@@ -312,7 +312,7 @@ def _want_rest(pdc: Pdc, now: int) -> None:
 
 
 def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
-    """Process a NACK of class NORMAL or ERR, which usually retransmits a packet, at once or after NACK_Retx_Time.
+    """Process a NACK of class NORMAL or ERR. For most codes a packet is retransmitted, at once or later.
 
     `nacks.NACKS` has the reaction to each code. A NACK acknowledges no packet.
     """

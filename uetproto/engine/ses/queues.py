@@ -328,7 +328,9 @@ class Queues:
         ))  # fmt: skip
 
     def take_back(self, message: RxMessage) -> None:
-        """Remove a stopped message that has failed. If a buffer is reserved for it, the receive ends with an error."""
+        """Remove a stopped message that has failed. If a buffer is reserved for the message, the receive of this buffer
+        ends with an error.
+        """
         stop, message.stopped = message.stopped, None
         if stop is None:
             return
@@ -399,8 +401,9 @@ class Queues:
     # Time
 
     def on_time(self, now: int) -> None:
-        """Remove the stopped messages that have expired. If a buffer is reserved for such a message, the receive ends
-        with an error."""
+        """Remove the stopped messages that have expired. If a buffer is reserved for such a message, the receive of
+        this buffer ends with an error.
+        """
         while self.stops and self.stops[0].expires <= now:
             stop = self.stops.popleft()
             if stop.buffer is not None:

@@ -129,6 +129,8 @@ class Returns:
                 del self._accepted[pdc]
 
     def closed(self, pdc: Connection) -> None:
-        """Drop the unanswered reads of a released PDC. PDS reports its unsent return packets as failed (`on_error`)."""
+        """Drop the unanswered reads of a released PDC. PDS reports the unsent return packets of the PDC as failed
+        (`on_error`).
+        """
         self._waiting.pop(pdc, None)
         self._accepted.pop(pdc, None)
