@@ -179,8 +179,8 @@ def keys_of(kind: Any) -> dict[str, KeyType]:
 def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
     """Return the keys with their defaults, for the docs.
 
-    A key without a default gets that of the field of the dataclass `kind` whose name, behind `prefix`, is the name of
-    the key.
+    A key without a default gets the default of a field of the dataclass `kind`: the name of the key is `prefix`,
+    followed by the name of this field.
     """
     found = dict(keys)
     for one in fields(kind):

@@ -28,9 +28,10 @@ def refusing() -> Iterator[None]:
 
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
-"""Functions that find out which header a payload begins with where no header field announces it.
+"""Functions that recognize the header at the start of a payload, if no header field announces this header.
 
-Each takes the layer and its payload. It returns the class of the next layer, or None if it does not know the payload.
+Each function takes a layer and its payload. It returns the class of the next layer, or None if it does not know the
+payload.
 """
 
 
@@ -50,7 +51,8 @@ class FormLayer(Packet):  # type: ignore[misc]
         super().__init__(_pkt, *args, **kwargs)
 
     def is_cut(self) -> bool:
-        """Return whether the packet was dissected without a CRC or pad that is appended to packets that are made."""
+        """Return whether the packet was dissected from bytes without its CRC or pad. A packet that is made gets this
+        CRC or pad."""
         return False
 
     def _command(self, json: bool = False) -> Any:
@@ -97,8 +99,8 @@ class FormLayer(Packet):  # type: ignore[misc]
         return " ".join(told)
 
     def marks(self) -> list[str]:
-        """Return the marks that `uetproto dissect` shows in brackets behind the last header of a packet: "ECN" if the
-        IP header has CE. Other layers have none."""
+        """Return the marks that `uetproto dissect` shows in brackets behind the last header of a packet, such as "ECN"
+        if the IP header has CE. The list is empty for the headers before the last one."""
         layer = None if isinstance(self.payload, FormLayer) else self.underlayer
         while layer is not None:
             if isinstance(layer, IP | IPv6):
@@ -159,9 +161,8 @@ def nearest(layer: Any, kind: type) -> Any:
 
 
 def last_of(packet: Any, *behind: type) -> Any:
-    """Return the last layer of a packet. Padding does not count, nor does a layer of a class in `behind` or what
-    follows such a layer.
-    """
+    """Return the last layer of a packet. If the packet has padding, or a layer of a class in `behind`, the last layer
+    is the one before it."""
     while packet.payload and not isinstance(packet.payload, (Padding, *behind)):
         packet = packet.payload
     return packet

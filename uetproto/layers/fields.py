@@ -29,7 +29,8 @@ NAMES = {
     ("reth", "dmalen"): "dma_length", ("atomic_eth", "swapdt"): "swap_data", ("atomic_eth", "cmpdt"): "compare_data",
     ("atomic_ack_eth", "origremdt"): "original_remote_data", ("imm", "immdt"): "immediate_data",
 }  # fmt: skip
-"""Names of fields in layers where they differ from those of the table (roce.md §0), by form and name in the table."""
+"""Names of layer fields that have another name in the header table (roce.md §0). The keys are the header form and the
+name in the table."""
 _UNSIGNED = {
     8: fields.ByteField, 16: fields.ShortField, 24: fields.ThreeBytesField, 32: fields.IntField, 64: fields.LongField,
 }  # fmt: skip

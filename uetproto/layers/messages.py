@@ -47,7 +47,8 @@ _SWAP_LENGTH = uet_ses.EXT_ATOMIC_CAS.size - uet_ses.EXT_ATOMIC.size
 
 
 class UetPackets(PacketList):  # type: ignore[misc]
-    """A list of packets, which stands over other layers as a packet does: `IP() / UDP() / packets`."""
+    """This list of packets can be put over other layers, as a packet can: `IP() / UDP() / packets` does so for every
+    packet."""
 
     def __rdiv__(self, lower: Packet) -> "UetPackets":
         return UetPackets([lower / packet for packet in self.res], self.listname)
@@ -56,7 +57,8 @@ class UetPackets(PacketList):  # type: ignore[misc]
 
 
 def code_of(name: str, value: object, kind: type[IntEnum], legal: Iterable[Any] = (), why: str = "") -> Any:
-    """Return the member of `kind` for a number or a name in any case. Raises `LayerError` unless it is `legal`."""
+    """Return the member of `kind` that has this number or name. A name may be in upper or lower case. Raises
+    `LayerError` if there is no such member, or if it is not in `legal`."""
     members = sorted(legal or kind)
     known = {member.name: member for member in kind}
     found = known.get(value.upper()) if isinstance(value, str) else None
@@ -123,12 +125,16 @@ def uet_message(
 ) -> UetPackets:
     """Return the packets of a message, from the PDS header to the payload, to be put over `IP() / UDP()`.
 
-    `data` is the payload of the message, or its length: for a READ, which carries none; else so many zeros are sent.
-    `mode` is RUD, ROD, RUDI or UUD, `form` std, medium or small, `mtu` the payload MTU, `start_psn` the PSN of the
-    first packet (in RUDI its pkt_id). `fields` are fields of any header of the message, among them those of extension
-    headers, by name; `read_resource_index`, `read_pid_on_fep` and `read_ri_generation` are those of a rendezvous. With
-    `dpdcid` the packets belong to a PDC that is open, else they open it, from PSN `start_psn` - `psn_offset` on.
-    Raises `LayerError`, with what is legal, for what the opcode cannot be.
+    `data` is the payload of the message, or the length of the message in bytes. A READ takes the length, as it carries
+    no payload. For any other opcode, a length stands for a payload of so many zeros. `mode` is RUD, ROD, RUDI or UUD.
+    `form` is std, medium or small. `mtu` is the payload MTU. `start_psn` is the PSN of the first packet, or in RUDI its
+    pkt_id.
+
+    `fields` are the values of header fields, by name; extension headers are included. If a rendezvous extension and the
+    request have a field of the same name, that of the extension is called `read_resource_index`, `read_pid_on_fep` or
+    `read_ri_generation`. If `dpdcid` is given, the packets belong to an open PDC. Otherwise they open a PDC, and
+    `start_psn` - `psn_offset` is its first PSN. Raises `LayerError` for arguments that the opcode does not allow; the
+    error says what is legal.
     """
     code = code_of("opcode", opcode, Opcode, OPCODE_PROFILES)
     profile = OPCODE_PROFILES[code]

@@ -1,10 +1,10 @@
-"""What a target answers to packets is made here: `uet_reply` gives its ACKs, responses and data.
+"""This module makes the answers of a target: `uet_reply` returns its ACKs, responses and data.
 
     from uetproto.layers import uet_message, uet_reply
     answers = uet_reply(IP(dst="10.0.0.2") / UDP() / uet_message("READ", 10000), data=bytes(10000))
 
-The answers are those of a target without own state, to which the caller says how each request ended: nothing is
-executed. They follow pds.md §8.3 (when an ACK is sent), §8.4, §8.5 and §10, and ses.md §9.
+The target stores no data and executes nothing: the caller says how the requests end, and which data they return. The
+answers follow pds.md §8.3 (when an ACK is sent), §8.4, §8.5 and §10, and ses.md §9.
 """
 
 from collections.abc import Iterable
@@ -54,15 +54,19 @@ def uet_reply(
     start_psn: int | None = None,
     **fields: int,
 ) -> UetPackets:
-    """Return what a target answers to packets, which arrive in this order, with addresses exchanged.
+    """Return the answers of a target to `packets`, which arrive in this order. An answer has the addresses of its
+    packet, exchanged.
 
-    `data` is what reads and fetching atomics return, from byte 0 of each message on; zeros unless given. `return_code`
-    is that of all responses. With `nack`, the code of a NACK, each packet is refused. An ACK is sent where one is due,
-    or with `every` for every packet. Data of messages up to `max_ack_data` bytes travel in ACKs, other data in the
-    return direction, from PSN `start_psn` on (the first PSN of the PDC unless given). `spdcid` is the PDCID that the
-    target gives to a PDC that the packets open. `fields` are `mpr` and `cc_flags` of ACKs, `vendor_code` and
-    `nack_payload` of NACKs. Packets that ask for nothing, such as datagrams and ACKs, are not answered. Raises
-    `LayerError` for an illegal argument.
+    `data` is what each read or fetching atomic returns, from byte 0 of its message on. Without `data`, zeros are
+    returned. `return_code` is the return code of all responses. If `nack` is given, each packet is refused by a NACK
+    with this code. An ACK is sent where one is due, or for every packet if `every` is true. The data of a message
+    travel in ACKs if they have at most `max_ack_data` bytes. Other data travel in the return direction, in packets of
+    up to `mtu` bytes of payload. The first of these packets has the PSN `start_psn`, by default the first PSN of the
+    PDC.
+
+    If the packets open a PDC, `spdcid` is its PDCID at the target. `fields` may give `mpr` and `cc_flags` for ACKs, and
+    `vendor_code` and `nack_payload` for NACKs. Packets that ask for nothing, such as datagrams and ACKs, are not
+    answered. Raises `LayerError` for an illegal argument.
     """
     code = code_of("return_code", return_code, ReturnCode)
     refusal = None if nack is None else code_of("nack", nack, NackCode)

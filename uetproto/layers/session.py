@@ -4,7 +4,8 @@
     for message in PdcSession().join(rdpcap("file.pcapng")):
         print(message.summary(), message.load[:16], len(message.packets))
 
-A message is a packet of Scapy whose payload is the data of the message, and which has the packets that carried it.
+A message is a packet of Scapy. Its payload is the data of the message, and its attribute `packets` lists the packets
+that were joined.
 """
 
 from collections import OrderedDict, deque
@@ -53,7 +54,8 @@ class _AddressField(StrField):  # type: ignore[misc]
 
 
 class UetMessage(Packet):  # type: ignore[misc]
-    """A message of SES, joined from its packets; its payload is the data that it carried, or that it has read."""
+    """This layer is an SES message that was joined from packets. Its payload is the data that the message carried or
+    read."""
 
     __slots__ = ["duplicates", "ended", "expected", "packets", "parts", "psns"]
     name = "UET message"
@@ -117,11 +119,12 @@ class UetMessage(Packet):  # type: ignore[misc]
 class PdcSession(DefaultSession):  # type: ignore[misc]
     """A session of Scapy that gives messages in place of their packets.
 
-    A message is given when its last byte has arrived, in any order; one that reads, when the data it reads have
-    arrived, and any message when a response refuses it or its initiator ends it early. A response that refuses a
-    message later sets its `return_code`. Packets that are not of UET are given as they are. Retransmissions and
-    duplicates are counted in `duplicates`. At most `max_messages` messages and `max_bytes` bytes are kept; beyond that
-    the oldest message is given as it is. `flush` gives those that did not end.
+    A message that carries data is given when all its bytes have arrived, in any order. A message that reads is given
+    when all data that it reads have arrived. A message is given at once if a response refuses it, or if its initiator
+    ends it early. If a response refuses a message that has been given already, the session only sets the `return_code`
+    of this message. Packets that are not of UET are given as they are. Retransmissions and duplicates are counted in
+    `duplicates`. At most `max_messages` messages and `max_bytes` bytes are kept; beyond that the oldest message is
+    given incomplete. `flush` gives the messages that did not end.
     """
 
     def __init__(self, supersession: Any = None, *, max_messages: int = 4096, max_bytes: int = 1 << 26) -> None:
@@ -143,14 +146,14 @@ class PdcSession(DefaultSession):  # type: ignore[misc]
     # What Scapy calls
 
     def process(self, pkt: Packet) -> Packet | None:
-        """Take a packet; return a message that is over, or None."""
+        """Take a packet. Return a message that has ended, or a packet that is not of UET, or None."""
         packet = super().process(pkt)
         if packet is not None:
             self._take(packet)
         return self._ready.popleft() if self._ready else None
 
     def recv(self, sock: Any) -> Iterator[Packet]:
-        """Give what the next packet of a socket completes."""
+        """Read a packet from a socket, and yield the messages that it completes."""
         yield from super().recv(sock)
         while self._ready:
             yield self._ready.popleft()

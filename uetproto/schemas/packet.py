@@ -6,8 +6,9 @@ stores the name of a part's header form as `_form`. A part is built from a dict 
 follow from the others (`wire.defaults`): next_hdr, opcodes, lengths, som and eom. Given fields are never changed. A
 packet that would be parsed to other parts than those given is refused with the path of the part.
 
-Two arguments of `parse` and `build` say what ends a packet: `over` is the bytes before the packet that the trailer also
-covers, and `crc=True` says that there is a trailer that is not to be checked.
+Two arguments of `parse` and `build` say what ends a packet: `over` has those bytes before the packet that are covered
+by the trailer, so that the trailer can be checked and computed. `crc=True` says that a trailer ends the packet, and is
+not to be checked.
 """
 
 import io
@@ -68,7 +69,8 @@ class _Progress:
 
 
 class PartSwitch(Switch):  # type: ignore[misc]
-    """A part of a packet is a `Switch` over the header forms that it can have. It is None if the packet lacks it."""
+    """A part of a packet is a `Switch` over the header forms that it can have. A part that the packet does not have is
+    None."""
 
     def __init__(self, headers: Candidates) -> None:
         super().__init__(self._form_here, {header.name: SCHEMAS[header.name] for header in headers}, Pass)

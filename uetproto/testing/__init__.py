@@ -1,4 +1,4 @@
-"""This package is for whoever tests an implementation of his own: Hypothesis strategies for everything on the wire.
+"""This package has Hypothesis strategies for everything on the wire, with which any implementation can be tested.
 
     from hypothesis import given
     from uetproto.testing import packets

@@ -111,8 +111,8 @@ def read_section(reader: SectionReader) -> dict[str, Any] | None:
 
 
 def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the parameter of PDS that the section sets, `secure_start` (tss.md §11). The result is empty if `values`,
-    those of the section, are None."""
+    """Return a dict with `secure_start`, the parameter of PDS that the section sets (tss.md §11). `values` are those of
+    the section. If `values` is None, the dict is empty."""
     if values is None:
         return {}
     pds = reader.data.get("pds")

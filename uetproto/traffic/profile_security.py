@@ -72,8 +72,8 @@ class SecuritySection:
         self._values = read_section(_AsScenario(file))
 
     def implied(self) -> dict[str, str]:
-        """Return the parameter of PDS that the section sets, `secure_start` (tss.md §11). The result is empty if the
-        profile has no such section."""
+        """Return a dict with `secure_start`, the parameter of PDS that the section sets (tss.md §11). The dict is empty
+        if the profile has no such section."""
         return start_of(_AsScenario(self._file), self._values)
 
     def security(self, endpoints: int, ip: int, pds: PdsConfig) -> Security | None:

@@ -56,7 +56,8 @@ _LINGER = 32
 
 
 class DatagramFramer(RoceFramer):
-    """This framer stores the IP header of a UD packet in the packet, which the wire passes on as an object.
+    """This framer stores the IP header of a UD packet in the packet object, because the wire passes on the object and
+    no frame.
 
     The receiver of a datagram gets this header with its payload (roce.md §11).
     """

@@ -64,9 +64,10 @@ def plan(header: Header, prefix: str = "") -> Plan:
     """Return the source text for `header`. `prefix` makes variable names unique if a function reads several headers.
 
     `struct` refuses a value that does not fit a unit, so most fields need no check of their own. `unfit` checks the
-    others: fields that are split over several units, and fields that share a unit, except the first of them, whose
-    excess bits make the unit too large. A value fits if it is 0 after a right shift by the width of its field. NumPy
-    integers lose bits when they are shifted to the left, so a unit that is not an `int` is refused.
+    others: fields that are split over several units, and fields that share a unit. The first of the fields that share a
+    unit needs no check, because its excess bits make the unit too large. A value fits if it is 0 after a right shift by
+    the width of its field. NumPy integers lose bits when they are shifted to the left, so a unit that is not an `int`
+    is refused.
     """
     parts = _cover(header)
     units: list[str] = []

@@ -33,8 +33,8 @@ class Field:
     """A field is one row of a table. It is `bits` wide and called `name`.
 
     `values` names its codes, or its single bits. `signed` makes it two's complement. `only` lists the values by which
-    this header is told from others that could stand at its place; the first of them is the default. `doc` describes the
-    field in a few words. `origin` is None if it is that of the header.
+    this header is told from others that could stand at its place; the first value is the default. `doc` describes the
+    field in a few words. `origin` is None if the field has the origin of its header.
     """
 
     bits: int

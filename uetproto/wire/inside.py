@@ -46,7 +46,8 @@ def look_inside(packet: Packet, *, with_sharp: bool, with_mcast: bool) -> None:
     """Decode the SHARP or multicast headers that a packet carries, and add them behind its layers.
 
     With `with_sharp`, SHARP messages and their management are looked for in the payload. With `with_mcast`, an
-    immediate that can be a multicast immediate is replaced by it.
+    immediate is decoded as a multicast immediate if the rest of the packet allows it. The new layer then replaces the
+    layer `imm`.
     """
     if not packet.layers or (packet.error is not None and packet.error.kind == "unknown"):
         return

@@ -63,7 +63,7 @@ class CoveredHeaders(NamedTuple):
 
 
 def invariant_of(forms: tuple[str, ...]) -> CoveredHeaders:
-    """Return what the ICRC of a packet covers whose headers have these forms. One of them must be "bth"."""
+    """Return what the ICRC covers in a packet whose headers have these forms. One of the forms must be "bth"."""
     first, crc = invariant_start(forms[: forms.index("bth")])
     covered = tuple((form, FORMS[form].size) for form in forms[first:])
     start = sum(FORMS[form].size for form in forms[:first])
@@ -110,7 +110,7 @@ class Shape(NamedTuple):
     """Format with one `struct` code for each unit."""
     units: list[str]
     guards: list[str]
-    """Conditions, one of which is true if the frame has another shape or a defect."""
+    """Conditions. At least one of them is true if the frame has another shape or a defect."""
     fields: list[dict[str, str]]
     """Expressions that read the fields, by name, in one dict for each layer. For a field whose value is part of the
     shape, the expression is this value.

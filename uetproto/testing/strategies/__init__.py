@@ -1,1 +1,2 @@
-"""This package has the Hypothesis strategies of `uetproto.testing`, which draw what is legal, or has one fault."""
+"""This package has the Hypothesis strategies of `uetproto.testing`. They draw legal values, or values with one
+fault."""

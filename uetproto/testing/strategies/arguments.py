@@ -18,7 +18,8 @@ def check_choice(name: str, value: T | None, legal: Collection[T]) -> None:
 
 
 def illegal(name: str, value: object, legal: Collection[object], why: str = "") -> InvalidArgument:
-    """Return the error for the argument `name`; `why` says with which other argument it is illegal."""
+    """Return the error for the argument `name`. If `value` is illegal only beside another argument, `why` names that
+    argument."""
     near = "" if why else similar(value, legal)
     return InvalidArgument(f"{name}={shown(value)} is not legal{why}{near}; legal: {', '.join(map(str, legal))}")
 

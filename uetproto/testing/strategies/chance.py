@@ -1,4 +1,5 @@
-"""This module lets Hypothesis decide what code decides by chance that draws from a source of random numbers."""
+"""This module has a source of random numbers that Hypothesis draws, so that Hypothesis decides what code leaves to
+chance."""
 
 from hypothesis import strategies as st
 
@@ -6,7 +7,8 @@ _PARTS = 1 << 20
 
 
 class DrawnChance:
-    """A source of random numbers each of which is a draw of Hypothesis, so that it shrinks: to 0, the first choice."""
+    """This source of random numbers is used in place of `random.Random`. Hypothesis draws each number, and shrinks it
+    to 0, which is the first choice."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw

@@ -1,6 +1,6 @@
-"""This module draws values of header fields by their tables: `headers` gives whole headers.
+"""This module draws header fields by the header tables, and with `headers` whole headers.
 
-Each field is a draw of its own, and its default is its simplest value, so that Hypothesis shrinks each field alone.
+Each field is drawn separately, so that Hypothesis shrinks each field alone, down to its simplest value.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,8 @@ def is_zero(form: str, field: Field) -> bool:
 
 @cache
 def codes(form: str, name: str) -> tuple[int, ...]:
-    """Return the codes that a field may hold and that have a name, the simplest first; empty: it holds a number."""
+    """Return the named codes that a field may hold, the simplest first. The result is empty if the field holds a
+    number."""
     kind = FORMS[form][name].values
     if kind is None or issubclass(kind, IntFlag):
         return ()
@@ -47,7 +48,8 @@ def codes(form: str, name: str) -> tuple[int, ...]:
 def field_values(form: str, name: str) -> Numbers:
     """Return a strategy for the legal values of a field by its table.
 
-    They are what identifies the header, 0 in a reserved field, the codes that have a name, else any number.
+    A field that identifies its header has only the values that do so. A reserved field is 0. A field with named codes
+    has one of these codes. Any other field has any number, or any set of its named bits.
     """
     field = FORMS[form][name]
     if field.only:
@@ -122,9 +124,10 @@ def headers(form: str | None = None, *, spoilt: bool = False) -> st.SearchStrate
     """Return a strategy for a header alone, as a `Layer` with a value for every field in wire order.
 
     `form` is a form of `uetproto/wire/TABLES.md`; without it, any form is drawn. Each field holds what its table
-    allows, whatever the other fields hold. With `spoilt`, one field holds a value that fits its bits and that the table
-    forbids: `rule` then names the column, `reserved`, `only` or `values`. Raises `InvalidArgument` for an unknown form,
-    and with `spoilt` for a form whose fields may hold any value.
+    allows, whatever the other fields hold. With `spoilt`, the strategy draws a `Spoilt`: one field holds a value that
+    fits its bits, but is forbidden by the table. The `rule` of the `Spoilt` is the column of the table that forbids the
+    value: "reserved", "only" or "values". Raises `InvalidArgument` for an unknown form, and with `spoilt` for a form
+    whose fields may hold any value.
     """
     check_choice("form", form, FORMS)
     if spoilt and form is not None and not _faults(form):

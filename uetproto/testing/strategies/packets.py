@@ -1,4 +1,4 @@
-"""This module draws packets, alone: `packets` gives them decoded, `frames` as bytes."""
+"""This module draws single packets: `packets` draws decoded packets, and `frames` draws the bytes of frames."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -29,15 +29,16 @@ _DRAWN_BYTES = 64
 
 
 class LegalStacks(NamedTuple):
-    """The stacks that may be drawn, in steps that change little each: the kind of the first header, this header, the
-    SES header, the codes. The simplest is the first in each step, so that a failing packet shrinks step by step."""
+    """This tuple holds the stacks of headers that may be drawn. A stack is drawn in four steps: the kind of the first
+    header, the first header itself, the SES header, and the codes that say which headers follow. The simplest choice is
+    the first one in each step, so that a failing packet shrinks step by step."""
 
     kinds: tuple[tuple[tuple[tuple[HeaderStack, ...], ...], ...], ...]
 
     @classmethod
     def of(cls, stacks: Iterable[HeaderStack]) -> "LegalStacks":
-        """Return the steps for some stacks. The SES headers that most first headers have come first, so that a SES
-        header keeps its place when the first header changes."""
+        """Return these stacks in the order in which they are drawn. The more first headers an SES header can follow,
+        the earlier it comes, so that it keeps its place when the first header changes."""
         found = list(stacks)
         having = Counter(ses for _, ses in {(stack.forms[0], stack.ses) for stack in found})
         found.sort(key=lambda stack: (-having[stack.ses], _size(stack.ses)))
@@ -78,7 +79,8 @@ def _size(form: str | None) -> int:
 
 @cache
 def stacks_of(form: str | None, mode: str | None, opcode: str | None) -> LegalStacks:
-    """Return the stacks of an opcode, in a mode, that have a form. Raises `InvalidArgument` if there is none."""
+    """Return the stacks with this form, mode and opcode; None stands for any. Raises `InvalidArgument` if there is no
+    such stack."""
     found: Sequence[HeaderStack] = all_stacks()
     asked: list[str] = []
     for name, value, has in (("opcode", opcode, _opcodes), ("mode", mode, _modes), ("form", form, _forms)):
@@ -105,7 +107,7 @@ def _forms(stack: HeaderStack) -> tuple[str, ...]:
 
 
 class Surroundings(NamedTuple):
-    """What is around the UET headers of a packet; None: anything that is legal."""
+    """This tuple says what is around the UET headers of a packet. None stands for anything that is legal."""
 
     encapsulation: str | None
     ip_version: int | None
@@ -113,7 +115,7 @@ class Surroundings(NamedTuple):
     mtu: int
 
     def check(self) -> "Surroundings":
-        """Return this, or raise `InvalidArgument` for a value that is not legal."""
+        """Return this tuple unchanged. Raises `InvalidArgument` for a value that is not legal."""
         check_choice("encapsulation", self.encapsulation, ENCAPSULATIONS)
         check_choice("ip_version", self.ip_version, IP_VERSIONS)
         check_choice("crc", self.crc, (False, True))
@@ -137,7 +139,7 @@ def _frames(draw: st.DrawFn, stacks: LegalStacks, around: Surroundings) -> bytes
 
 
 def payloads(size: int) -> st.SearchStrategy[bytes]:
-    """Return a strategy for so many bytes: the first ones are any bytes, the rest zeros."""
+    """Return a strategy for `size` bytes. Only the first bytes are drawn, and the rest are zeros."""
     return st.binary(max_size=min(size, _DRAWN_BYTES)).map(lambda drawn: drawn.ljust(size, b"\0"))
 
 
@@ -232,11 +234,13 @@ def packets(
 ) -> st.SearchStrategy[Any]:
     """Return a strategy for one packet of UET, as `uetproto.decode` returns it: `encode(packet)` gives its bytes.
 
-    A packet is legal alone: its headers follow each other as `NEXT` has it, its fields agree, and `uetproto audit`
-    finds nothing. With `spoilt`, it has one fault: the audit finds the rule that `Spoilt.rule` names. What is None is
-    drawn. `form` is a UET form that the packet has, `mode` rud, rod, rudi or uud, `opcode` the name of a request
-    opcode; `encapsulation` is udp or native, `ip_version` 4 or 6, `crc` says whether a CRC32C ends a packet that is not
-    sealed, `mtu` is the payload MTU. Raises `InvalidArgument` for what is not legal, or not legal together.
+    Each packet is legal by itself: its headers follow each other by the table `NEXT`, its fields agree, and an audit
+    finds nothing. With `spoilt`, the packet has one fault, and the audit reports the rule that `Spoilt.rule` names.
+
+    An argument that is None is drawn. `form` is a UET form that the packet has. `mode` is rud, rod, rudi or uud.
+    `opcode` is the name of a request opcode. `encapsulation` is udp or native. `ip_version` is 4 or 6. `crc` says
+    whether a CRC32C ends a packet that is not sealed. `mtu` is the payload MTU. Raises `InvalidArgument` for arguments
+    that are not legal, alone or together.
     """
     stacks, around = stacks_of(form, mode, opcode), Surroundings(encapsulation, ip_version, crc, mtu).check()
     return _spoilt_packets(stacks, around) if spoilt else _packets(stacks, around)

@@ -1,4 +1,5 @@
-"""A spoilt thing is drawn by a strategy with `spoilt=True`: it has one fault, and tells which."""
+"""This module has `Spoilt`, which strategies with `spoilt=True` draw: a value with one fault, and a text that names the
+fault."""
 
 from typing import Generic, NamedTuple, TypeVar
 

@@ -1,4 +1,5 @@
-"""This module lists the legal stacks of UET headers, along `NEXT`: which header follows which, and by which codes."""
+"""This module lists the legal stacks of UET headers, by the table `NEXT`: the codes in a header say which header
+follows."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -19,18 +20,19 @@ _IN_ONE_PACKET = (*ATOMICS, Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
 
 
 class StackStep(NamedTuple):
-    """A header of a stack, with the codes in it that say what follows."""
+    """This tuple has one header of a stack, and the codes in it that say which header follows."""
 
     header: Header
     codes: Mapping[str, int]
 
 
 class HeaderStack(NamedTuple):
-    """A stack has the headers of a packet from PDS, or the security header, to the payload."""
+    """A stack lists the headers of a packet: all from the PDS header to the payload, or in a sealed packet the security
+    header alone."""
 
     steps: tuple[StackStep, ...]
     mode: str | None
-    """Delivery mode, if the packet is sent in one; None: it answers or controls."""
+    """Delivery mode of a request; None for other packets, such as an ACK or a control packet."""
     opcode: Opcode | None
     """Opcode of the request, if the packet is one."""
 
@@ -40,13 +42,14 @@ class HeaderStack(NamedTuple):
 
     @property
     def ses(self) -> str | None:
-        """Form of the SES header that is no extension."""
+        """Return the form of the SES header, extension headers not counted; None if the packet has no SES header."""
         return next((form for form in self.forms if form.startswith("ses.")), None)
 
 
 @cache
 def all_stacks() -> tuple[HeaderStack, ...]:
-    """Return all legal stacks: those of the fewest headers first, those of as many in the order of the tables."""
+    """Return all legal stacks. Stacks with fewer headers come first; stacks with equally many headers are in the order
+    of the tables."""
     return tuple(sorted((found for first in FIRST for found in _stacks(first)), key=lambda stack: len(stack.steps)))
 
 

@@ -58,8 +58,9 @@ class Draft:
     def layers(self) -> list[Layer]:
         """Return the headers, with a value for every field in wire order.
 
-        First are drawn the fields that depend on nothing: those of the first header, of SES, of others. So a packet
-        that loses a header or gets another opcode keeps its other values.
+        Fields that do not depend on other fields are drawn before all others: those of the first header, then those of
+        the SES headers, then the rest. A packet that loses a header, or gets another opcode, therefore keeps its other
+        values.
         """
         steps = self.stack.steps
         in_ses = [step.header.name.startswith("ses.") for step in steps]
@@ -110,7 +111,8 @@ class Draft:
 
     @cached_property
     def part(self) -> MessagePart:
-        """The part of its message that the packet has: the whole message, the first packet, a later or the last one."""
+        """Return the part of its message that the packet has: the whole message, the first part, a middle part or the
+        last part."""
         opcode, draw = self.stack.opcode, self.draw
         request = next(step.header for step in self.stack.steps if step.header in uet_ses.REQUESTS)
         if opcode in (Opcode.NO_OP, Opcode.DEFERRABLE_RTR):
@@ -170,7 +172,7 @@ class FieldPlace:
 
 
 Rule = Callable[[FieldPlace], "Numbers | int"] | Numbers
-"""Type of a rule: a strategy, or a function that returns a value or a strategy, by the other fields of the packet."""
+"""Type of a rule: a strategy, or a function that reads other fields of the packet and returns a value or a strategy."""
 _NOT_ZERO_16, _NOT_ZERO_32, _NOT_ZERO_12 = numbers(1, 0xFFFF), numbers(1, 0xFFFFFFFF), numbers(1, 0xFFF)
 
 

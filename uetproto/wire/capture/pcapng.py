@@ -28,7 +28,7 @@ from uetproto.wire.capture.base import (
 
 SECTION = b"\n\r\r\n"
 """Bytes of the type of a Section Header Block, which are the same in both byte orders. A file transfer in text mode
-changes them, so that its damage is noticed."""
+changes these bytes, so a reader notices that the file was damaged."""
 
 _SHB, _IDB, _PB, _SPB, _EPB = 0x0A0D0D0A, 1, 2, 3, 6
 _REGISTERED = {_SHB, *range(1, 11), 0xBAD, 0x4000_0BAD}  # types that may follow a good block when searching for one

@@ -1,6 +1,7 @@
 """This module holds the two layouts of `imm` in multicast broadcast and all-gather (collectives.md §3.10.1).
 
-No field says that an `imm` has one of these layouts, so `decode` reads it so only on request (`mcast=True`).
+No field says that an `imm` has one of these layouts. `decode` therefore uses the layouts only on request
+(`mcast=True`).
 """
 
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""This module holds the tables of the MADs by which SHARP is managed, Aggregation Management (sharp.md §1.7, §2.9).
+"""This module holds the tables of Aggregation Management, whose MADs manage SHARP (sharp.md §1.7, §2.9).
 
 A MAD is 256 bytes: the header `sharp.am` and a body of 192 bytes, whose layout depends on the attribute. Class,
 methods, attributes and their numbers are published. The layouts of the bodies are not published; they are this

@@ -138,8 +138,8 @@ class AtomicDatatype(IntEnum):
 
 
 class Space(IntEnum):
-    """This enumeration has the spaces of resource indices of a process. Index 15 in one space is not index 15 in
-    another (ses.md §2.4)."""
+    """This enumeration says for what a resource index is used. A process has separate indices for RMA, for untagged
+    sends and for tagged sends: index 15 for RMA and index 15 for sends are two different resources (ses.md §2.4)."""
 
     RMA = 0
     SEND = auto()
@@ -455,7 +455,7 @@ VENDORS: dict[object, range] = {
     AtomicOpcode:   range(0xE0, 0xFF),
     AtomicDatatype: range(0xE0, 0xFF),
 }  # fmt: skip
-"""Codes that are left to vendors, by the enumeration of the other codes of the field."""
+"""Codes of a field that are left to vendors. The key is the enumeration of the other codes of the same field."""
 
 HEADERS = (
     REQUEST_STD_SOM, REQUEST_STD, SEND_STD_SOM, SEND_STD, DEFERRABLE_STD_SOM, DEFERRABLE_STD, RTR_STD,

@@ -149,7 +149,8 @@ def _dmalen(frame: Frame) -> tuple[int, str] | None:
 
 
 def opcode_change(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Change the opcode of a later SEND packet of a message to that of a WRITE, or the reverse (roce.md §8)."""
+    """Change the opcode of a middle or last packet: from that of a SEND to that of a WRITE, or the reverse (roce.md
+    §8)."""
     operation = _operation(frame)
     other = None if operation is None else _OTHER.get(operation)
     return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)

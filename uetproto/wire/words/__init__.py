@@ -1,1 +1,2 @@
-"""This package says headers in words, which `uetproto dissect`, ladders and Scapy layers print in one line."""
+"""This package describes headers in words. `uetproto dissect`, ladders and Scapy layers print these words in one
+line."""

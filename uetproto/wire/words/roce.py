@@ -34,7 +34,8 @@ def roce_tone(packet: Packet) -> str:
 
 
 def bth_words(bth: Values, known: bool = True) -> str:
-    """Return a BTH in words; `known` is False where its opcode cannot be followed."""
+    """Return a BTH in words. If `known` is False, the opcode is shown as a number, because it does not say what
+    follows."""
     opcode = bth["opcode"]
     words = [_opcode(opcode, known)]
     if opcode >> 5 != Transport.CNP:
@@ -49,7 +50,7 @@ def _opcode(opcode: int, known: bool) -> str:
 
 
 def extension_words(form: str, values: Values, opcode: int) -> str:
-    """Return a header behind the BTH in words; empty for a header without any."""
+    """Return a header behind the BTH in words. The text is empty if there are no words for this header."""
     if form == "aeth":
         return f"{syndrome(values['syndrome'])} MSN {values['msn']}"
     if form == "deth":

@@ -123,9 +123,9 @@ def response_words(values: Values) -> str:
 
 
 def request_words(values: Values, layers: Iterable[Layer], there: int | None) -> str:
-    """Return a SES request in words; `layers` are all of its packet.
+    """Return a SES request in words. `layers` are all layers of its packet.
 
-    `there` is the number of bytes behind the header, None if some were cut off.
+    `there` is the number of bytes behind the header, or None if some of these bytes were cut off.
     """
     opcode, total = values["opcode"], values["request_length"]
     words = [code(Opcode, opcode, "opcode")]
