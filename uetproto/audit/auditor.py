@@ -450,7 +450,8 @@ class Auditor:
 
     @property
     def may_rest(self) -> bool:
-        """Tell whether a new auditor would go on as this one, with the same judge and number of packets."""
+        """Return whether this auditor may be replaced by a new one with the same judge and the same number of packets:
+        the new auditor would then go on in the same way."""
         return not self._trackers and (self._wire is None or self._wire.is_idle)
 
     def trim(self, now: int, quiet: bool) -> None:

@@ -234,7 +234,8 @@ class Judge:
 
     @property
     def is_certain(self) -> bool:
-        """Return whether no finding may be withdrawn because the conversation may have been another one."""
+        """Return whether no conversation is in doubt: no finding can be withdrawn because its packets may belong to two
+        conversations."""
         return self._noted is None or not self._noted.contradictions
 
     @property

@@ -14,8 +14,8 @@ NO_KEYS = "no keys"
 
 
 class PacketCounts(NamedTuple):
-    """This record has the counts of one vantage point that concern packets and conversations which were not judged or
-    were dropped, and packets that were opened. `AuditReport` has the sums of these counts."""
+    """This record has counts of one vantage point: records that were not judged, sealed packets that were opened or
+    not, and conversations that were dropped. `AuditReport` has the sums of these counts."""
 
     others: int = 0
     copies: int = 0

@@ -20,8 +20,8 @@ from uetproto.errors import LocalError
 def list_of_root(
     name: str, values: Any, who: str, root: int | None, found: ProcessGroup | None, writable: bool
 ) -> list[Array]:
-    """Return the tensors of a list that only the root passes. Return [] on every other rank, and if the caller is no
-    member (`found` is None).
+    """Return the tensors of a list that only the root passes. On every other rank, return []. If the caller is no
+    member of the group (`found` is None), return [], too.
 
     Raises `ArgumentError` if the root passes no such list, or another rank passes one.
     """

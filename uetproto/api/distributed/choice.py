@@ -33,8 +33,8 @@ def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
 
 
 def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
-    """Return a map from operations to the algorithms that the argument `algorithm` of `World` names for them. A single
-    name applies to all operations that have an algorithm of this name; with None the map is empty.
+    """Return a map from operations to algorithms, made from the argument `algorithm` of `World`. A single name applies
+    to all operations that have an algorithm of this name; with None the map is empty.
 
     Raises `ArgumentError` for an unknown operation or algorithm.
     """

@@ -76,7 +76,7 @@ class CqErrEntry(CqTaggedEntry):
 
     @property
     def retry(self) -> RetryClass:
-        """Return whether, and when, an initiator retries after this return code (ses.md §9.5)."""
+        """Return the retry class of the return code: whether, and when, an initiator retries (ses.md §9.5)."""
         return class_of(self.prov_errno)
 
     def __str__(self) -> str:

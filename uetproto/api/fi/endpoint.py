@@ -482,7 +482,7 @@ class Endpoint:
         self, buf: Any, src: Peer, tag: int, ignore: int = 0, *, flags: Flag = Flag.NONE, context: Any = None
     ) -> None:
         """`fi_trecv` posts a buffer for one message with the tag `tag`; the bits that are set in `ignore` need not
-        match. Both have 64 bits.
+        match. `tag` and `ignore` have 64 bits.
 
         An `ignore` other than 0 needs the profile HPC at this endpoint. `src` is the only peer whose message the buffer
         takes, or ADDR_UNSPEC for any peer. The completion has the flags RECV | TAGGED.

@@ -71,8 +71,8 @@ class CQ(VerbsObject):
     def arm(self, solicited_only: bool = False) -> None:
         """`ibv_req_notify_cq` asks for one notification, when the next completion comes.
 
-        With `solicited_only` only errors and completions whose sender asked for a notification (SendFlags.SOLICITED)
-        notify. A queue that is armed for all completions stays so.
+        With `solicited_only` the queue notifies only of an error, or of a completion whose sender asked for a
+        notification (SendFlags.SOLICITED). A queue that is already armed for all completions stays armed for all.
         """
         self.check("cq")
         instance("solicited_only", solicited_only, bool, "True, False")

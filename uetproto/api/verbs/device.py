@@ -179,7 +179,7 @@ class Device:
     # Calls of objects of the device
 
     def token(self) -> int:
-        """Return a number for a work request that no other work request of this device has."""
+        """Return a number for a work request. No other work request of this device gets this number."""
         return next(self._tokens)
 
     def check(self) -> None:

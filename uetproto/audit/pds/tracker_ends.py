@@ -67,8 +67,8 @@ class PdcTable:
         return {"silent": self.flows.silent // 2, "evicted": (self.flows.evicted + 1) // 2}
 
     def close(self) -> None:
-        """Drop all PDCs after the last packet. The links between their objects are removed, because Python does not
-        free objects that refer to each other at once."""
+        """Drop all PDCs after the last packet. The links between their objects are removed. Python frees objects at
+        once only if they do not refer to each other."""
         for direction in self.flows:
             direction.ses = direction.other.ses = direction.pdc.initiator = direction.before = direction.after = None
         for direction in self.flows:

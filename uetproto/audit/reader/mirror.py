@@ -1,4 +1,4 @@
-"""This module recognizes the copies of a packet that mirror ports make. Copies are equal from the UDP or entropy header
+"""This module recognizes the copies that mirror ports make of a packet. Copies are equal from the UDP or entropy header
 on (interfaces.md §8, --mirror).
 
 A switch on the path may change VLAN tags, TTL and ECN, and may pad short frames; these differences are ignored.

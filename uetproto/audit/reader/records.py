@@ -30,7 +30,7 @@ from uetproto.wire.stack import decode
 
 
 class Resting(NamedTuple):
-    """This record has what is kept of a `Reading` while no packet comes."""
+    """This record has what is kept of a `Reading` while its interface is idle."""
 
     longest: int = 0
     others: int = 0
@@ -64,7 +64,7 @@ class Readers:
         self._resting: dict[Resting, Resting] = {}
 
     def shared(self, resting: Resting) -> Resting:
-        """Return a record that equals `resting`, which is kept once for all interfaces."""
+        """Return a record that equals `resting`. Interfaces with equal records share one object."""
         if len(self._resting) >= _SHARED:
             self._resting.clear()
         return self._resting.setdefault(resting, resting)
@@ -188,8 +188,8 @@ class Reading:
         self._flows.end()
 
     def rest(self) -> Resting | None:
-        """Return what a new reading needs to go on as this one would, and None if that is more than can be kept of
-        every interface. `expected` is not in it."""
+        """Return what must be kept so that a new `Reading` goes on in the place of this one. Return None if that is too
+        much to keep for every interface. `expected` is not kept."""
         flows, known = self._flows, self._flows.crc32c
         if self._copies is not None or self._opener is not None or self.missing is not None:
             return None

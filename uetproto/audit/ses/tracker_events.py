@@ -25,8 +25,8 @@ class SesEvent(Event):
     CHANGED = auto()
     """A packet of a message differs from the message's other packets in a field that must be equal in all of them."""
     MISPLACED = auto()
-    """A packet certainly belongs to this message, but its offset contradicts its PSN, or it has SOM or EOM although
-    another packet of the message has it."""
+    """A packet certainly belongs to this message, but its offset contradicts its PSN, or the packet has SOM (or EOM)
+    although another packet of the message has SOM (or EOM)."""
     EDGE = auto()
     """A packet has SOM or EOM, or another size than its neighbours; the event is only counted."""
     LIMITS = auto()

@@ -90,8 +90,8 @@ class MessageSender:
         return self.direction.flow()
 
     def drop(self) -> None:
-        """Drop all messages, which refer to this object, because Python does not free objects that refer to each other
-        at once."""
+        """Drop all messages. They refer to this object, and Python frees objects at once only if they do not refer to
+        each other."""
         self.messages.clear()
         self.sent.clear()
         self.current = None

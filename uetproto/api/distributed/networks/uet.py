@@ -2,8 +2,8 @@
 
 With `way="write"`, the default, grants and data are WRITEs with completion data, and grants have a resource index of
 their own. The completion data of a message is its packed tag, (seq, phase, step, chunk) of collectives.md §5; the tag
-and the initiator identify the receive. With `way="send"` messages are tagged SENDs whose match bits are the tag; the
-target holds a message that comes before its receive, as far as the target has room (ses.md §11.2).
+and the initiator identify the receive. With `way="send"` messages are tagged SENDs whose match bits are the tag; if a
+message comes before its receive is posted, the target holds the message, as far as it has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
