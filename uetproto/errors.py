@@ -104,8 +104,8 @@ class RemoteError(UetError):
 
 
 def typed(name: str, value: object, kinds: type | tuple[type, ...], legal: str) -> None:
-    """Raise `LocalError` for the argument `name` unless its value has one of the types `kinds`, which `legal`
-    describes."""
+    """Raise `LocalError` for the argument `name` unless its value has one of the types `kinds`. `legal` describes these
+    types in the error."""
     if not isinstance(value, kinds):
         raise LocalError(name, f"{shown(value)} is not legal", legal)
 

@@ -45,7 +45,7 @@ class FlowHead(NamedTuple):
     after: bytes
     """Bytes behind the entropy value."""
     covered: bytes
-    """Bytes over which the CRC of the trailer is computed in place of `after`. For RoCE, these are the bytes of `after`
+    """Bytes that stand for `after` when the CRC of the trailer is computed. For RoCE, these are the bytes of `after`
     with ones in the fields that may change on the way."""
     crc: int
     """CRC over those bytes of `before` that the trailer covers."""

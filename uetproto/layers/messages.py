@@ -3,8 +3,8 @@
     from uetproto.layers import uet_message
     packets = IP(dst="10.0.0.2") / UDP() / uet_message("WRITE", bytes(10000), memory_key=7, start_psn=100)
 
-Modes, forms and extension headers of an opcode are those of `OPCODE_PROFILES` and `NEXT`; a field that follows from
-others (`wire.defaults`) is left to the layers.
+`OPCODE_PROFILES` and `NEXT` say which modes, forms and extension headers an opcode has. The layers compute the fields
+that follow from other fields (`wire.defaults`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -230,7 +230,8 @@ class UetLayer(FormLayer):
     # Dissecting
 
     def following(self) -> list[_LayerChoice]:
-        """Return, for each header that must follow this layer, the layers that it can be, in wire order.
+        """Return a list with one item for each header that must follow this layer, in wire order. The item says which
+        layers this header can be.
 
         `_RESERVED` is the last item if a field that announces a header has a reserved code.
         """

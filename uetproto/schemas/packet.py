@@ -187,7 +187,8 @@ class PacketStruct(Struct):  # type: ignore[misc]
     def following(
         self, header: Header, fields: Mapping[str, Any], path: str, parts: Iterable[str] = ()
     ) -> list[Candidates]:
-        """Return, for each header that must follow `header`, the forms that it may have.
+        """Return a list with one item for each header that must follow `header`. The item has the forms that the
+        following header may have.
 
         `fields` are the fields of `header`. If the field that announces the next header is missing, the next header is
         one of `parts`. Raises `ConstructError` if the field has a reserved code.

@@ -39,7 +39,7 @@ RECV_FAULTS = ("", "lkey")
 
 FLAGS = {"fence": SendFlags.FENCE, "unsignaled": SendFlags.SIGNALED, "solicited": SendFlags.SOLICITED,
          "inline": SendFlags.INLINE}  # fmt: skip
-"""Keys of a script step, and the flag of the send that each changes. Without these keys a send has only SIGNALED."""
+"""Flags of a send, by the key of a script step that changes the flag. Without these keys a send has only SIGNALED."""
 
 
 class SendSpec(NamedTuple):

@@ -68,5 +68,6 @@ class Workload(ABC, Generic[_Profile, _Station]):
         return int(self.rng.random() * max(1, PERIOD - size)) & ~7
 
     def statuses(self) -> Mapping[str, Counter[str]]:
-        """Return those counts of the coverage, by kind, that the application keeps and that packets do not show."""
+        """Return counts for the coverage, by kind. Only the application can keep them, because packets do not show
+        them."""
         return {}

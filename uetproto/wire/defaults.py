@@ -102,7 +102,7 @@ def steps_for(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> li
 def code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
     """Return the value of the field `by` of `header` that announces the headers `above`, which follow.
 
-    If no value of the field announces them, return its default.
+    If no value of the field announces these headers, return the default of the field.
     """
     rows = [row for row in rows_after(header) if row.by == by]
     ours = {h for row in rows for group in (*row.then.values(), row.otherwise or ()) for h in group}

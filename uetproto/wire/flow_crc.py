@@ -23,7 +23,8 @@ HELD = 16_384
 _FLOWS = 1 << 18
 
 NOTHING: dict[Any, Any] = {}
-"""Stands for tables to which nothing was added, so that a vantage point costs little. It stays empty."""
+"""Empty table that is used in place of every table without entries, so that a vantage point takes little memory.
+Nothing is ever added to it."""
 
 Flow = tuple[Any, ...]
 """Identity of a flow: its interface, IP version, and source and destination addresses."""

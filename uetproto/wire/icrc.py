@@ -1,6 +1,6 @@
 """This module computes the CRCs of InfiniBand and RoCE packets: the ICRC end to end, and the VCRC of each link.
 
-The ICRC is the CRC-32 of Ethernet over the packet from its network header, or LRH, on (roce.md §4). Fields that a
+The ICRC is the CRC-32 of Ethernet. It covers the packet from the network header or LRH on (roce.md §4). Fields that a
 router or switch may change count as ones. `VARIANT` names these fields, and the header tables give their place.
 """
 
@@ -66,7 +66,8 @@ def icrc(frame: bytes, layers: Sequence[Layer], end: int) -> int:
 
 
 def icrc_of(headers: Sequence[tuple[str, bytes]], rest: bytes) -> int:
-    """Return the ICRC over `headers`, pairs of form and bytes up to the BTH, and over `rest`, all bytes behind the BTH.
+    """Return the ICRC over `headers` and `rest`. `headers` has the form and the bytes of each header up to the BTH, and
+    `rest` has all bytes behind the BTH.
 
     Raises `ValueError` if none of the headers is a network header or an LRH.
     """

@@ -138,7 +138,8 @@ def shape_of(
     *,
     padded: bool = False,
 ) -> Shape:
-    """Return the shape of all frames that have the forms of `layers`, and their values in the fields of `exact`.
+    """Return the shape of all frames that have the same forms as `layers`, and the same values in the fields that
+    `exact` names.
 
     `ending` says what ends the frame:
 

@@ -42,7 +42,7 @@ _WIDEST_MASK = 4  # bytes; Wireshark applies a wider mask wrongly, without an er
 def filter_name(form: str, field: str = "") -> str:
     """Return the name that a form, or one of its fields, has in display filters behind "uetp.".
 
-    It does not have the suffix of a variant: that of the form `pds.ack.probe` is `pds.ack`.
+    The suffix of a variant is left out: the name of the form `pds.ack.probe` is `pds.ack`.
     """
     base, _, suffix = form.rpartition(".")
     name = base if suffix in VARIANTS else form

@@ -2,8 +2,8 @@
 sharp_am.
 
 `SharpOptions.of` takes names and text values, as an environment or a configuration file has them. `OPTIONS` says which
-values are legal; an unknown name or an illegal value raises `LocalError`, which names it. The project's own parameters
-are fields of `SharpConfig`.
+values are legal; an unknown name or an illegal value raises a `LocalError` that names the option. The project's own
+parameters are fields of `SharpConfig`.
 """
 
 from collections.abc import Callable, Mapping

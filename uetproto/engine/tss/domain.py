@@ -225,8 +225,8 @@ class SecureDomain:
     def move_epoch(self, epoch: int) -> None:
         """Seal with a newer epoch from now on; the counter continues.
 
-        Raises `LocalError` for an epoch that is not newer, and if the member has a client's derived key, which is for
-        one epoch only.
+        Raises `LocalError` if the epoch is not newer. Raises it also if the member has a client's derived key, because
+        this key is for one epoch only.
         """
         _check_epoch(epoch)
         cipher = self._slots[self.tx_an]

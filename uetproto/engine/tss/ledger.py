@@ -74,10 +74,9 @@ class _GrowingNonces(Nonces):
 
 class GrowingLedger(NonceLedger):
     """A growing ledger needs little memory, so it suits long runs. It keeps only the last nonce of each sender, and
-    counts the next nonce if it is not greater.
+    counts the next nonce if it is not greater than the last one.
 
-    So it counts every repeated nonce, as a `NonceLedger` does, because a repeated nonce is never greater than the last
-    one.
+    So it counts every repeated nonce, as a `NonceLedger` does, because a repeated nonce is never greater.
     """
 
     def of(self, key: bytes, mask: int = 0) -> Nonces:

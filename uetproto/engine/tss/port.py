@@ -14,8 +14,8 @@ from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
-"""Maps the names of the NACKs that some implementations send in clear to their codes. No PDC determines a secure domain
-for these NACKs (tss.md §11, observed.md)."""
+"""Codes of the NACKs that some implementations send in clear, by name. No PDC determines a secure domain for these
+NACKs (tss.md §11, observed.md)."""
 
 
 def nack_code(packet: bytes) -> int | None:

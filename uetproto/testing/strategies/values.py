@@ -48,8 +48,8 @@ class MessagePart(NamedTuple):
 
 
 class Draft:
-    """A draft is a packet whose fields are drawn one after the other; a field may ask for another one, which is then
-    drawn first."""
+    """A draft is a packet whose fields are drawn one after the other. If a field depends on another field, the other
+    field is drawn first."""
 
     def __init__(self, draw: st.DrawFn, stack: HeaderStack, mtu: int) -> None:
         self.draw, self.stack, self.mtu = draw, stack, mtu

@@ -106,7 +106,8 @@ def open_writer(
     comment: str | None = None,
     interfaces: Sequence[tuple[str, int]] = (("", ETHERNET),),
 ) -> CaptureWriter:
-    """Return a writer of a capture in the format of the suffix: .pcap or .pcapng, and compressed with .gz behind it.
+    """Return a writer of a capture. The suffix of the path selects the format, .pcap or .pcapng. A further suffix .gz
+    compresses the capture.
 
     The path "-" is standard output, in pcapng. `interfaces` are pairs of name and link type, and `comment` is about the
     whole capture. A pcap cannot hold names or the comment, so they are dropped there. Raises `LocalError` for another

@@ -203,7 +203,8 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
 
 Change = Callable[[Frame, MutationRng], Mutation | None]
 Ruled = tuple[Change, str | None]
-"""Type of a change and of the id of the rule that an audit reports for it. The id is None if no rule does."""
+"""Pair of a change and the id of the rule that an audit reports for the change. The id is None if no rule reports
+it."""
 RuledByHistory = tuple[Callable[[Frame, MutationRng, Any], Mutation | None], str]
 """Type of a change that needs earlier frames, and of the id of its rule. The last argument of the change is the history
 of frames."""

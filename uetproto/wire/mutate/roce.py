@@ -169,7 +169,8 @@ def key_change(frame: Frame, rng: MutationRng) -> Mutation | None:
 
 
 def response_wrong_id(frame: Frame, rng: MutationRng) -> Mutation | None:
-    """Set the PSN of a response, which identifies the request, to that of a request that was not sent (roce.md §15)."""
+    """Set the PSN of a response to the PSN of a request that was not sent (roce.md §15). The PSN of a response
+    identifies its request."""
     if _operation(frame) not in RESPONSES:
         return None
     ahead = _NOT_SENT + below(rng, _NOT_SENT)

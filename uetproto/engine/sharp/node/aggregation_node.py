@@ -1,4 +1,4 @@
-"""An aggregation node receives and sends whole messages, by connection (sharp.md §3).
+"""An aggregation node receives and sends whole messages over connections (sharp.md §3).
 
 `SharpNode` finds tree, job, group and child of a message in the order of sharp.md §2.8, and hands the message to the
 group (`group`), its operations (`operations`, `sat_operations`) or its lock (`lock`). `manager.agent` serves the MADs

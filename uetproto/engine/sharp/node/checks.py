@@ -33,7 +33,7 @@ def element_or_status(coll: int, op: int, dtype: int, tag_dtype: int, prod: bool
 def check_request(message: SharpMessage, *, user_data: int, prod: bool, sat: bool, locked: bool) -> Status:
     """Return OK, or the status with which rule 3, 4 or 5 of sharp.md §2.8 refuses a request.
 
-    `user_data` is the greatest number of bytes on an LLT, `sat` says whether the tree is a SAT, and `locked` whether
+    `user_data` is the greatest number of bytes on an LLT. `sat` says whether the tree is a SAT. `locked` says whether
     the group holds the lock of the SAT. `sat_operations` checks what the chunks of an operation must have in common.
     """
     size, status = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, prod)

@@ -1,9 +1,9 @@
 """A group at an aggregation node follows the state table `states.GROUP` (sharp.md §3.1).
 
-The root of a group is the node that QuotaConfig names. If only one child of that node takes part, the node may make the
-child the root instead (group trim): it sends JOIN_RESP with is_root = 1, and the child has all ranks of the group. If a
-node has a single child and may not trim, it sends is_root = 0. This is a choice of this project; in sharp.md it sends
-is_root = 1 in this case as well.
+The root of a group is the node that QuotaConfig names. If only one child of that node takes part, this child has all
+ranks of the group. The node may then make the child the root (group trim), by a JOIN_RESP with is_root = 1. A node that
+may not trim sends is_root = 0 to a single child, by a choice of this project; in sharp.md it sends is_root = 1 in this
+case as well.
 """
 
 from typing import Any

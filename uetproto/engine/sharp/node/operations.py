@@ -380,8 +380,8 @@ class GroupOperations(ABC):
         self._send_result(op, child, pack_result(op.result, 0, without=target not in (None, child)), again=True)
 
     def take_late_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
-        """Forward the payload of a repeated result to the children that have requested it again; if there are none,
-        drop the result."""
+        """Forward the payload of a repeated result to the children that wait for it. If no child waits, drop the
+        result."""
         if op.waiting:
             op.result, op.up = message, b""
             waiting, op.waiting = op.waiting, set()
