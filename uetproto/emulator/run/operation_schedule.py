@@ -2,7 +2,7 @@
 and what memory must hold.
 
 A `MemoryArea` holds the actual bytes, which the engines use, and the expected bytes, which operations change when they
-end. Both must be equal.
+end. In the end, the actual bytes and the expected bytes must be equal.
 """
 
 import hashlib

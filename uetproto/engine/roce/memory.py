@@ -175,8 +175,9 @@ class SgeSegments:
         return b"".join(bytes(region.memory.read(addr - region.addr, size)) for region, addr, size in pieces)
 
     def write(self, start: int, data: Buffer) -> None:
-        """Write `data` from byte `start` of the list on. Raises `BadKeyError` if a part permits no access, and writes
-        nothing then."""
+        """Write `data` from byte `start` of the list on. If a part permits no access, nothing is written, and
+        `BadKeyError` is raised.
+        """
         if not len(data):
             return
         pieces = self._pieces(start, len(data))

@@ -340,14 +340,17 @@ class Qp:
         ))  # fmt: skip
 
     def peek_receive(self) -> Receive | None:
-        """Return the receive that the next message uses, or None if no receive is posted.
+        """Return the receive for the next packet of a message, or None if no receive is posted.
 
-        This is the receive that a message has already taken, or else the oldest receive in the queue.
+        If the message in progress has a receive already, this receive is returned, and otherwise the oldest receive in
+        the queue.
         """
         return self.held or (self.receives.items[0] if self.receives.items else None)
 
     def hold_receive(self) -> Receive:
-        """Take the receive that `peek_receive` returns out of the queue, for the message in progress."""
+        """Reserve the receive that `peek_receive` returns for the message in progress, and return it. If the receive is
+        still in the queue, it is removed from the queue.
+        """
         if self.held is None:
             queue = self.receives
             self.held = queue.items.popleft()
