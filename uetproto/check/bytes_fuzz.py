@@ -296,9 +296,9 @@ class Engines(FuzzTarget):
     """This target gives mutated packets to two endpoints. They have the addresses, keys and PDCIDs of the endpoints in
     a capture.
 
-    It requires that the endpoints raise no exception and write nowhere outside the region, that their packets can be
-    parsed, that PSNs stay in order (pds.md §18 items 12 and 13), that no PDC exists twice or beyond the limit (item
-    27), and that deadlines advance.
+    The target requires that the endpoints raise no exception and write nowhere outside the region, that their packets
+    can be parsed, that PSNs stay in order (pds.md §18 items 12 and 13), that no PDC exists twice or beyond the limit
+    (item 27), and that deadlines advance.
     """
 
     name = "engine"

@@ -115,7 +115,7 @@ class EpisodeFailure(NamedTuple):
 
 class PlayedEpisode(NamedTuple):
     """This record has the steps of an episode that took place, and the failure that ended the episode. The failure is
-    None if there was none."""
+    None if the episode did not fail."""
 
     steps: list[Any]
     failure: EpisodeFailure | None

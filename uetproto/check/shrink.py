@@ -1,8 +1,8 @@
 """This module shortens and simplifies a list of steps that leads to a failure, as long as the failure stays the same.
 It uses delta debugging (ddmin), and then makes single steps simpler.
 
-Halves of the list are removed first, then smaller and smaller parts, and at last single steps. Then each remaining
-step gets smaller values. Both are repeated until neither helps, the tries are used up, or the caller gives up.
+Halves of the list are removed first, then smaller and smaller parts, and at last single steps. Then each remaining step
+gets smaller values. Both stages are repeated until neither stage helps, the tries are used up, or the caller gives up.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -18,7 +18,8 @@ def number_text(number: int) -> int | str:
 
 
 def table(name: str, values: dict[str, Any], array: bool = False) -> Iterator[str]:
-    """Yield the lines of a TOML table, after an empty line. With `array` it is one element of an array of tables."""
+    """Yield the lines of a TOML table, after an empty line. With `array` the table is one element of an array of
+    tables."""
     yield ""
     yield f"[[{name}]]" if array else f"[{name}]"
     yield from (f"{key} = {_value(value)}" for key, value in values.items())

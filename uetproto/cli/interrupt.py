@@ -20,8 +20,9 @@ _AGAIN = 0.005
 class CtrlC(KeyboardInterrupt):
     """This exception is raised for Ctrl-C.
 
-    If a plain `KeyboardInterrupt` passes through `exec` of a text, which dataclasses use, Python remembers it and later
-    ends the process by a signal, even if the exception was handled. Python does not remember a subclass.
+    If a plain `KeyboardInterrupt` passes through `exec` of a text, Python remembers the exception, and later ends the
+    process by a signal, even if the exception was handled. Dataclasses use such an `exec`. Python does not remember a
+    subclass.
     """
 
 

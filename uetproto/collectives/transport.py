@@ -189,8 +189,8 @@ class HalfMatching:
 
 
 def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, lost: str | None = None) -> bool:
-    """Copy a message from the buffer of its send to the buffer of its receive, end both, and return whether they
-    succeeded. `lost` is the reason if the message is lost; it is None if the message arrives.
+    """Copy a message from the buffer of its send to the buffer of its receive, and end the send and the receive. Return
+    whether both succeeded. `lost` is the reason if the message is lost; it is None if the message arrives.
     """
     if lost is None and send.buffer.nbytes != receive.buffer.nbytes:
         lost = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"

@@ -86,7 +86,7 @@ class Times:
 
 
 def middle(bucket: int) -> int:
-    """Return the middle of a bucket in nanoseconds, which is taken for every time in the bucket."""
+    """Return the middle of a bucket in nanoseconds. It is taken for every time in the bucket."""
     if bucket < _EXACT:
         return bucket
     shift = (bucket >> _BITS) - 1

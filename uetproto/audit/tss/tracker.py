@@ -1,5 +1,5 @@
 """This module follows the secure domains of a capture. It decides which sealed packets are authentic, which counters
-each sender used under a key, and which packets are in the clear although others of their PDC are sealed.
+each sender used under a key, and which packets are in the clear although other packets of the same PDC are sealed.
 
 If one of the given keys opens a packet, all packets with that key must have different nonces, whoever sent them
 (tss.md §4, §6). Without keys, SDI, AN and epoch stand for a key. A rotation gives an AN another key, so that a counter
@@ -91,8 +91,8 @@ class SecureSender:
     """Two numbers: how often the sender returned to AN 0, and how often to AN 1. A number is -1 before the first use of
     the AN, and 0 after the first use."""
     before: int | None = None
-    """Counter (event FELL) or epoch (event EPOCH_FELL) of an earlier packet, which is greater than the counter or epoch
-    of the present packet. It is None before the first such event."""
+    """Counter (event FELL) or epoch (event EPOCH_FELL) of an earlier packet. The present packet has a lower one. The
+    value is None before the first such event."""
 
     def flow(self) -> Flow:
         sdi, src, ssi = self.key
@@ -111,14 +111,15 @@ class Authenticity(NamedTuple):
 
 
 class RepeatedNonce(NamedTuple):
-    """The state of the events AGAIN and SHARED describes a nonce that was used before, certainly or possibly with the
-    same key."""
+    """The state of the events AGAIN and SHARED describes a nonce that was used before. `doubt` says whether the earlier
+    use may have had another key."""
 
     sender: SecureSender
     was: CounterUse | None
     """Packet that used the nonce before. It is None if that packet is no longer stored."""
     doubt: str | None = None
-    """Reason why the two packets may have different keys. It is None if they have the same key."""
+    """Reason why the earlier packet with the nonce may have another key. It is None if both packets have the same
+    key."""
 
     def flow(self) -> Flow:
         return self.sender.flow()

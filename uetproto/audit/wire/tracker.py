@@ -195,7 +195,7 @@ def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
 
 
 class WireTracker:
-    """This class judges each packet that is not as expected. It only counts the packets that are as expected."""
+    """This class judges each packet that is not as expected. `count_expected` counts the other packets."""
 
     __slots__ = ("_judge", "_lost", "_options", "_short", "_tell", "_wrong_icrcs")
 

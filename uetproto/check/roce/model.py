@@ -64,7 +64,7 @@ class MemoryPlace:
 
 @dataclass(slots=True)
 class MemoryAccess:
-    """This record describes one access of the engine to memory, which is a read or a write."""
+    """This record describes one access of the engine to memory: a read or a write."""
 
     where: str
     place: MemoryPlace | None
@@ -222,7 +222,8 @@ class QpShadow:
     atomics: int = 0
     """Index in `begun`. The search for the next ATOMIC that is executed continues here."""
     writing: PostedWork | None = None
-    """ATOMIC that has read the counter last and may write it now. It is None if there is none."""
+    """ATOMIC that was the last to read the counter, so that it may write the counter now. It is None if no ATOMIC may
+    write."""
     failed: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
     """Says under False whether a send has failed, and under True whether a receive has failed, so that later ones are
     flushed."""

@@ -131,8 +131,8 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
 
     @property
     def headroom(self) -> int:
-        """Return the number of bytes that precede the message in the buffer of a receive, which on UD is the size of
-        the GRH."""
+        """Return the number of bytes that precede the message in the buffer of a receive. On UD this is the size of the
+        GRH, and otherwise 0."""
         return GRH_SIZE if self.kind is QpType.UD else 0
 
     def node_of(self, address: int) -> int:

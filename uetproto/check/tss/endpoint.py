@@ -34,8 +34,8 @@ def content(node: int, offset: int, length: int) -> bytes:
 
 
 class OfferedMemory:
-    """This memory (`memory.Memory`) has fixed content at each offset, and notes a write of other bytes or a second
-    write."""
+    """This memory (`memory.Memory`) has fixed content at each offset. It notes a write of other bytes, and a second
+    write of the same bytes."""
 
     def __init__(self, node: int) -> None:
         self.node = node
@@ -92,8 +92,8 @@ class TssOperation:
 
 
 class TssEndpoint:
-    """This endpoint consists of `fep`, which its driver uses as an `Engine`, and of `port`, through which its packets
-    pass."""
+    """This endpoint has two parts. Its driver uses the part `fep` as an `Engine`. Its packets pass through the part
+    `port`."""
 
     def __init__(self, node: int, address: int, ip_version: int, config: PdsConfig, seed: str) -> None:
         self.node = node
@@ -116,7 +116,7 @@ class TssEndpoint:
             operation.lost = operation.lost or not operation.outcomes
 
     def secure(self, *domains: SecureDomain) -> None:
-        """Set the secure domains of the endpoint. Its PDCs use the first one."""
+        """Set the secure domains of the endpoint. The PDCs of the endpoint use the first domain."""
         self.port = SecurePort()
         self.port.domains = {domain.domain.sdi: domain for domain in domains}
         self.domain = domains[0]

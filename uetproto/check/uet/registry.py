@@ -39,7 +39,7 @@ PDS: Registry[PdsScope] = Registry("pds", with_pdc)
 invariant, broken = PDS.invariant, PDS.broken
 
 Packet: TypeAlias = Request | Control
-"""Type of a packet that carries a PSN, which is a request or a control packet."""
+"""Type of a packet that carries a PSN: a request or a control packet."""
 
 _NUMBERS = range(10, 24)
 """Numbers of the invariants that are checked first: the others rely on consistent PSNs."""

@@ -1,5 +1,5 @@
-"""This module has the shadow state of one end of a PDC. It is a record of what happened there within the present
-window, as seen from outside the engine."""
+"""This module has the shadow state of one end of a PDC. This state is a record of what happened at this end within the
+present window, as seen from outside the engine."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -107,11 +107,11 @@ class PdcShadow:
         self.pdc = pdc
         self.plan = plan
         self.peer: PdcShadow | None = None
-        """Shadow state of the other end of the PDC. It is None if it is not known."""
+        """Shadow state of the other end of the PDC. It is None if the other end is not known."""
         self.state = pdc.state
         self.message: Outgoing | None
-        """Message to which the last request belongs that was sent for the first time. `message_index` is the index of
-        that request in the message."""
+        """Message of the request whose first transmission was the latest. `message_index` is the index of this request
+        in the message."""
         self.message_index = 0
         self.close_cmd: int | None = None
         """PSN of the CLOSE_CMD that was sent. It is None if none was sent."""
@@ -135,8 +135,8 @@ class PdcShadow:
         self.refused = False
         """Whether a NACK was sent in the present step."""
         self.sent_at = self.heard_at = end.now
-        """Times in picoseconds at which a packet was last sent for the first time (`sent_at`) and at which a packet
-        last arrived (`heard_at`)."""
+        """`sent_at` is the time of the latest first transmission of a packet. `heard_at` is the time of the latest
+        arrival of a packet. Both are in picoseconds."""
         self.begin(pdc.tx.next if adopted else pdc.tx.start, pdc.rx.cack if adopted else pdc.rx.start - 1)
 
     def begin(self, first: int, cack: int) -> None:

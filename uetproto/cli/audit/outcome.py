@@ -1,5 +1,5 @@
-"""This module has the outcome of `uetproto audit` for every form of output: findings, those that a baseline hides, and
-counts."""
+"""This module has the outcome of `uetproto audit` for every form of output: the findings, the findings that a baseline
+hides, and counts."""
 
 import json
 from collections import Counter

@@ -112,8 +112,8 @@ def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, r
 
 
 def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of `--sharp NAME=VALUE`. A name is a published option, whose value stays a text, or a field
-    of `SharpConfig`."""
+    """Return the settings of `--sharp NAME=VALUE`. A name is a published option or a field of `SharpConfig`. The value
+    of a published option stays a text."""
     legal = f"options such as SHARP_COLL_ENABLE_SAT, fields such as {', '.join(list(_SHARP_FIELDS)[:3])}"
     found: dict[str, Any] = {}
     for name, value in _pairs("--sharp", given):

@@ -170,8 +170,8 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
 
 
 def ports(number: int, transport: str) -> int:
-    """Return the number of ports of each NIC. Raises `LocalError` if it is more than one and the transport has no
-    packets, and so no NICs."""
+    """Return the number of ports of each NIC. Raises `LocalError` if there is more than one port and the transport has
+    no packets. Such a transport has no NICs."""
     if number > 1 and transport not in TRANSPORTS:
         raise LocalError(
             f"--ports {number}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"

@@ -222,8 +222,8 @@ def _ratios(found: Sequence[MeasuredCollective]) -> Iterator[str]:
 
 
 def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint) -> Iterator[str]:
-    """Yield a table with a row for each number of ranks. It has the steps, the bytes of the busiest rank, and the
-    measured time beside that of the formula."""
+    """Yield a table with a row for each number of ranks. Its columns are the steps, the bytes of the busiest rank, the
+    measured time, and the time by the formula."""
     names = list(dict.fromkeys(one.algorithm for one in found))
     yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; bytes that a rank sends, time in µs"
     yield paint("       " + "".join(f"  {name:^38}" for name in names).rstrip(), "bold")

@@ -146,7 +146,7 @@ class HalvingDoubling(Pattern):
 
 
 def doubling(request: ScheduleRequest) -> PlannedSchedule:
-    """Return the plan of recursive doubling. It takes the fewest steps and sends the most bytes, which suits short
+    """Return the plan of recursive doubling. It takes the fewest steps and sends the most bytes, so that it suits short
     vectors."""
     return request.in_place(request.phase(RecursiveDoubling(request.size)))
 

@@ -1,9 +1,9 @@
 """This module has the formulas of each algorithm for steps, bytes and time, which are compared with measured values.
 
-The formulas are those of collectives.md §3.0. For numbers of ranks that are no power of two, they have the exact form
-where that page gives one (collectives.md §3.5). `D` is the number of bytes of the full vector. This is the vector of
-each rank in all_reduce, reduce and broadcast; in other operations it is the blocks of all ranks together, and a block
-has `n = D/N` bytes.
+The formulas are those of collectives.md §3.0. If the number of ranks is no power of two, a formula is exact where
+collectives.md §3.5 gives an exact form. `D` is the number of bytes of the full vector. This is the vector of each rank
+in all_reduce, reduce and broadcast; in other operations it is the blocks of all ranks together, and a block has `n =
+D/N` bytes.
 """
 
 from collections.abc import Callable

@@ -58,8 +58,8 @@ def link_bytes(
     """Return the bytes that messages put on links. Message i has `size[i]` bytes from rank `source[i]` to rank
     `target[i]`.
 
-    Ranks of one node do not use the network. If `relay` is True, a message to another rail is first sent to the rank of
-    its own node that is on that rail, which forwards it (PXN, collectives.md §4.2).
+    Ranks of one node do not use the network. If `relay` is True, a message to another rail is first sent within the
+    node of its sender, to the rank on that rail. This rank forwards the message (PXN, collectives.md §4.2).
     """
     pairs, amounts = _pairs(topology.size, *_columns(source, target, size))
     a, b = np.divmod(pairs, topology.size)

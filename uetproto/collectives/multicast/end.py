@@ -54,7 +54,7 @@ class MulticastEnd(Protocol):
         """Send a control message of the ring. It is a reliable message of no bytes with immediate data."""
 
     def grant(self, peer: int, record: bytes, done: Done) -> None:
-        """Send the 12 bytes of a grant, which lets the peer read memory, as a reliable message."""
+        """Send the 12 bytes of a grant as a reliable message. The grant lets the peer read memory."""
 
     def read(self, peer: int, address: int, rkey: int, length: int, into: memoryview | None, done: Done) -> None:
         """Read remote memory by RDMA READ. `into` has `length` bytes; if it is None, the bytes are dropped."""

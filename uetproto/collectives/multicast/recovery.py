@@ -101,7 +101,7 @@ class Holdings:
         return None
 
     def start(self, owner: int, gap: Gap) -> int:
-        """Return the offset of a run of chunks in the receive buffer, which is the same on all ranks."""
+        """Return the offset of a run of chunks in the receive buffer. This offset is the same on all ranks."""
         return self._block(owner) * self._plan.length + gap.part.offset(gap.idx)
 
     def fetched(self, owner: int, gap: Gap) -> None:

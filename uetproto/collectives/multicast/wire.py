@@ -38,7 +38,7 @@ class RingMessage(IntEnum):
 
 
 FIN_OWNER = 0xDEAD
-"""Value of the owner field in a FIN, which refers to no block."""
+"""Value of the owner field in a FIN. A FIN refers to no block."""
 
 
 class RingImmediate(NamedTuple):

@@ -102,7 +102,7 @@ class Speeds:
                 raise LocalError(name, speed, "more than 0 bytes a second")
 
     def bandwidth(self, connection: GpuConnection) -> int:
-        """Return the rate of a connection in bytes per second, which is that of the slowest part of its path."""
+        """Return the rate of a connection in bytes per second. The slowest part of the path determines the rate."""
         if connection.label == "X":
             return LOCAL_BANDWIDTH
         if connection.label == "NV":
@@ -185,7 +185,8 @@ class GpuMatrix:
         return tuple(nic for nic, connection in zip(self.nics, row, strict=True) if connection.order == best)
 
     def nearest_nic(self, gpu: int | str) -> str | None:
-        """Return the NIC that a GPU uses, or None if the host has no NICs. It is one of those with the best connection.
+        """Return the NIC that a GPU uses, or None if the host has no NICs. The NIC is one of those with the best
+        connection to the GPU.
 
         If several GPUs have the same nearest NICs, these GPUs use these NICs in turn.
         """

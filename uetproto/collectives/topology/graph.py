@@ -30,7 +30,7 @@ class Topology:
     kind: str
     size: int
     switches: tuple[str, ...]
-    """Names of the switches. The first switch is vertex `size`, and further ones count up from it."""
+    """Names of the switches. Their vertex numbers are `size`, `size` + 1 and so on."""
     cables: tuple[tuple[int, int], ...]
     """Pairs of vertices that have a cable. Cable c has two directions: link 2c from the first vertex to the second, and
     link 2c + 1 back."""
