@@ -498,8 +498,8 @@ class Auditor:
         tracker.see(seen)
 
     def end_reading(self, reading: Reading) -> None:
-        """Count the packets that were as expected, and judge what can only be judged of packets alone at the end of the
-        capture."""
+        """Count the packets that were as expected. Also apply those rules about a single packet that can judge only at
+        the end of the capture."""
         if self._wire is None and reading.icrc_of:
             self._wire = WireTracker(self.judge, self._options)
         if self._wire is not None:

@@ -23,13 +23,14 @@ ends that were dropped."""
 
 
 class TableOwner(Protocol):
-    """This protocol describes the owner of a `PdcTable`."""
+    """This protocol describes the owner of a `PdcTable`; the table tells its owner of each direction that it adds or
+    drops."""
 
     def opened(self, direction: PdcDirection) -> None:
-        """Take a direction that is added to the table."""
+        """Note a direction that the table has added."""
 
     def closed(self, direction: PdcDirection) -> None:
-        """Take a direction that is dropped from the table."""
+        """Note a direction that the table drops."""
 
 
 class PdcTable:
@@ -209,7 +210,7 @@ class PdcTable:
             self.pairs()[hosts] = None
 
     def pairs(self) -> dict[Hosts, None]:
-        """Return `again` as a table to which pairs may be added."""
+        """Return the dictionary `again`, to which the caller may add pairs of hosts. The first call makes it."""
         if self.again is NOTHING:
             self.again = {}
         return self.again

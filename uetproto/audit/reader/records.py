@@ -35,7 +35,7 @@ class Resting(NamedTuple):
     longest: int = 0
     others: int = 0
     with_crc: tuple[tuple[Flow, bool], ...] = ()
-    """Flows of UET, each with whether its packets have a CRC32C."""
+    """Flows of UET, each with a flag: True if the packets of the flow have a CRC32C."""
 
 
 UNUSED = Resting()
