@@ -216,7 +216,7 @@ def unit_legal(low: int, high: int, unit: str) -> str:
 
 
 def unit_text(number: int, unit: str) -> str:
-    """Return a time, rate or size as text, in the largest unit of which it is a whole number.
+    """Return a time, rate or size as text, in the largest unit that gives a whole number.
 
     A negative number, which has a special meaning, is returned without a unit.
     """
@@ -228,5 +228,5 @@ def unit_text(number: int, unit: str) -> str:
 
 
 def time_text(picoseconds: int) -> str:
-    """Return a time as text, in the largest unit of which it is a whole number."""
+    """Return a time as text, in the largest unit that gives a whole number."""
     return unit_text(picoseconds, TIME)

@@ -33,8 +33,8 @@ _UDP, _ENTROPY = codec_of(UDP), codec_of(ENTROPY)
 
 @dataclass(frozen=True, slots=True)
 class Encapsulation:
-    """An encapsulation says how packets travel: over UDP or native IP, with or without a CRC32C trailer, and with which
-    port or protocol number and DSCPs."""
+    """An encapsulation says how packets travel: whether over UDP or native IP, whether with a CRC32C trailer, and which
+    port, protocol number and DSCPs they have."""
 
     udp: bool = True
     crc: bool = True

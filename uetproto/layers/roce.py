@@ -114,8 +114,8 @@ class _BthLayer(RoceLayer):
         return self.received and not isinstance(last_of(self, RoceVcrc), RoceIcrc)
 
     def answers(self, other: Any) -> int:
-        """Return 1 if this packet answers the request `other`, or carries a message that answers the one in `other`,
-        else 0.
+        """Return 1 if this packet answers the request `other`, or if its message answers the message in `other`, else
+        0.
 
         An acknowledgement answers the request that has its PSN. The responses to a READ have its PSN and the PSNs that
         follow it.

@@ -92,7 +92,7 @@ PROTOCOL_ERRORS = (
 
 
 def ways_of(kind: QpType, code: Opcode, profile: RoceProfile, room: int) -> tuple[ErrorKind, ...]:
-    """Return the errors that an operation can have on this transport, of which there is at least one.
+    """Return the errors that an operation can have on this transport. There is at least one such error.
 
     `room` is the size of receives in bytes.
     """

@@ -83,7 +83,7 @@ class _Stack:
 
 
 def steps_for(forms: tuple[str, ...], present: tuple[frozenset[str], ...]) -> list[Step]:
-    """Return the steps that set all fields that are not set, in an order in which each step can be done.
+    """Return the steps that give a value to every field that nobody set, in an order in which each step can be done.
 
     `forms` are the headers of a packet, and `present` has the names of the fields that are set in each header. Forms
     without a table, such as options, are left out.

@@ -41,7 +41,7 @@ class TssCounters:
     in_trimmed: int = 0
     """Number of trimmed packets, which have lost their ICV and are dropped (tss.md §7.2)."""
     in_binding_failure_pkts: int = 0
-    """Number of opened packets whose domain is not that of their PDC."""
+    """Number of opened packets that came in another secure domain than that of their PDC."""
     out_auth_pkts: int = 0
     """Number of sealed packets."""
     out_errored_pkts: int = 0
@@ -74,8 +74,8 @@ class SecureDomain:
         self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,
         ledger: NonceLedger | None = None,
     ) -> None:  # fmt: skip
-        """`tx_an` is the association number with which the member seals first; `epoch` is its epoch, or 0 for the epoch
-        of its key.
+        """`tx_an` is the association number with which the member seals first; `epoch` is the first epoch of the
+        member; 0 stands for the epoch of its key.
 
         A member that may have lost its counter needs a new epoch, as no nonce may be used twice.
 

@@ -49,7 +49,7 @@ class DomainKey:
 
     @property
     def derived(self) -> bool:
-        """Tell whether the key is a packet key with its IV mask, from which no other keys are derived."""
+        """Tell whether the key is a packet key with its IV mask. No other keys are derived from such a key."""
         return len(self.value) == DERIVED_SIZE
 
 

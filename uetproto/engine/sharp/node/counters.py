@@ -1,8 +1,8 @@
 """An aggregation node has counters of each port, under the published names (sharp.md §1.8).
 
 sharp.md has only the names of the counters and their order. This project chose what each counter counts, and the
-docstrings below say it. The published counters of the transport stay 0 here, because the carrier counts what they
-count. Each message counts as one packet.
+docstrings below say it. The published counters of the transport belong to the carrier, and stay 0 here. Each message
+counts as one packet.
 """
 
 from collections import Counter
