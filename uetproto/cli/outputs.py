@@ -68,7 +68,8 @@ def check_matplotlib(path: str) -> None:
 
 
 def toml_file(argument: str, name: str) -> Named:
-    """Return an argument with the name of its TOML file, or with None if `name` is the name of a shipped file."""
+    """Return a pair of an argument and the name of its TOML file. The second value is None if `name` is the name of a
+    shipped file."""
     return argument, name if name.endswith(".toml") or "/" in name else None
 
 

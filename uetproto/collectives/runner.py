@@ -90,8 +90,8 @@ class Execution:
         self._nested = False
 
     def start(self) -> None:
-        """Copy the input to the output if the operation needs it, scale it if the reduce operation needs it, and begin
-        the first step."""
+        """Copy the input to the output, and scale the elements, if the operations need this. Then begin the first
+        step."""
         source, output = self._input, self._output
         if self.schedule.op in IN_PLACE:
             if source.ctypes.data != output.ctypes.data:

@@ -15,8 +15,8 @@ from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.tss.ledger import NonceLedger
 
 NEWER = 0x8000
-"""Least value of the present epoch minus the epoch of a packet, modulo 2^16, at which the packet counts as newer than
-the present epoch (tss.md §9)."""
+"""Half of the number of epochs. The present epoch minus the epoch of a packet is taken modulo 2^16; if it is at least
+this number, the packet has a newer epoch (tss.md §9)."""
 
 
 class TssState(Protocol):

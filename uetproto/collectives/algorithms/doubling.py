@@ -90,8 +90,8 @@ class RecursiveDoubling(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling(Pattern):
-    """This pattern first halves the range of blocks that a rank works on until each rank has reduced its part, and then
-    doubles the range until each rank has all parts.
+    """This pattern has two phases. In the first phase each step halves the range of blocks that a rank works on, until
+    each rank has reduced its part. In the second phase each step doubles the range, until each rank has all parts.
 
     In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. If reduce_scatter or all_gather runs alone
     (`own_blocks`), each of the N ranks has a block, and a proxy works on two blocks.

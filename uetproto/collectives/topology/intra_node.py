@@ -30,8 +30,8 @@ class IntraNode:
         self.messages = 0
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """Send a message of `size` bytes at the instant `now`, and return the instant at which its last byte arrives,
-        both in picoseconds. A message from a rank to itself takes no time."""
+        """Send a message of `size` bytes at the instant `now`, and return the instant at which its last byte arrives.
+        Both instants are in picoseconds. A message from a rank to itself takes no time."""
         if size < 0:
             raise LocalError("size", size, "0 bytes and more")
         if source == target:
