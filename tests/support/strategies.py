@@ -1,8 +1,8 @@
 """This module makes random values, stacks and frames, all derived from the tables and `NEXT`.
 
-Plain functions over `random.Random` do the work; the Hypothesis strategies at the end are thin wrappers around them
-(a seeded loop is some hundred times faster, Hypothesis shrinks). *Legal* means: what `only` and `NEXT` allow, lengths
-that fit the payload. Illegal values still fit their bits.
+Plain functions over `random.Random` are for seeded loops, which are some hundred times faster than Hypothesis; what
+shrinks is in `uetproto.testing`, but for values that need only fit their bits, at the end. *Legal* means here: what
+`only` and `NEXT` allow, lengths that fit the payload; in `uetproto.testing` it means what an audit finds nothing in.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from uetproto.testing import frames
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, Next, matches, rows_after
@@ -227,23 +228,18 @@ def mutate(data: bytes, rng: Random, *, start: int = 0) -> bytes:
 
 # Hypothesis -----------------------------------------------------------------------------------------------------------
 
-randoms = st.randoms(use_true_random=False)
 uet_headers = st.sampled_from(list(UET_FORMS.values()))
 headers = st.sampled_from(list(FORMS.values()))
 
 
-def field_values(field: Field, *, legal: bool = True) -> st.SearchStrategy[int]:
-    """Return a strategy for values that fit `field`; with `legal` only those of `only`."""
-    if legal and field.only:
-        return st.sampled_from(field.only)
-    if field.values is None:
-        return st.integers(field.low, field.high)
-    return st.sampled_from([int(code) for code in field.values]) | st.integers(field.low, field.high)
+def values_of(header: Header) -> st.SearchStrategy[dict[str, int]]:
+    """Return a strategy for a value for every field of `header` that fits its bits, in wire order."""
+    return st.fixed_dictionaries({field.name: _fits(field) for field in header.fields})
 
 
-def values_of(header: Header, *, legal: bool = True) -> st.SearchStrategy[dict[str, int]]:
-    """Return a strategy for a value for every field of `header`, in wire order."""
-    return st.fixed_dictionaries({field.name: field_values(field, legal=legal) for field in header.fields})
+def _fits(field: Field) -> st.SearchStrategy[int]:
+    numbers = st.integers(field.low, field.high)
+    return numbers if field.values is None else st.sampled_from([int(code) for code in field.values]) | numbers
 
 
 def bytes_of(header: Header) -> st.SearchStrategy[bytes]:
@@ -251,13 +247,7 @@ def bytes_of(header: Header) -> st.SearchStrategy[bytes]:
     return st.binary(min_size=header.size, max_size=header.size)
 
 
-stacks = randoms.map(random_stack)
-packets = randoms.map(random_packet)
-frames = randoms.map(random_frame)
-
-
 @st.composite
 def damaged_frames(draw: st.DrawFn) -> bytes:
     """Draw a legal frame with accidents anywhere in it."""
-    rng = draw(randoms)
-    return mutate(random_frame(rng), rng)
+    return mutate(draw(frames()), draw(st.randoms(use_true_random=False)))

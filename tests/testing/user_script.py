@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis.strategies import SearchStrategy
 
 from uetproto import Layer, Packet, decode, encode
-from uetproto.testing import Spoilt, frames, headers, packets
+from uetproto.testing import Exchange, Spoilt, captures, exchanges, frames, headers, messages, packets, scenarios
 
 
 @given(packets(mode="rod", opcode="WRITE", mtu=4096))
@@ -27,3 +27,16 @@ def nacks(spoilt: Spoilt[Layer]) -> int:
     """Return the code of a NACK with one fault."""
     code: int = spoilt.value.values["nack_code"]
     return code
+
+
+@given(exchanges(mode="rud", faults=True, operations=2), messages(opcode="SEND", mtu=2048))
+def check_endpoint(exchange: Exchange, message: list[bytes]) -> None:
+    first = exchange.frames[0]
+    assert (first.time_ns, first.sender, first.data) == (0, "initiator", exchange.requests[0])
+    assert len(message) >= 1
+
+
+@given(captures(format="pcap", exchanges=1, spoilt=True), scenarios(spoilt=True))
+def check_files(capture: Spoilt[bytes], scenario: Spoilt[str]) -> None:
+    assert capture.rule
+    assert scenario.value.startswith("[run]")

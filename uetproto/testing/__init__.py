@@ -19,11 +19,18 @@ if _find_spec("hypothesis") is None:
     raise _missing_package(__name__, "hypothesis", "testing")
 
 _PLACES = {
+    "strategies.captures": ("captures",),
+    "strategies.exchanges": ("Exchange", "ExchangedFrame", "exchanges"),
     "strategies.headers": ("headers",),
+    "strategies.messages": ("messages",),
     "strategies.packets": ("frames", "packets"),
+    "strategies.scenarios": ("scenarios",),
     "strategies.spoilt": ("Spoilt",),
 }
-__all__ = ["Spoilt", "frames", "headers", "packets"]
+__all__ = [
+    "Exchange", "ExchangedFrame", "Spoilt", "captures", "exchanges", "frames", "headers", "messages", "packets",
+    "scenarios",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -55,9 +55,10 @@ class TomlFile(ABC):
     aliases: ClassVar[Mapping[str, str]] = {}
     """Short names that `change` accepts, and the key that each stands for."""
 
-    def __init__(self, path: Path) -> None:
-        """Read the file. Raises `LocalError` if it is not TOML, and `OSError` if it cannot be read."""
-        text = _text_of(path)
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        """Read the file; `text` is what it has, if it was read before. Raises `LocalError` if it is not TOML, and
+        `OSError` if it cannot be read."""
+        text = _text_of(path) if text is None else text
         self.path = path
         self.data = _data_of(path, text)
         self.lines = lines_of(text)

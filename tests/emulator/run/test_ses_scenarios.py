@@ -387,6 +387,20 @@ def test_a_truncated_send(tmp_path: Path) -> None:
     assert result.ok, result
 
 
+@pytest.mark.parametrize("mode", ["rod", "rud"])
+def test_messages_that_only_completion_data_tells_apart(tmp_path: Path, mode: str) -> None:
+    """Two writes have the same data and length; two empty sends have different data, and either may arrive first."""
+    rows = """do = "region"; key = 1; length = 8
+        do = "region"; key = 2; length = 8
+        do = "write"; key = 1; length = 5; completion_data = 7
+        do = "write"; key = 2; length = 5; completion_data = 7
+        do = "receive"; length = 8
+        do = "receive"; length = 8
+        do = "send"; length = 0; completion_data = 1
+        do = "send"; length = 0; completion_data = 2"""
+    assert play(tmp_path, rows, f"mode={mode}", "faults.reorder=[0, 2, 4]").ok
+
+
 def test_several_messages_in_one_buffer(tmp_path: Path) -> None:
     rows = """do = "receive"; length = 100; least = 50
         do = "send"; length = 30

@@ -72,10 +72,15 @@ def kind_of(scenario: Scenario) -> str:
 
 
 def run(
-    scenario: Scenario, *, output: str | None = None, check: bool = False, progress: Progress | None = None
+    scenario: Scenario,
+    *,
+    output: str | None = None,
+    check: bool = False,
+    progress: Progress | None = None,
+    writer: FrameWriter | None = None,
 ) -> RunResult:
     """Run `scenario` to its end. Frames that pass the taps are written to the capture file `output`; "-" means standard
-    output.
+    output. Without a file they are passed to `writer`.
 
     With `check`, every frame is judged, and every invariant of the engines is checked. Raises `LocalError` for a
     scenario that cannot be played, and `OSError` for a file that cannot be read or written. A run that is interrupted
@@ -87,7 +92,6 @@ def run(
         judge = FrameJudge(scenario) if check else None
         if judge is not None:
             played.guard(judge)
-        writer: FrameWriter | None = None
         if output is not None:
             interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
             writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))

@@ -308,11 +308,19 @@ class UetOperationsRun(UetRun):
             return not ok
         if not ok:
             return area.may_put(at, operation.data, self._mtu, waits="sync" in operation.row.fields)
-        data = operation.get("completion_data")
-        told = [
-            e for e in self.told[self.ends[operation.row.node]] if (e.data, e.length) == (data, len(operation.data))
-        ]
-        return area.put(at, operation.data) and (len(told) == 1 or data is None)
+        return area.put(at, operation.data) and self._is_told(operation)
+
+    def _is_told(self, operation: UetOperation) -> bool:
+        """Return whether the target was told the completion data of a write, and for no more writes than have it."""
+        data, length = operation.get("completion_data"), len(operation.data)
+        told = [e for e in self.told[self.ends[operation.row.node]] if (e.data, e.length) == (data, length)]
+        alike = [
+            other
+            for other in self.operations
+            if other.began and (other.row.do, other.row.node) == ("write", operation.row.node)
+            and (other.get("completion_data"), len(other.data)) == (data, length)
+        ]  # fmt: skip
+        return data is None or 1 <= len(told) <= len(alike)
 
     def _check_read(self, operation: UetOperation, place: tuple[MemoryArea, int] | None, ok: bool) -> bool:
         assert operation.area is not None
@@ -354,7 +362,7 @@ class UetOperationsRun(UetRun):
             if sent is not None:
                 room = len(area.actual) - event.start
                 area.may_put(event.start, sent.data[:room], self._mtu)
-        elif sent is None or sent.get("completion_data") != event.data:
+        elif sent is None:
             operation.match = False
         else:
             sent.delivered = True
@@ -380,7 +388,7 @@ class UetOperationsRun(UetRun):
             if atomic and operation.row.do == "atomic" and not operation.taken and operation.ended_at is None:
                 return operation
             if not atomic and operation.row.do == "send" and len(operation.data) == event.message_length and (
-                not good or operation.data.startswith(stored)
+                not good or (operation.data.startswith(stored) and operation.get("completion_data") == event.data)
             ):  # fmt: skip
                 return operation
         return None

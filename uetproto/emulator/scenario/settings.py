@@ -343,6 +343,11 @@ def load(
     return reader.scenario()
 
 
+def load_text(text: str, name: str = "scenario") -> Scenario:
+    """Return the scenario that has this text; errors name the file `name`. Raises `LocalError` as `load` does."""
+    return _Reader(Path(f"{name}.toml"), text).scenario()
+
+
 class _Reader(TomlFile):
     """A reader converts one file to a `Scenario`."""
 

@@ -1,8 +1,9 @@
 """This module checks the arguments of strategies: what is illegal raises `InvalidArgument` with the legal values."""
 
-from collections.abc import Collection
-from typing import TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
+from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from uetproto.errors import shown, similar
@@ -28,3 +29,14 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
     """Raise `InvalidArgument` unless `value` is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         raise InvalidArgument(f"{name}={shown(value)} is not legal; legal: {low} … {high}")
+
+
+def named(name: str, strategy: st.SearchStrategy[T], spoilt: bool, options: Mapping[str, Any]) -> st.SearchStrategy[T]:
+    """Return a strategy that reports of Hypothesis show as the call that has made it, with what is not the default."""
+
+    def drawn(draw: st.DrawFn, /, **_: object) -> T:
+        return draw(strategy)
+
+    drawn.__name__ = drawn.__qualname__ = name
+    told = {key: value for key, value in options.items() if value is not None}
+    return st.composite(drawn)(**told, **({"spoilt": True} if spoilt else {}))

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, overload
 from hypothesis import strategies as st
 
 from uetproto.audit.reader.expected_values import VERSIONS, code_fields, reserved_fields
-from uetproto.testing.strategies.arguments import check_choice, illegal
+from uetproto.testing.strategies.arguments import check_choice, illegal, named
 from uetproto.testing.strategies.spoilt import Spoilt, spoilt_value
 from uetproto.wire.fields import Field
 from uetproto.wire.forms import FORMS
@@ -133,7 +133,7 @@ def headers(form: str | None = None, *, spoilt: bool = False) -> st.SearchStrate
     if spoilt and form is not None and not _faults(form):
         raise illegal("form", form, _forms_with_faults(), " with spoilt=True: its fields may hold any value")
     forms = (form,) if form is not None else _forms_with_faults() if spoilt else tuple(FORMS)
-    return _spoilt_headers(forms) if spoilt else _headers(forms)
+    return named("headers", _spoilt_headers(forms) if spoilt else _headers(forms), spoilt, {"form": form})
 
 
 @st.composite

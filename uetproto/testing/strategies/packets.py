@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, overload
 from hypothesis import strategies as st
 
 from uetproto.audit.reader.expected_values import is_data
-from uetproto.testing.strategies.arguments import check_choice, illegal
+from uetproto.testing.strategies.arguments import check_choice, illegal, named
 from uetproto.testing.strategies.chance import DrawnChance
 from uetproto.testing.strategies.lower import ENCAPSULATIONS, IP_VERSIONS, lower_layers
 from uetproto.testing.strategies.spoilt import Spoilt, spoilt_value
@@ -23,6 +23,7 @@ from uetproto.wire.mutate.mutation import mutate
 from uetproto.wire.packet import Packet, Trailer
 from uetproto.wire.stack import decode, encode
 
+_MTU = 1024
 _MOST_SEALED = 256
 _DRAWN_BYTES = 64
 """Number of bytes of a payload that are drawn; zeros follow."""
@@ -47,6 +48,10 @@ class LegalStacks(NamedTuple):
         kinds.sort(key=lambda kind: min(len(stack.forms) for stack in kind))
         firsts = ([_grouped(first, lambda stack: stack.ses) for first in _grouped(kind, _first)] for kind in kinds)
         return cls(tuple(tuple(tuple(map(tuple, first)) for first in kind) for kind in firsts))
+
+    def __repr__(self) -> str:
+        """Return a short text; all stacks fill pages."""
+        return f"<stacks of {len(self.kinds)} kinds>"
 
     def draw(self, draw: st.DrawFn) -> HeaderStack:
         kind = draw(st.sampled_from(self.kinds))
@@ -121,6 +126,10 @@ class Surroundings(NamedTuple):
         check_choice("crc", self.crc, (False, True))
         check_choice("mtu", self.mtu, PAYLOAD_MTUS)
         return self
+
+    def told(self) -> dict[str, object]:
+        """Return the arguments that are not the default."""
+        return {name: value for name, value in self._asdict().items() if value not in (None, _MTU)}
 
 
 @st.composite
@@ -229,7 +238,7 @@ def packets(
     encapsulation: str | None = None,
     ip_version: int | None = None,
     crc: bool | None = None,
-    mtu: int = 1024,
+    mtu: int = _MTU,
     spoilt: bool = False,
 ) -> st.SearchStrategy[Any]:
     """Return a strategy for one packet of UET, as `uetproto.decode` returns it: `encode(packet)` gives its bytes.
@@ -243,7 +252,8 @@ def packets(
     that are not legal, alone or together.
     """
     stacks, around = stacks_of(form, mode, opcode), Surroundings(encapsulation, ip_version, crc, mtu).check()
-    return _spoilt_packets(stacks, around) if spoilt else _packets(stacks, around)
+    body = _spoilt_packets(stacks, around) if spoilt else _packets(stacks, around)
+    return named("packets", body, spoilt, {"form": form, "mode": mode, "opcode": opcode, **around.told()})
 
 
 @overload
@@ -264,9 +274,10 @@ def frames(
     encapsulation: str | None = None,
     ip_version: int | None = None,
     crc: bool | None = None,
-    mtu: int = 1024,
+    mtu: int = _MTU,
     spoilt: bool = False,
 ) -> st.SearchStrategy[Any]:
     """Return a strategy for the bytes of one Ethernet frame of UET; the arguments are those of `packets`."""
     stacks, around = stacks_of(form, mode, opcode), Surroundings(encapsulation, ip_version, crc, mtu).check()
-    return _spoilt_frames(stacks, around) if spoilt else _frames(stacks, around)
+    body = _spoilt_frames(stacks, around) if spoilt else _frames(stacks, around)
+    return named("frames", body, spoilt, {"form": form, "mode": mode, "opcode": opcode, **around.told()})

@@ -1,0 +1,78 @@
+"""The strategies with Hypothesis' own settings: health checks, example database, `@reproduce_failure`, the extra."""
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, reproduce_failure, settings
+from hypothesis.database import InMemoryExampleDatabase
+from hypothesis.strategies import SearchStrategy
+
+from tests.support.effort import effort
+from uetproto import Packet
+from uetproto.testing import captures, exchanges, frames, headers, messages, packets, scenarios
+
+DEFAULT = settings.get_profile("default")
+ALL: list[SearchStrategy[Any]] = [
+    make(spoilt=spoilt)  # type: ignore[operator]
+    for make in (headers, packets, frames, messages, exchanges, captures, scenarios)
+    for spoilt in (False, True)
+]
+
+
+@pytest.mark.parametrize("strategy", ALL, ids=str)
+def test_health_checks_are_clean_in_default_settings(strategy: SearchStrategy[object]) -> None:
+    """Nothing is suppressed; the deadline is that of a test, and this machine may be busy."""
+
+    @settings(DEFAULT, deadline=None, database=None, derandomize=True, max_examples=effort(15, 100, 1000))
+    @given(strategy)
+    def test(value: object) -> None:
+        assert value is not None
+
+    test()
+
+
+def failing(database: InMemoryExampleDatabase | None, phases: list[Phase], seen: list[Packet]) -> Any:
+    @settings(DEFAULT, deadline=None, database=database, phases=phases, print_blob=True, max_examples=200)
+    @given(packets(form="pds.nack"))
+    def test(packet: Packet) -> None:
+        seen.append(packet)
+        assert packet["pds.nack"]["nack_payload"] < 3
+
+    return test
+
+
+def test_the_example_database_keeps_the_shrunk_packet() -> None:
+    database, seen = InMemoryExampleDatabase(), list[Packet]()
+    with pytest.raises(AssertionError):
+        failing(database, [Phase.generate, Phase.shrink], seen)()
+    smallest = seen[-1]
+    seen.clear()
+    with pytest.raises(AssertionError):
+        failing(database, [Phase.reuse], seen)()
+    assert seen[0] == smallest
+    assert smallest["pds.nack"]["nack_payload"] == 3
+
+
+def test_reproduce_failure_makes_the_packet_again() -> None:
+    seen: list[Packet] = []
+    test = failing(None, [Phase.generate, Phase.shrink], seen)
+    with pytest.raises(AssertionError) as caught:
+        test()
+    told = re.search(r"reproduce_failure\('([\d.]+)', (b'[^']*')\)", "\n".join(caught.value.__notes__))
+    assert told is not None
+    smallest = seen[-1]
+    seen.clear()
+    with pytest.raises(AssertionError):
+        reproduce_failure(told[1], eval(told[2]))(failing(None, [Phase.generate], seen))()
+    assert seen[0] == smallest
+
+
+def test_without_hypothesis_one_error_names_the_extra() -> None:
+    code = "import sys; sys.modules['hypothesis'] = None\nimport uetproto.testing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert "uetproto.testing: needs the package hypothesis" in last
+    assert "[testing]" in last
