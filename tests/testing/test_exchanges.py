@@ -15,7 +15,7 @@ from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load_text
-from uetproto.testing import Exchange, Spoilt, captures, exchanges, messages, scenarios
+from uetproto.testing import PlayedExchange, Spoilt, captures, exchanges, messages, scenarios
 from uetproto.testing.strategies.exchanges import played
 from uetproto.wire.headers.uet_ses import Opcode
 
@@ -28,7 +28,7 @@ def rules_of_file(data: bytes) -> set[str]:
     return {finding.rule.id for finding in audit([io.BytesIO(data)], Options()).findings}
 
 
-def data_of(exchange: Exchange) -> list[bytes]:
+def data_of(exchange: PlayedExchange) -> list[bytes]:
     return [frame.data for frame in exchange.frames]
 
 
@@ -44,7 +44,7 @@ def test_a_scenario_runs_and_every_frame_and_effect_is_right(text: str) -> None:
 
 @given(exchanges())
 @examples(60)
-def test_an_exchange_is_legal(exchange: Exchange) -> None:
+def test_an_exchange_is_legal(exchange: PlayedExchange) -> None:
     assert rules(data_of(exchange)) == set()
     times = [frame.time_ns for frame in exchange.frames]
     assert times == sorted(times)
@@ -54,7 +54,7 @@ def test_an_exchange_is_legal(exchange: Exchange) -> None:
 
 @given(exchanges(faults=False))
 @examples(40)
-def test_an_exchange_without_faults_is_complete(exchange: Exchange) -> None:
+def test_an_exchange_without_faults_is_complete(exchange: PlayedExchange) -> None:
     assert audited(data_of(exchange), complete=True, ordered=True).findings == []
 
 
@@ -79,7 +79,7 @@ def test_a_capture_is_legal(data: bytes) -> None:
 
 @given(exchanges(spoilt=True))
 @examples(60)
-def test_a_spoilt_exchange_breaks_the_rule_that_it_names(spoilt: Spoilt[Exchange]) -> None:
+def test_a_spoilt_exchange_breaks_the_rule_that_it_names(spoilt: Spoilt[PlayedExchange]) -> None:
     right, wrong = data_of(played(spoilt.value.scenario)), data_of(spoilt.value)
     assert sum(one != other for one, other in zip(right, wrong, strict=True)) == 1
     assert spoilt.rule in rules(wrong), spoilt.what
@@ -183,7 +183,7 @@ length = 1025
 def test_a_failing_exchange_shrinks_to_one_operation_and_one_fault() -> None:
     """Packet 1 of the smallest WRITE of two packets is trimmed; nothing else goes on."""
 
-    def is_refused(exchange: Exchange) -> bool:
+    def is_refused(exchange: PlayedExchange) -> bool:
         return any("pds.nack" in decode(data) for data in exchange.replies)
 
     found = shrunk(exchanges(mode="rud", opcode="WRITE"), is_refused)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis.strategies import SearchStrategy
 
 from uetproto import Layer, Packet, decode, encode
-from uetproto.testing import Exchange, Spoilt, captures, exchanges, frames, headers, messages, packets, scenarios
+from uetproto.testing import PlayedExchange, Spoilt, captures, exchanges, frames, headers, messages, packets, scenarios
 
 
 @given(packets(mode="rod", opcode="WRITE", mtu=4096))
@@ -30,7 +30,7 @@ def nacks(spoilt: Spoilt[Layer]) -> int:
 
 
 @given(exchanges(mode="rud", faults=True, operations=2), messages(opcode="SEND", mtu=2048))
-def check_endpoint(exchange: Exchange, message: list[bytes]) -> None:
+def check_endpoint(exchange: PlayedExchange, message: list[bytes]) -> None:
     first = exchange.frames[0]
     assert (first.time_ns, first.sender, first.data) == (0, "initiator", exchange.requests[0])
     assert len(message) >= 1

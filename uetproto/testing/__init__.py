@@ -20,7 +20,7 @@ if _find_spec("hypothesis") is None:
 
 _PLACES = {
     "strategies.captures": ("captures",),
-    "strategies.exchanges": ("Exchange", "ExchangedFrame", "exchanges"),
+    "strategies.exchanges": ("PlayedExchange", "ExchangedFrame", "exchanges"),
     "strategies.headers": ("headers",),
     "strategies.messages": ("messages",),
     "strategies.packets": ("frames", "packets"),
@@ -28,7 +28,15 @@ _PLACES = {
     "strategies.spoilt": ("Spoilt",),
 }
 __all__ = [
-    "Exchange", "ExchangedFrame", "Spoilt", "captures", "exchanges", "frames", "headers", "messages", "packets",
+    "ExchangedFrame",
+    "PlayedExchange",
+    "Spoilt",
+    "captures",
+    "exchanges",
+    "frames",
+    "headers",
+    "messages",
+    "packets",
     "scenarios",
 ]  # fmt: skip
 

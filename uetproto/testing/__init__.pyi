@@ -1,5 +1,5 @@
 from uetproto.testing.strategies.captures import captures
-from uetproto.testing.strategies.exchanges import Exchange, ExchangedFrame, exchanges
+from uetproto.testing.strategies.exchanges import ExchangedFrame, PlayedExchange, exchanges
 from uetproto.testing.strategies.headers import headers
 from uetproto.testing.strategies.messages import messages
 from uetproto.testing.strategies.packets import frames, packets
@@ -7,6 +7,14 @@ from uetproto.testing.strategies.scenarios import scenarios
 from uetproto.testing.strategies.spoilt import Spoilt
 
 __all__ = [
-    "Exchange", "ExchangedFrame", "Spoilt", "captures", "exchanges", "frames", "headers", "messages", "packets",
+    "ExchangedFrame",
+    "PlayedExchange",
+    "Spoilt",
+    "captures",
+    "exchanges",
+    "frames",
+    "headers",
+    "messages",
+    "packets",
     "scenarios",
 ]  # fmt: skip

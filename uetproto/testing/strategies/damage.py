@@ -47,11 +47,11 @@ _CHANGES = {
     "fragmentable":     _FieldChange("ipv4",     "df",              lambda value: 0,         "WIRE-DF"),
     "not-ecn-capable":  _FieldChange("ipv",      "ecn",             lambda value: 0,         "WIRE-ECN"),
 }  # fmt: skip
-"""Damage to single fields, beside the mutations of `wire.mutate`."""
+"""FrameDamage to single fields, beside the mutations of `wire.mutate`."""
 _KINDS = (*_CHANGES, *NAMES)
 
 
-class Damage(NamedTuple):
+class FrameDamage(NamedTuple):
     """A damage is a wrong frame, which takes the place of the frame that has its number."""
 
     number: int
@@ -68,7 +68,7 @@ kinds = st.sampled_from(range(len(_KINDS)))
 """Strategy for the kind of a damage, which is drawn before the frames."""
 
 
-def spoil(draw: st.DrawFn, first: int, frames: Sequence[bytes]) -> Damage:
+def spoil(draw: st.DrawFn, first: int, frames: Sequence[bytes]) -> FrameDamage:
     """Draw a damage of a kind; the audit of all frames finds its rule.
 
     A kind that no frame can have gives way to the next: no SYN packet has a PSN that stands for another packet.
@@ -81,13 +81,13 @@ def spoil(draw: st.DrawFn, first: int, frames: Sequence[bytes]) -> Damage:
     raise AssertionError("every packet of UET can have a reserved bit that is set")
 
 
-def _of_kind(kind: str, draw: st.DrawFn, frames: Sequence[bytes], at: int) -> Iterator[Damage]:
+def _of_kind(kind: str, draw: st.DrawFn, frames: Sequence[bytes], at: int) -> Iterator[FrameDamage]:
     """Yield some frames with a kind of damage, from number `at` on."""
     left = _TRIES
     for index in (*range(at, len(frames)), *range(at)):
         found = _changed(kind, frames[index]) if kind in _CHANGES else _mutated(kind, draw, frames, index)
         if found is not None and found.rule is not None:
-            yield Damage(index, found.frame, found.rule, f"frame {index}: {told(found)}")
+            yield FrameDamage(index, found.frame, found.rule, f"frame {index}: {told(found)}")
             left -= 1
             if not left:
                 return

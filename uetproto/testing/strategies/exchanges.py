@@ -26,7 +26,7 @@ class ExchangedFrame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Exchange:
+class PlayedExchange:
     """An exchange has the frames of a conversation, in the order of time: those that the initiator sent or received."""
 
     frames: tuple[ExchangedFrame, ...]
@@ -64,35 +64,39 @@ class _FrameList:
 _SOURCE_MAC = slice(6, 12)
 
 
-def played(text: str) -> Exchange:
+def played(text: str) -> PlayedExchange:
     """Return the exchange that a scenario plays."""
     scenario, written = load_text(text), _FrameList()
     run(scenario, writer=written)
     first = written.frames[0][1][_SOURCE_MAC]  # nobody sends before the initiator
     senders = {True: INITIATOR, False: TARGET}
     frames = (ExchangedFrame(at, senders[data[_SOURCE_MAC] == first], data) for at, data in written.frames)
-    return Exchange(tuple(frames), text)
+    return PlayedExchange(tuple(frames), text)
 
 
 @st.composite
-def drawn_exchange(draw: st.DrawFn, wanted: Wanted, pair: int = 0) -> Exchange:
+def drawn_exchange(draw: st.DrawFn, wanted: Wanted, pair: int = 0) -> PlayedExchange:
     """Draw a scenario between the nodes of a pair, and play it."""
     return played(draw(sections(wanted, pair)).text())
 
 
 @st.composite
-def _spoilt_exchanges(draw: st.DrawFn, wanted: Wanted) -> Spoilt[Exchange]:
+def _spoilt_exchanges(draw: st.DrawFn, wanted: Wanted) -> Spoilt[PlayedExchange]:
     kind, exchange = draw(kinds), draw(drawn_exchange(wanted))
     damage = spoil(draw, kind, [frame.data for frame in exchange.frames])
     frames = list(exchange.frames)
     frames[damage.number] = frames[damage.number]._replace(data=damage.data)
-    return draw(spoilt_value(Exchange(tuple(frames), exchange.scenario), damage.rule, damage.what))
+    return draw(spoilt_value(PlayedExchange(tuple(frames), exchange.scenario), damage.rule, damage.what))
 
 
 @overload
-def exchanges(*, spoilt: Literal[False] = False, **options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Exchange]: ...
+def exchanges(
+    *, spoilt: Literal[False] = False, **options: Unpack[ScenarioOptions]
+) -> st.SearchStrategy[PlayedExchange]: ...
 @overload
-def exchanges(*, spoilt: Literal[True], **options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Spoilt[Exchange]]: ...
+def exchanges(
+    *, spoilt: Literal[True], **options: Unpack[ScenarioOptions]
+) -> st.SearchStrategy[Spoilt[PlayedExchange]]: ...
 def exchanges(*, spoilt: bool = False, **options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Any]:
     """Return a strategy for conversations of two endpoints, from the first request to the close of the PDC.
 

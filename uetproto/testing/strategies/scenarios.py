@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
 
 
 class Sections(NamedTuple):
-    """A scenario as its tables and rows."""
+    """The sections are a scenario as its tables and rows."""
 
     tables: dict[str, Row]
     operations: list[Row]
