@@ -92,7 +92,11 @@ class Lengths(dict[int, int]):
     __slots__ = ()
 
     def take(self, record: Record) -> None:
-        self[record.index] = record.length
+        self.note(record.index, record.length)
+
+    def note(self, index: int, length: int) -> None:
+        """Keep the length of the record with this number."""
+        self[index] = length
         if len(self) > HELD:
             for index in list(self)[: HELD // 2]:
                 del self[index]

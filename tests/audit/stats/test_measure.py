@@ -740,7 +740,7 @@ def test_courses_are_kept_of_a_few_flows(tmp_path: Path) -> None:
     assert [place for _, place in drawn.trace.sent] == [0, 1, 2]
     assert list(drawn.trace.acknowledged) == [(5_000, 0), (6_000, 1), (7_000, 2)]
     assert drawn.answered.count == 3
-    assert three().measured(tmp_path).drawn == []
+    assert not three().measured(tmp_path).drawn
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ requests and messages, it keeps counts and histograms only.
 from collections import defaultdict
 from typing import Any, NamedTuple, Protocol
 
+from uetproto.audit.finding import Flow
 from uetproto.audit.stats.message import MessageMeter, OpenRequest
 from uetproto.audit.stats.rows import FlowRow
 from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
+from uetproto.wire.flow_crc import NOTHING
 
 MESSAGES = 1_024
 """Greatest number of messages that a meter keeps open; when there are more, the older half is closed."""
@@ -47,7 +49,7 @@ class FlowMeter:
     """This class is a meter: it measures what one end of a conversation sends to the other end."""
 
     __slots__ = (
-        "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
+        "_flow", "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
         "half", "kind", "last_ns", "latency", "marked", "mask", "messages", "newest", "nothing", "number_of_messages",
         "outstanding", "outstanding_bytes", "owner", "packets", "payload", "refusals", "refused", "reordered",
         "request", "resent", "returned", "rewound", "state", "trace", "trimmed", "window_bytes", "window_packets",
@@ -89,6 +91,7 @@ class FlowMeter:
         """Maps the tracker's state of a message, or its first PSN, to the open message."""
         self.number_of_messages = 0
         self.answered, self.latency = Times(), Times()
+        self._flow: Flow = NOTHING
         self.trace: Trace | None = None
 
     # Packets sent -----------------------------------------------------------------------------------------------------
@@ -322,14 +325,21 @@ class FlowMeter:
         for message in list(self.messages.values()):
             self._close(message)
 
+    def flow(self) -> Flow:
+        """Return the addresses and numbers of the flow. Rows of the flow share them."""
+        flow: Flow = self.state.flow()
+        if flow != self._flow:
+            self._flow = flow
+        return self._flow
+
     def row(self) -> FlowRow:
         """Return the row of the closed flow."""
         return FlowRow(
-            kind=self.kind, flow=self.state.flow(), number=getattr(self.state, "number", 1),
+            kind=self.kind, flow=self.flow(), number=getattr(self.state, "number", 1),
             mode=getattr(self.state, "mode", None), first_ns=self.first_ns, last_ns=self.last_ns, busy_ns=self.busy_ns,
             packets=self.packets, bytes=self.bytes, payload=self.payload, returned=self.returned,
-            resent=dict(self.resent), duplicates=self.duplicates, trimmed=self.trimmed, marked=self.marked,
-            reordered=self.reordered, depth=self.depth, acks=self.acks, refused=dict(self.refusals),
+            resent=dict(self.resent) or NOTHING, duplicates=self.duplicates, trimmed=self.trimmed, marked=self.marked,
+            reordered=self.reordered, depth=self.depth, acks=self.acks, refused=dict(self.refusals) or NOTHING,
             window=None if self.nothing else (self.window_packets, self.window_bytes),
             answered=self.answered.quantiles(), messages=self.number_of_messages, latency=self.latency.quantiles(),
         )  # fmt: skip

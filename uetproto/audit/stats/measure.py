@@ -86,7 +86,7 @@ class Measures:
 class Measure:
     """This class measures one vantage point. It is a `PacketListener`."""
 
-    __slots__ = ("_lengths", "_until_sweep", "measured", "meters")
+    __slots__ = ("_index", "_length", "_lengths", "_until_sweep", "measured", "meters")
 
     def __init__(
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
@@ -99,17 +99,28 @@ class Measure:
         flows, messages = room or ([ALL_ROWS], [ALL_ROWS])
         self.measured = Measurements(file, interface, RowTable(rows, flows), RowTable(rows, messages))
         self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
-        self._lengths = Lengths()
+        self._index, self._length = -1, 0
+        """Number and length of the present record; -1: its packet was seen."""
+        self._lengths: Lengths | None = None
+        """Lengths of the records before whose packets were not seen."""
         self._until_sweep = SWEEP
 
     def take(self, record: Record) -> None:
         """Note the length of a record before it is decoded."""
-        self._lengths.take(record)
+        if self._index >= 0:
+            if self._lengths is None:
+                self._lengths = Lengths()
+            self._lengths.note(self._index, self._length)
+        self._index, self._length = record.index, record.length
 
     def see(self, seen: ObservedPacket) -> None:
         """Note a packet of UET or RoCE before the trackers see it."""
         measured, meters = self.measured, self.meters
-        length = self._lengths.pop(seen.number, None)
+        length: int | None
+        if seen.number == self._index:
+            length, self._index = self._length, -1
+        else:
+            length = None if self._lengths is None else self._lengths.pop(seen.number, None)
         now = meters.now = seen.time_ns
         if length is not None:  # else it was inside a sealed packet, which was counted
             meters.length = length

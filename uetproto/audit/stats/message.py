@@ -7,6 +7,7 @@ from typing import Any
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.stats.rows import MessageRow
+from uetproto.wire.flow_crc import NOTHING
 
 
 class OpenRequest:
@@ -79,5 +80,5 @@ class MessageMeter:
         return MessageRow(
             flow=flow, opcode=self.opcode, message_id=self.message_id, psn=self.psn, length=self.length,
             first_ns=self.first_ns, packets=self.packets, bytes=self.bytes, payload=self.payload + self.returned,
-            resent=dict(self.resent), latency=self.latency,
+            resent=dict(self.resent) or NOTHING, latency=self.latency,
         )  # fmt: skip

@@ -6,7 +6,7 @@ becomes a row.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -20,6 +20,7 @@ from uetproto.audit.stats.rows import RowTable
 from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
 from uetproto.wire.crc import CRC_SIZE
+from uetproto.wire.flow_crc import NOTHING
 from uetproto.wire.headers.ethernet import Ecn
 from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.implied import implied_payload
@@ -31,6 +32,8 @@ TRACES = 256
 """Greatest number of flows whose trace is kept for a picture. The flows with the most packets are kept."""
 _UNWANTED = 64
 """Numbers that are kept to be offered when a chosen number does not occur."""
+_UNTRACED: list[Any] = []
+"""Stands for the flows with a trace if no picture is made. It stays empty."""
 _CE = Ecn.CE
 
 
@@ -63,9 +66,9 @@ class Measurements:
     last_ns: int = 0
     answered: Times = field(default_factory=Times)
     """Times from a request to its ACK, over all flows."""
-    latency: dict[str, Times] = field(default_factory=dict)
+    latency: dict[str, Times] = field(default_factory=lambda: NOTHING)
     """Maps an opcode to the latencies of its messages, over all flows."""
-    drawn: list[Drawn] = field(default_factory=list)
+    drawn: Sequence[Drawn] = ()
     unwanted: frozenset[int] = frozenset()
     """Some of the PDCIDs and queue pairs that occur but were not chosen."""
 
@@ -82,7 +85,7 @@ class Meters:
     def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
         """Make the meters of a `Measure`, with its parameters. Rows of closed flows are added to `measured`."""
         self.measured = measured
-        self.flows: dict[Any, FlowMeter] = {}
+        self.flows: dict[Any, FlowMeter] = NOTHING
         self.requests = MOST_OPEN
         """Requests that a meter keeps open."""
         self.length = 0
@@ -94,7 +97,7 @@ class Meters:
         self._number = wanted
         self._draw = draw
         self._crc = CRC_SIZE if crc else 0
-        self._traced: list[FlowMeter] = []
+        self._traced: list[FlowMeter] = [] if draw else _UNTRACED
         self._swept = 0
 
     def of(self, kind: str, state: Any, mask: int) -> FlowMeter:
@@ -127,11 +130,14 @@ class Meters:
             return
         self.measured.messages.add(
             message.packets, message.bytes, message.payload + message.returned, message.resent,
-            lambda: message.row(flow.state.flow()),
+            lambda: message.row(flow.flow()),
         )  # fmt: skip
         latency = message.latency
         if latency is not None:
-            self.measured.latency.setdefault(message.opcode, Times()).add(latency)
+            measured = self.measured
+            if measured.latency is NOTHING:
+                measured.latency = {}
+            measured.latency.setdefault(message.opcode, Times()).add(latency)
 
     def __len__(self) -> int:
         return len(self.flows)
@@ -155,6 +161,8 @@ class Meters:
                 self.since = None
             for state in oldest[:surplus]:
                 self._close(state)
+        if not flows:
+            self.flows = NOTHING
         self.requests = max(LEAST_OPEN, min(MOST_OPEN, REQUESTS // max(1, len(flows))))
         self._swept = self.now
 
@@ -174,6 +182,8 @@ class Meters:
         ]
 
     def _open(self, kind: str, state: Any, mask: int) -> FlowMeter:
+        if self.flows is NOTHING:
+            self.flows = {}
         flow = self.flows[state] = FlowMeter(kind, state, mask, self.now, self)
         if self._draw and kind != "rudi":
             flow.trace = Trace(mask)

@@ -7,6 +7,7 @@ from typing import Any
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.stats.times import Quantiles
+from uetproto.wire.flow_crc import NOTHING
 
 ROWS, ALL_ROWS = 10_000, 20_000
 """Number of rows of flows, and of rows of messages, that are kept of one vantage point and of all vantage points
@@ -127,9 +128,9 @@ class RowTable:
     packets: int = 0
     bytes: int = 0
     payload: int = 0
-    resent: dict[str, int] = field(default_factory=dict)
+    resent: dict[str, int] = field(default_factory=lambda: NOTHING)
     """Number of retransmissions by cause. This field and the three fields before it are sums over all rows."""
-    others: dict[str, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=lambda: NOTHING)
     """Number of the rows that were not kept, and the sums over these rows. It is empty if all rows were kept."""
 
     def add(self, packets: int, size: int, payload: int, resent: Mapping[str, int], row: Callable[[], Row]) -> None:
@@ -138,6 +139,8 @@ class RowTable:
         self.packets += packets
         self.bytes += size
         self.payload += payload
+        if resent and not self.resent:
+            self.resent = {}
         for cause, number in resent.items():
             self.resent[cause] = self.resent.get(cause, 0) + number
         if len(self.kept) < self.most and self.room[0]:

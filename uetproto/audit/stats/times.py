@@ -1,8 +1,11 @@
 """This module counts times in a histogram whose buckets grow with the value, so that times are exact to 1 %. Histograms
 can be merged."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil
+
+from uetproto.wire.flow_crc import NOTHING
 
 _BITS = 6
 """Divides a power of two into 2**6 buckets: the middle of a bucket differs by at most 1/128 from its values."""
@@ -27,15 +30,23 @@ class Quantiles:
 _NO_QUANTILES = Quantiles()
 
 
-@dataclass(slots=True, eq=False)
 class Times:
     """This class is a histogram: it counts measured times, in nanoseconds, by bucket. It commonly has some dozen
     buckets, and at most some thousand."""
 
-    buckets: dict[int, int] = field(default_factory=dict)
-    count: int = 0
-    min: int = 0
-    max: int = 0
+    __slots__ = ("_buckets", "_only", "count", "max", "min")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = NOTHING
+        """Number of times by bucket. It is made with the second bucket, as many histograms have one."""
+        self._only = 0
+        """Bucket of all times until then."""
+        self.count = self.min = self.max = 0
+
+    @property
+    def buckets(self) -> Mapping[int, int]:
+        """Return the number of times by bucket."""
+        return self._buckets or ({self._only: self.count} if self.count else {})
 
     def add(self, ns: int) -> None:
         """Add a measured time in nanoseconds, which is at least 0."""
@@ -43,10 +54,17 @@ class Times:
             self.max = ns
         if ns < self.min or not self.count:
             self.min = ns
-        self.count += 1
         shift = ns.bit_length() - _BITS - 1
-        bucket = (shift << _BITS) + (ns >> shift) if shift > 0 else ns
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+        self._add((shift << _BITS) + (ns >> shift) if shift > 0 else ns, 1)
+
+    def _add(self, bucket: int, number: int) -> None:
+        if self._buckets:
+            self._buckets[bucket] = self._buckets.get(bucket, 0) + number
+        elif not self.count:
+            self._only = bucket
+        elif bucket != self._only:
+            self._buckets = {self._only: self.count, bucket: number}
+        self.count += number
 
     def merge(self, other: "Times") -> None:
         """Add all times of another histogram to this one."""
@@ -54,16 +72,16 @@ class Times:
             return
         self.min = min(self.min, other.min) if self.count else other.min
         self.max = max(self.max, other.max)
-        self.count += other.count
         for bucket, count in other.buckets.items():
-            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
+            self._add(bucket, count)
 
     def quantile(self, part: float) -> int:
         """Return the time in nanoseconds that a share `part` (0 to 1) of all measured times does not exceed, or 0 if
         nothing was measured."""
         wanted = ceil(part * self.count)
-        for bucket in sorted(self.buckets):
-            wanted -= self.buckets[bucket]
+        buckets = self.buckets
+        for bucket in sorted(buckets):
+            wanted -= buckets[bucket]
             if wanted <= 0:
                 return min(max(middle(bucket), self.min), self.max)
         return 0
@@ -72,8 +90,9 @@ class Times:
         """Return times in ascending order, each with the share of all times that does not exceed it."""
         points = []
         so_far = 0
-        for bucket in sorted(self.buckets):
-            so_far += self.buckets[bucket]
+        buckets = self.buckets
+        for bucket in sorted(buckets):
+            so_far += buckets[bucket]
             points.append((min(max(middle(bucket), self.min), self.max), so_far / self.count))
         return points
 

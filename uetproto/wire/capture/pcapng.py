@@ -203,9 +203,15 @@ class PcapngReader(CaptureReader):
             (shift,) = struct.unpack(self._order + "q", options.get(_TSOFFSET, bytes(8)))
             name = self._text(options.get(_NAME, b""))
             comment = self._text(options[_COMMENT]) if _COMMENT in options else None
-            self.interfaces.append(Interface(name, link, snaplen, ticks, shift, comment))
             scale = (SECOND // ticks, 1) if SECOND % ticks == 0 else (SECOND, ticks)
-            self._clocks.append((link, *scale, shift * SECOND))
+            clock = (link, *scale, shift * SECOND)
+            if self.interfaces:  # there may be thousands, most of them alike: they share their numbers
+                before = self.interfaces[-1]
+                snaplen = before.snaplen if before.snaplen == snaplen else snaplen
+                ticks = before.resolution if before.resolution == ticks else ticks
+                clock = self._clocks[-1] if self._clocks and self._clocks[-1] == clock else clock
+            self.interfaces.append(Interface(name, link, snaplen, ticks, shift, comment))
+            self._clocks.append(clock)
 
     def _snaplen(self) -> int:
         """Return the snap length of the section's first interface, to which all Simple Packet Blocks belong."""
