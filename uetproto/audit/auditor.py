@@ -253,6 +253,11 @@ class _Work:
             rested=rested,
         )  # fmt: skip
 
+    def enter(self) -> None:
+        """Note that the next packets are of this vantage point."""
+        self.judge.rules.judge = self.judge
+        self.reading.enter()
+
 
 class _Place:
     """This class audits one interface of a capture while it is read."""
@@ -287,8 +292,7 @@ class _Place:
         work = self._work
         if work is None:
             work = self._work = _Work(self, self._capture, self._judge, self._packets, self._rested)
-        work.judge.enter()
-        work.reading.enter()
+        work.enter()
         take = work.reading.take
         return take if self.listener is None else call_both(self.listener.take, take)
 
@@ -311,7 +315,7 @@ class _Place:
         self._packets = auditor.packets
         if not quiet and all(table.since is None for _, table in self.tables):
             return True
-        self.enter()
+        work.enter()
         auditor.trim(now, quiet)
         if listener is not None:
             listener.sweep(now, quiet)
@@ -338,7 +342,7 @@ class _Place:
         work, judge = self._work, self._judge
         counts = PacketCounts(self._rested.others)
         if work is not None:
-            self.enter()
+            work.enter()
             judge, auditor, reading = work.judge, work.auditor, work.reading
             reading.end()
             auditor.end_reading(reading)

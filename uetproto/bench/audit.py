@@ -2,7 +2,9 @@
 closed PDCs, and what open PDCs and interfaces cost.
 """
 
+import gc
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
@@ -30,6 +32,11 @@ _RATE, _LEFT = 100_000, 16
 _OPEN, _OPEN_BYTES, _OPEN_US = 20_000, 8_192, 200
 """Number of open PDCs whose cost is measured, and the limits in bytes and in microseconds of what a PDC may take, and
 of what an interface may add."""
+_STEADY = 8
+"""Number of sweeps after which an audit of short PDCs allocates no more memory for those that are open at a time."""
+_COARSE = 200_000
+"""Least number of closed PDCs for which the memory of the process is measured. As it grows by some 0.5 MiB at a time,
+the memory of objects is measured for fewer PDCs, which takes longer."""
 _SERVER, _FIRST_CLIENT = 0x0A01_0000, 0x0A00_0001
 _PDCIDS = 60_000
 """Number of PDCs of one client before the next client begins."""
@@ -117,15 +124,16 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
     """Return how many bytes the audit keeps for each closed PDC.
 
-    `used` returns the memory in bytes. It is called after a tenth of the PDCs, and again after the last PDC. The growth
-    is divided by the number of PDCs in between. Both calls come at the end of a sweep interval, when the audit has just
-    removed what closed PDCs no longer need.
+    `used` returns the memory in bytes. It is called after a tenth of the PDCs or `_STEADY` sweeps, and again after the
+    last PDC. The growth is divided by the number of PDCs in between. Both calls come at the end of a sweep interval,
+    when the audit has just removed what closed PDCs no longer need.
     """
     auditor = Auditor(Options())
     reading = Reading(ETHERNET, Options(), auditor.see)
     take = reading.take
     often = SWEEP // 4  # PDCs in a sweep interval; each has 4 packets
-    first, last = (-(-number // often) * often for number in (pdcs // 10, pdcs))
+    early = max(pdcs // 10, min(_STEADY * often, pdcs // 2))
+    first, last = (-(-number // often) * often for number in (early, pdcs))
     for record in conversations(0, first):
         take(record)
     before = used()
@@ -192,15 +200,26 @@ def resident() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def _traced() -> int:
+    """Return the bytes of memory that Python objects take."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
 def main(pdcs: int) -> None:
     """Print the result of `left_behind` as JSON. `measure` runs this function in a process of its own."""
-    print(json.dumps({"left": left_behind(pdcs, resident)}))
+    if pdcs >= _COARSE:
+        used = resident
+    else:
+        tracemalloc.start()
+        used = _traced
+    print(json.dumps({"left": left_behind(pdcs, used)}))
 
 
 def measure(quick: bool, folder: Path, in_a_process: InAProcess) -> Iterator[Figure]:
     """Yield the packets audited per second of a capture of the profile `bench`, whole and truncated. Then yield the
     memory of closed PDCs and the cost of open PDCs and of interfaces."""
-    packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
+    packets, pdcs = (PACKETS // 10, PDCS // 100) if quick else (PACKETS, PDCS)
     path = folder / "audit.pcapng"
     generate(profile.load("bench"), str(path), packets=packets)
     yield Figure("audit", f"audit {packets:,} packets of long writes", rate(path, packets), "packets/s", _RATE)

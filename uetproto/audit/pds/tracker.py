@@ -91,10 +91,12 @@ class PdsTracker:
 
     def close(self) -> None:
         """Drop all PDCs after the last packet."""
-        for direction in self.table.flows:
-            for end in (direction, direction.other, direction.before, direction.after):
+        drop = self._ses.drop
+        for direction in self.table.by_key.values():
+            for end in (direction, direction.other, direction.before):
                 if end is not None and end.ses is not None:
-                    self._ses.drop(end)
+                    drop(end)
+                    end.ses = None
         self.table.close()
 
     # The fast paths ---------------------------------------------------------------------------------------------------

@@ -70,9 +70,10 @@ class PdcTable:
     def close(self) -> None:
         """Drop all PDCs after the last packet. The links between their objects are removed. Python frees objects at
         once only if they do not refer to each other."""
-        for direction in self.flows:
-            direction.ses = direction.other.ses = direction.pdc.initiator = direction.before = direction.after = None
-        for direction in self.flows:
+        ends = list(self.flows)
+        for direction in ends:
+            direction.pdc.initiator = direction.before = direction.after = None
+        for direction in ends:
             del direction.other
         del self._owner, self.flows
 

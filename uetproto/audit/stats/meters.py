@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from uetproto.audit.finding import Flow
@@ -57,7 +58,7 @@ class Measurements:
     interface: str
     flows: RowTable
     messages: RowTable
-    kinds: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    kinds: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
     """Number of packets by their first header of UET or RoCE."""
     packets: int = 0
     bytes: int = 0
@@ -66,7 +67,7 @@ class Measurements:
     last_ns: int = 0
     answered: Times = field(default_factory=Times)
     """Times from a request to its ACK, over all flows."""
-    latency: dict[str, Times] = field(default_factory=lambda: NOTHING)
+    latency: dict[str, Times] = field(default_factory=dict)
     """Maps an opcode to the latencies of its messages, over all flows."""
     drawn: Sequence[Drawn] = ()
     unwanted: frozenset[int] = frozenset()
@@ -134,10 +135,7 @@ class Meters:
         )  # fmt: skip
         latency = message.latency
         if latency is not None:
-            measured = self.measured
-            if measured.latency is NOTHING:
-                measured.latency = {}
-            measured.latency.setdefault(message.opcode, Times()).add(latency)
+            self.measured.latency.setdefault(message.opcode, Times()).add(latency)
 
     def __len__(self) -> int:
         return len(self.flows)

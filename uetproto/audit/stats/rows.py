@@ -2,7 +2,7 @@
 summed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from uetproto.audit.finding import Flow
@@ -117,21 +117,22 @@ class MessageRow:
 Row = FlowRow | MessageRow
 
 
-@dataclass(slots=True)
 class RowTable:
     """This class holds the first rows of one type, flows or messages, and the sums over the other rows."""
 
-    most: int = ROWS
-    room: list[int] = field(default_factory=lambda: [ALL_ROWS])
-    """Number of rows that all vantage points together may still keep, as a list of one number that they share."""
-    kept: list[Any] = field(default_factory=list)
-    packets: int = 0
-    bytes: int = 0
-    payload: int = 0
-    resent: dict[str, int] = field(default_factory=lambda: NOTHING)
-    """Number of retransmissions by cause. This field and the three fields before it are sums over all rows."""
-    others: dict[str, int] = field(default_factory=lambda: NOTHING)
-    """Number of the rows that were not kept, and the sums over these rows. It is empty if all rows were kept."""
+    __slots__ = ("bytes", "kept", "most", "others", "packets", "payload", "resent", "room")
+
+    def __init__(self, most: int = ROWS, room: list[int] | None = None) -> None:
+        """Make a table that keeps `most` rows. `room` is the number of rows that all vantage points together may still
+        keep, as a list of one number that they share."""
+        self.most = most
+        self.room = [ALL_ROWS] if room is None else room
+        self.kept: list[Any] = []
+        self.packets = self.bytes = self.payload = 0
+        self.resent: dict[str, int] = NOTHING
+        """Number of retransmissions by cause. This attribute and the three before it are sums over all rows."""
+        self.others: dict[str, int] = NOTHING
+        """Number of the rows that were not kept, and the sums over these rows. It is empty if all rows were kept."""
 
     def add(self, packets: int, size: int, payload: int, resent: Mapping[str, int], row: Callable[[], Row]) -> None:
         """Add the values of a row; `size` is its number of bytes sent. If there is room, keep the row itself, which
