@@ -5,6 +5,7 @@ answers the packet (`steps.uet.ANSWERS`), so that the peer needs no other input.
 and `failed` say afterwards what happened. See ses.md §3–§5, §9; UE 1.0.1 §3.4.
 """
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ class ScriptedMessage:
         "packets", "pdcid", "pds", "peer", "reserved", "sent",
     )  # fmt: skip
 
-    def __init__(self, pds: Pds, peer: int, what: MessageSpec, mtu: int | None, ack_data: int) -> None:
+    def __init__(self, pds: Pds | None, peer: int, what: MessageSpec, mtu: int | None, ack_data: int) -> None:
         self.pds = pds
         self.pdcid = 0
         """PDCID of the PDC that a read holds open. It is 0 if the read holds none yet."""
@@ -88,6 +89,19 @@ class ScriptedMessage:
 
     def began(self, pdc: Connection, psn: int) -> None:
         self.pdcid = pdc.local_id
+
+
+def opaque_packets(what: MessageSpec, mtu: int) -> list[bytes]:
+    """Return the packets of a message without a PDS: each is a SES header, followed by `mtu` bytes of payload.
+
+    The first 8 bytes of the payload are the message id of `what` and the index, so that all packets differ.
+    """
+    message = ScriptedMessage(None, 0, what, mtu, 0)
+    packets = []
+    for index in range(what.packets):
+        _, header, payload, _ = message.next_packet()
+        packets.append(bytes(header) + struct.pack(">II", what.message_id, index) + bytes(payload[8:]))
+    return packets
 
 
 def content(message_id: int, index: int, size: int) -> bytes:

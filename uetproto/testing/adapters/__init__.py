@@ -1,0 +1,2 @@
+"""This package connects the machines to implementations: the interface of an adapter, and the adapters that are
+shipped."""

@@ -1,0 +1,106 @@
+"""An adapter lets the machines drive an implementation: six calls and one attribute (docs/machines.md).
+
+Frames are whole Ethernet frames. Times are integers of picoseconds. The values of `config`, `work` and observations are
+those of JSON: dictionaries with text keys, lists, texts, integers, booleans and None; bytes travel as hexadecimal text.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from uetproto.errors import LocalError, shown
+
+VIRTUAL, REAL = "virtual", "real"
+TIMES = (VIRTUAL, REAL)
+MODES = ("rud", "rod", "rudi", "uud")
+
+
+class Refused(Exception):  # noqa: N818 - it is no error: the implementation does not do this work
+    """An adapter raises this exception in `submit` for work that the implementation does not do at this moment. The
+    machine then continues without the work."""
+
+
+class AdapterFault(AssertionError):
+    """The adapter broke its contract: it raised an exception, did not return in time, ended, or returned what is not
+    legal."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        """`kind` is one of `adapter-raised`, `adapter-hung`, `adapter-died`, `adapter-garbage`."""
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """This record says what an implementation offers. Raises `LocalError` for a value that is not legal."""
+
+    time: str = VIRTUAL
+    """`virtual`: time passes only in `advance`. `real`: `advance` sleeps, and times are not judged."""
+    observable: bool = True
+    """Whether `observe` returns a mapping; if not, the implementation is a black box."""
+    work: tuple[str, ...] = ("message",)
+    """The operations (`work["op"]`) that `submit` takes."""
+    modes: tuple[str, ...] = ("rud", "rod")
+    """The delivery modes of the operations, a selection of rud, rod, rudi and uud."""
+    knobs: tuple[str, ...] = ()
+    """Names of the settings in `config["knobs"]` that the implementation follows; the machine draws no others."""
+    losses: int = 4
+    """Number of losses of frames between two transmissions that arrive, after which an operation may still not fail."""
+
+    def __post_init__(self) -> None:
+        if self.time not in TIMES:
+            raise LocalError("time", f"{shown(self.time)} is not legal", ", ".join(TIMES))
+        if type(self.observable) is not bool:
+            raise LocalError("observable", f"{shown(self.observable)} is not legal", "True, False")
+        for name in ("work", "modes", "knobs"):
+            values = getattr(self, name)
+            if type(values) is not tuple or not all(type(each) is str for each in values):
+                raise LocalError(name, f"{shown(values)} is not legal", "a tuple of texts")
+        if not self.modes or not {*self.modes} <= {*MODES}:
+            raise LocalError("modes", f"{shown(self.modes)} is not legal", f"some of {', '.join(MODES)}")
+        if type(self.losses) is not int or self.losses < 0:
+            raise LocalError("losses", f"{shown(self.losses)} is not legal", "0 and more")
+
+
+_NAMES = tuple(field.name for field in fields(Capabilities))
+
+
+def capabilities_of(told: object) -> Capabilities:
+    """Return the capabilities that an adapter told as a mapping, as a process does. Raises `LocalError`."""
+    if isinstance(told, Capabilities):
+        return told
+    if not isinstance(told, Mapping):
+        raise LocalError("capabilities", f"{shown(told)} is not legal", "Capabilities, or a mapping of its fields")
+    for name in told:
+        if name not in _NAMES:
+            raise LocalError("capabilities", f"{shown(name)} is not legal", ", ".join(_NAMES))
+    return Capabilities(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """An adapter drives one endpoint of an implementation."""
+
+    capabilities: Capabilities
+
+    def reset(self, config: Mapping[str, Any], /) -> None:
+        """Begin anew: forget all state and take `config`, whose keys docs/machines.md lists."""
+
+    def submit(self, work: Mapping[str, Any], /) -> None:
+        """Take an operation. Raises `Refused` if the implementation does not do it at this moment."""
+
+    def deliver(self, frame: bytes, /) -> None:
+        """Take a frame that arrives."""
+
+    def poll(self) -> list[bytes]:
+        """Return the frames that leave, in order; they leave at the present time."""
+
+    def advance(self, picoseconds: int, /) -> None:
+        """Let time pass, and run the timers that expire."""
+
+    def observe(self) -> Mapping[str, Any] | None:
+        """Return the events since the last call and the state, or None for a black box."""
+
+
+AdapterFactory: TypeAlias = Callable[[], Adapter]
+"""Type of a function without arguments that makes an adapter, such as its class."""

@@ -1,0 +1,209 @@
+"""This module has the adapters of our own engines: the peer of every implementation that is tested, and examples of
+adapters."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Any, ClassVar
+
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Close, Engine, Event, Mode, PdsError
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.service import SES_SIZE, Connection, Response, message_id_of
+from uetproto.engine.pds.sublayer import Pds
+from uetproto.engine.ses.headers import build_response
+from uetproto.errors import LocalError
+from uetproto.framing.framer import Framer
+from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.testing.adapters.adapter import Capabilities, Refused
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
+
+Config = Mapping[str, Any]
+Work = Mapping[str, Any]
+
+
+class EngineAdapter(ABC):
+    """This class drives one engine, with frames, in virtual time; a subclass makes the engine and knows its work."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.address = 0
+        self.peer = 0
+        self.framer: Framer
+        self.engine: Engine
+        self.found: list[dict[str, Any]] = []
+        """Events that `observe` returns next."""
+
+    def reset(self, config: Config) -> None:
+        self.now = 0
+        self.found = []
+        self.address, self.peer = (int(ip_address(config[name])) for name in ("address", "peer"))
+        self.engine = self.make(config)
+        self.framer = self.make_framer(config)
+
+    @abstractmethod
+    def make(self, config: Config) -> Engine:
+        """Return a new engine with the settings in `config`."""
+
+    def make_framer(self, config: Config) -> Framer:
+        how = Encapsulation(udp=config.get("udp", True), crc=config.get("crc", True))
+        return UetFramer(self.address, ip_address(config["address"]).version, how)
+
+    def submit(self, work: Work) -> None:
+        call = self.works.get(work["op"])
+        if call is None:
+            raise Refused(f"{work['op']!r} is not known")
+        try:
+            call(self, work)
+        except LocalError as error:
+            raise Refused(str(error)) from error
+
+    works: ClassVar[dict[str, Callable[[Any, Work], None]]]
+    """The function of each operation."""
+
+    def deliver(self, frame: bytes) -> None:
+        packet = self.framer.packet(frame)
+        if packet is not None:
+            self.engine.receive(packet, self.now)
+
+    def poll(self) -> list[bytes]:
+        return [self.framer.frame(packet) for packet in self.engine.poll(self.now)]
+
+    def advance(self, picoseconds: int) -> None:
+        self.now += picoseconds
+
+    @property
+    def due(self) -> int | None:
+        """Picoseconds until the next timer expires; None if none is armed."""
+        at = self.engine.deadline()
+        return None if at is None or at >= NEVER else max(0, at - self.now)
+
+    def observe(self) -> dict[str, Any]:
+        for event in self.engine.events():
+            self.note(event)
+        found, self.found = self.found, []
+        return {"events": found, "state": self.state()}
+
+    def note(self, event: Event) -> None:
+        """Turn an event of the engine into those of `found`."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what can be observed of the state."""
+        return {}
+
+
+# PDS alone ------------------------------------------------------------------------------------------------------------
+
+
+class _OpaqueMessage:
+    """A message whose SES headers were made by the machine (`service.Outgoing`)."""
+
+    __slots__ = ("context", "left", "lock", "message_id", "mode", "next_hdr", "number", "packets", "peer", "reserved",
+                 "sent")  # fmt: skip
+
+    def __init__(self, number: int, peer: int, mode: Mode, packets: list[bytes]) -> None:
+        self.number = number
+        self.peer = peer
+        self.mode = mode
+        self.packets = packets
+        self.next_hdr: int = NextHdr.REQUEST_STD
+        self.message_id = message_id_of(packets[0], 0, self.next_hdr)
+        self.context = 0
+        self.reserved = self.lock = False
+        self.sent = 0
+        self.left = len(packets)
+        """Number of packets without an answer."""
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        index, size = self.sent, SES_SIZE[self.next_hdr]
+        self.sent += 1
+        packet = self.packets[index]
+        return index, packet[:size], packet[size:], self.sent == len(self.packets)
+
+
+class _OpaqueSes:
+    """The SES of `PdcEngine` (`service.PdsUser`): it notes what arrives, and answers at once with the default
+    response."""
+
+    def __init__(self, found: list[dict[str, Any]]) -> None:
+        self.found = found
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | None:
+        whole = bytes(data[at : at + SES_SIZE[next_hdr]]) + bytes(payload)
+        self.found.append({"event": "delivery", "mode": pdc.mode.name.lower(), "psn": psn, "data": whole.hex()})
+        if pdc.mode is Mode.UUD:
+            return None
+        job_id = int.from_bytes(whole[5:8], "big")
+        number = message_id_of(whole, 0, next_hdr)
+        return Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, number, job_id, 0))
+
+    def on_response(self, message: Any, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        message.left -= 1
+        if not message.left:
+            self.found.append({"event": "completion", "id": message.number, "ok": True})
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        raise NotImplementedError("there are no reads")
+
+    def on_error(self, message: Any, index: int, error: PdsError) -> None:
+        if message.left >= 0:
+            message.left = -1
+            reason = getattr(error, "reason", error)
+            self.found.append({"event": "completion", "id": message.number, "ok": False, "reason": str(reason)})
+
+    def on_closed(self, pdc: Connection) -> None:
+        pass
+
+
+class PdcEngine(EngineAdapter):
+    """The adapter of our PDS alone. SES headers come from the machine, and each request is answered at once."""
+
+    capabilities = Capabilities(
+        work=("message", "close"), modes=("rud", "rod", "rudi", "uud"),
+        knobs=(
+            "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", "clear_at", "clear_cmd", "default_mpr",
+            "dup_without_retx", "enb_ack_per_pkt", "idle_time", "max_nack_retx_cnt", "max_rto_retx_cnt", "mp_range",
+            "sack_base", "window_base",
+        ),
+    )  # fmt: skip
+
+    def make(self, config: Config) -> Engine:
+        rng = random.Random(f"{config['seed']}/{config['address']}")
+        settings = PdsConfig(**config.get("knobs", {}))
+        self.pds = Pds(self.address, settings, rng, _OpaqueSes(self.found), ip_address(config["address"]).version)
+        return self.pds
+
+    def _message(self, work: Work) -> None:
+        mode = Mode[work["mode"].upper()]
+        self.pds.send(
+            _OpaqueMessage(work["id"], self.peer, mode, [bytes.fromhex(each) for each in work["packets"]]), self.now
+        )
+
+    def _close(self, work: Work) -> None:
+        self.pds.submit(Close(peer=self.peer), self.now)
+
+    works: ClassVar[dict[str, Callable[[Any, Work], None]]] = {"message": _message, "close": _close}
+
+    def observe(self) -> dict[str, Any]:
+        seen = super().observe()
+        self.pds.user.found = self.found  # type: ignore[attr-defined]  # the list that the next call returns
+        return seen
+
+    def state(self) -> dict[str, Any]:
+        return {"pdcs": [_pdc(pdc) for pdc in self.pds.pdcs.values() if pdc.mode in PDC_MODES]}
+
+
+def _pdc(pdc: Pdc) -> dict[str, Any]:
+    """Return what can be observed of a PDC, in the terms of pds.md §2."""
+    return {
+        "pdcid": pdc.local_id, "peer_pdcid": pdc.peer_id, "mode": pdc.mode.name.lower(),
+        "state": pdc.state.name.lower(), "role": pdc.role.name.lower(),
+        "start_psn": pdc.tx.start, "una": pdc.tx.una, "next": pdc.tx.next,
+        "cack_psn": pdc.rx.cack, "clear_psn": pdc.rx.max_clear, "window": pdc.tx.mp_range,
+    }  # fmt: skip

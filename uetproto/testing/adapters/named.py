@@ -1,0 +1,47 @@
+"""This module finds an adapter by the name that a command line or a file has for it."""
+
+import os
+import sys
+from functools import partial
+from importlib import import_module
+
+from uetproto.errors import LocalError, shown, similar
+from uetproto.testing.adapters.adapter import AdapterFactory
+from uetproto.testing.adapters.engines import PdcEngine
+from uetproto.testing.adapters.process import ProcessAdapter
+
+ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine}
+"""The adapters of our engines, by the name of the machine that drives them."""
+
+
+def adapter_named(name: str) -> AdapterFactory:
+    """Return the adapter that `name` stands for: one of `ENGINES`, MODULE:CLASS, or a command line, which is started.
+
+    Modules are also looked for in the current folder. Raises `LocalError` for a name that is none of these.
+    """
+    if name in ENGINES:
+        return ENGINES[name]
+    module, colon, attribute = name.partition(":")
+    if colon and module.replace(".", "").replace("_", "").isalnum() and attribute.isidentifier():
+        return _imported(module, attribute)
+    if not name.strip() or ("/" not in name and " " not in name):
+        raise LocalError(
+            shown(name), f"is no adapter{similar(name, ENGINES)}",
+            f"{', '.join(ENGINES)}, MODULE:CLASS, or a command line such as './my_stack --adapter'",
+        )  # fmt: skip
+    return partial(ProcessAdapter, name)
+
+
+def _imported(module: str, attribute: str) -> AdapterFactory:
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise LocalError(f"{module}:{attribute}", f"the module is not imported: {error}") from error
+    except AttributeError as error:
+        raise LocalError(f"{module}:{attribute}", str(error)) from error
+    if not callable(found):
+        raise LocalError(f"{module}:{attribute}", f"{shown(found)} is no class or function")
+    factory: AdapterFactory = found
+    return factory

@@ -1,0 +1,2 @@
+"""This package has rule-based state machines, which drive an implementation through an adapter and judge what it
+does."""

@@ -1,0 +1,258 @@
+"""A machine is a Hypothesis state machine whose rules drive an implementation and its peer, step by step.
+
+Each rule that was played is kept by name with its arguments, which are numbers, texts, booleans and lists. A failure
+carries the ladder of the frames at the port of the implementation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ClassVar, TypeVar
+
+import hypothesis.strategies as st
+from hypothesis.errors import InvalidArgument
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Readers
+from uetproto.engine.contract import MILLISECOND
+from uetproto.errors import shown
+from uetproto.testing.adapters.adapter import Adapter, AdapterFactory, AdapterFault, Refused
+from uetproto.testing.adapters.engines import EngineAdapter
+from uetproto.testing.adapters.guarded import GuardedAdapter
+from uetproto.testing.machines.judge import Verdicts, judged_at_port
+from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, World, WorldFailure
+from uetproto.wire.capture.pcap import ETHERNET
+
+_M = TypeVar("_M", bound="Machine")
+PlayedStep = tuple[str, Mapping[str, Any]]
+"""Type of a rule that was played: its name and its arguments."""
+
+WAITS = (1, MILLISECOND // 2, MILLISECOND, 5 * MILLISECOND, 40 * MILLISECOND)
+"""Durations that a rule lets pass, in picoseconds."""
+
+
+def _kept(play: Callable[..., None]) -> Callable[..., None]:
+    """Return a rule that keeps its name and arguments, and that shows the ladder when it fails."""
+
+    @wraps(play)
+    def kept(machine: "Machine", **arguments: Any) -> None:
+        machine.played.append((play.__name__, arguments))
+        with machine.told():
+            try:
+                play(machine, **arguments)
+            except Refused:
+                machine.refused += 1
+
+    return kept
+
+
+def step(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Return a decorator that makes a method a rule of a machine."""
+    return lambda play: rule(**strategies)(_kept(play))
+
+
+def start(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Return a decorator that makes a method the first rule of every run, which makes the world."""
+    return lambda play: initialize(**strategies)(_kept(play))
+
+
+class Machine(RuleBasedStateMachine):
+    """This class has the rules that all machines share, which are those of the wire."""
+
+    name: ClassVar[str]
+    peer: ClassVar[Callable[[], EngineAdapter]]
+    """Makes the adapter of our engine, which is the peer of the implementation."""
+    factory: ClassVar[AdapterFactory]
+    """Makes the adapter of the implementation."""
+    options: ClassVar[Options] = judged_at_port(Options(crc="on"))
+    verdicts: ClassVar[Verdicts]
+    """What was judged in all runs of this class."""
+    _readers: ClassVar[Readers]
+    _adapter: ClassVar[GuardedAdapter | None]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.verdicts = Verdicts()
+        cls._readers = Readers(ETHERNET, cls.options)
+        cls._adapter = None
+        if "peer" in cls.__dict__ and "factory" not in cls.__dict__:
+            cls.factory = cls.peer
+
+    @classmethod
+    def of(cls: type[_M], factory: AdapterFactory) -> type[_M]:
+        """Return this machine for another implementation: `factory` makes its adapter.
+
+        Raises `InvalidArgument` if `factory` is no function.
+        """
+        if not callable(factory):
+            raise InvalidArgument(f"factory: {shown(factory)} is not legal, but a class or function without arguments")
+        return type(cls)(f"{cls.__name__}For{getattr(factory, '__name__', 'Adapter')}", (cls,),
+                         {"factory": staticmethod(factory), "__module__": cls.__module__})  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.played: list[PlayedStep] = []
+        self.refused = 0
+        """Number of operations that the implementation refused."""
+        self.failed = False
+        self.world: World
+
+    # The world
+
+    @classmethod
+    def adapter(cls) -> GuardedAdapter:
+        """Return the adapter of the implementation, which all runs share. A new one is made after a fault."""
+        if cls._adapter is None:
+            made = cls.factory()
+            if not isinstance(made, Adapter):
+                raise InvalidArgument(
+                    f"{shown(made)} is no adapter: it needs `capabilities` and the methods reset, submit, deliver,"
+                    " poll, advance and observe"
+                )
+            cls._adapter = GuardedAdapter(made)
+        return cls._adapter
+
+    @classmethod
+    def release(cls) -> None:
+        """Close the adapter."""
+        adapter, cls._adapter = cls._adapter, None
+        if adapter is not None:
+            adapter.close()
+
+    def make_world(self, config: Mapping[str, Any]) -> None:
+        """Make the world with `config`, to which the names of the machine and the addresses are added."""
+        self.world = World(
+            self.adapter(), type(self).peer(), {"machine": self.name, "seed": 0, **config}, self.options,
+            type(self)._readers, self.on_event, self.on_state, self.verdicts,
+        )  # fmt: skip
+
+    def knobs(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the settings that the implementation follows."""
+        return {name: value for name, value in drawn.items() if name in self.adapter().capabilities.knobs}
+
+    def on_event(self, node: int, event: Mapping[str, Any]) -> None:
+        """Compare an event of an end with the model."""
+
+    def on_state(self, state: Mapping[str, Any] | None) -> None:
+        """Check what was observed of the state of the implementation; None: it is a black box."""
+
+    def is_done(self) -> bool:
+        """Return whether all operations have ended."""
+        return True
+
+    def check_end(self) -> None:
+        """Compare the end of the run with the model. Raises `WorldFailure`."""
+
+    def told(self) -> "_Told":
+        """Return a context in which a failure gets the ladder as a note."""
+        return _Told(self)
+
+    # The wire
+
+    def is_flying(self) -> bool:
+        return hasattr(self, "world") and bool(self.world.flight)
+
+    def is_begun(self) -> bool:
+        return hasattr(self, "world")
+
+    @precondition(is_flying)
+    @step(index=st.integers(0, 100))
+    def deliver(self, index: int) -> None:
+        self.world.deliver(self.world.number(index))
+
+    @precondition(is_flying)
+    @step(count=st.integers(1, 40))
+    def deliver_in_order(self, count: int) -> None:
+        for _ in range(min(count, len(self.world.flight))):
+            self.world.deliver(self.world.number(0))
+
+    @precondition(is_flying)
+    @step(index=st.integers(0, 100))
+    def drop(self, index: int) -> None:
+        self.world.drop(self.world.number(index))
+
+    @precondition(is_flying)
+    @step(index=st.integers(0, 100))
+    def duplicate(self, index: int) -> None:
+        self.world.duplicate(self.world.number(index))
+
+    @precondition(lambda self: self.is_begun() and self.world.sent > 0)
+    @step(back=st.integers(1, 400))
+    def stale(self, back: int) -> None:
+        """Copy a frame that left long ago."""
+        self.world.duplicate(self.world.sent - back)
+
+    @precondition(is_flying)
+    @step(index=st.integers(0, 100), last_hop=st.booleans())
+    def trim(self, index: int, last_hop: bool) -> None:
+        self.world.trim(self.world.number(index), last_hop)
+
+    @precondition(is_flying)
+    @step(index=st.integers(0, 100))
+    def mark(self, index: int) -> None:
+        self.world.mark(self.world.number(index))
+
+    @precondition(is_flying)
+    @step(index=st.integers(0, 100), bit=st.integers(0, 8 * 2000))
+    def corrupt(self, index: int, bit: int) -> None:
+        self.world.corrupt(self.world.number(index), bit)
+
+    @precondition(is_begun)
+    @step(duration=st.sampled_from(WAITS))
+    def wait(self, duration: int) -> None:
+        self.world.pass_time(duration)
+
+    # The end
+
+    def teardown(self) -> None:
+        """Let the network deliver everything; then all work has ended, and the implementation is quiet."""
+        if self.failed or not self.is_begun():
+            return
+        with self.told():
+            self.world.finish(self.is_done)
+            self.check_end()
+            self.world.end()
+
+    @classmethod
+    def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "Machine":
+        """Play rules by name, as a finding lists them; with `finish`, also the end of the run. Raises what the rules
+        raise, and `InvalidArgument` for a rule that does not exist."""
+        machine = cls()
+        known = {each.function.__name__: each.function for each in (*cls.initialize_rules(), *cls.rules())}
+        try:
+            for name, arguments in steps:
+                if name not in known:
+                    raise InvalidArgument(f"{name!r} is no rule of {cls.name}; there are {', '.join(sorted(known))}")
+                known[name](machine, **arguments)
+        finally:
+            if finish:
+                machine.teardown()
+        return machine
+
+
+class _Told:
+    """In this context a failure of a machine gets the ladder as a note, and ends the run."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        machine = self._machine
+        if not isinstance(error, (WorldFailure, AdapterFault)) or machine.failed:
+            return
+        machine.failed = True
+        if isinstance(error, AdapterFault):
+            machine.release()
+        if machine.is_begun():
+            for line in ladder(machine.world):
+                error.add_note(line)
+
+
+def ladder(world: World) -> list[str]:
+    """Return the lines of the ladder of the frames at the port of the implementation."""
+    from uetproto.testing.machines.picture import lines_of
+
+    return lines_of(world.judge.frames, {ADDRESSES[IMPLEMENTATION]: "implementation"})

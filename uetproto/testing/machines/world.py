@@ -1,0 +1,213 @@
+"""A world has two adapters and the wire between them: that of the implementation, and that of our engine, its peer.
+
+Frames stay on the wire until a rule delivers, drops, copies, trims, marks or damages them. Time passes only when a rule
+says so. After each step the frames that left are judged.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Readers
+from uetproto.emulator.network.red import mark
+from uetproto.emulator.network.switch import trim
+from uetproto.engine.contract import MILLISECOND, SECOND
+from uetproto.framing.dscp import Dscp
+from uetproto.testing.adapters.engines import EngineAdapter
+from uetproto.testing.adapters.guarded import GuardedAdapter
+from uetproto.testing.machines.judge import LiveJudge, Verdicts
+
+TRANSIT = 1_000_000
+"""Picoseconds that pass when a frame is delivered."""
+HISTORY = 1024
+"""Number of frames that can still be copied after they have left."""
+QUANTA = 8
+"""Number of parts in which a duration passes; the timers of the implementation run at the end of each part."""
+PAUSE = 5 * MILLISECOND
+"""Picoseconds that pass at first when `finish` waits for timers; the pause doubles while nothing happens."""
+LONGEST_PAUSE = SECOND
+SILENCE = 4 * SECOND
+"""Picoseconds without a frame after which an implementation is quiet."""
+MOST_ARRIVALS = 20_000
+"""Number of frames after which `finish` reports that an implementation never becomes quiet."""
+
+IMPLEMENTATION, PEER = 0, 1
+"""Numbers of the ends."""
+ADDRESSES = ("10.0.0.1", "10.0.0.2")
+
+
+class WorldFailure(AssertionError):
+    """The implementation departs from the protocol; the text begins with the rule or invariant."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+
+
+@dataclass(slots=True)
+class Flying:
+    """A frame on the wire."""
+
+    src: int
+    data: bytes
+    intact: bool = True
+    """Whether no rule has changed the frame."""
+
+
+class World:
+    """This class holds the two ends, the wire, the time and the judge of one run."""
+
+    def __init__(
+        self, tested: GuardedAdapter, peer: EngineAdapter, config: Mapping[str, Any], options: Options,
+        readers: Readers, on_event: Callable[[int, Mapping[str, Any]], None],
+        on_state: Callable[[Mapping[str, Any] | None], None], verdicts: Verdicts,
+    ) -> None:  # fmt: skip
+        """Reset both ends. `on_event` gets the events of both, with the number of the end. `on_state` gets the state of
+        the implementation after each step, or None for a black box. `verdicts` counts what is judged."""
+        self.ends: tuple[GuardedAdapter, EngineAdapter] = (tested, peer)
+        self.judge = LiveJudge(options, readers)
+        self.verdicts = verdicts
+        self._on_event, self._on_state = on_event, on_state
+        self._dscp = Dscp()
+        self.now = 0
+        self.flight: dict[int, Flying] = {}
+        self._history: dict[int, Flying] = {}
+        self.sent = 0
+        self.last_sent = 0
+        """Time at which the implementation sent its last frame."""
+        self.disturbed = 0
+        """Number of frames that were lost, trimmed or damaged."""
+        for end, (address, other) in zip(self.ends, (ADDRESSES, ADDRESSES[::-1]), strict=True):
+            end.reset({**config, "address": address, "peer": other})
+        self.settle()
+
+    # Steps
+
+    def submit(self, node: int, work: Mapping[str, Any]) -> None:
+        """Hand an operation to an end. Raises `Refused`."""
+        self.ends[node].submit(work)
+        self.settle()
+
+    def number(self, index: int) -> int:
+        """Return the number of the frame at a place on the wire."""
+        return list(self.flight)[index % len(self.flight)]
+
+    def deliver(self, number: int) -> None:
+        self.pass_time(TRANSIT, parts=1)
+        self._deliver(number)
+
+    def _deliver(self, number: int) -> None:
+        frame = self.flight.pop(number)
+        node = 1 - frame.src
+        if node == IMPLEMENTATION:
+            self.judge.take(frame.data, self.now, sent=False)
+        before = self._refused_by_peer()
+        self.ends[node].deliver(frame.data)
+        if node == PEER and frame.intact and self._refused_by_peer() != before:
+            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC32C")
+        self.settle()
+
+    def _refused_by_peer(self) -> int:
+        framer = self.ends[PEER].framer
+        return framer.bad_crc + framer.bad_header + framer.foreign
+
+    def drop(self, number: int) -> None:
+        del self.flight[number]
+        self.disturbed += 1
+
+    def duplicate(self, number: int) -> None:
+        """Put a copy of a frame on the wire, if the frame left recently."""
+        frame = self._history.get(number)
+        if frame is not None:
+            self._fly(Flying(frame.src, frame.data, frame.intact))
+
+    def change(self, number: int, changed: bytes | None) -> None:
+        """Replace the bytes of a frame, unless `changed` is None."""
+        if changed is not None:
+            self.flight[number] = Flying(self.flight[number].src, changed, intact=False)
+            self.disturbed += 1
+
+    def trim(self, number: int, last_hop: bool) -> None:
+        self.change(number, trim(self.flight[number].data, self._dscp, last_hop=last_hop))
+
+    def mark(self, number: int) -> None:
+        frame = self.flight[number]
+        marked = mark(frame.data)
+        if marked is not None:
+            frame.data, frame.intact = marked, frame.intact
+
+    def corrupt(self, number: int, bit: int) -> None:
+        """Change one bit behind the Ethernet header, which a checksum or the CRC32C shows."""
+        data = bytearray(self.flight[number].data)
+        at = 14 + bit // 8 % (len(data) - 14)
+        data[at] ^= 1 << bit % 8
+        self.change(number, bytes(data))
+
+    def pass_time(self, picoseconds: int, parts: int = QUANTA) -> None:
+        """Let time pass at both ends, in parts, and let them send after each."""
+        parts = max(1, min(parts, picoseconds))
+        for part in range(parts):
+            duration = picoseconds * (part + 1) // parts - picoseconds * part // parts
+            for end in self.ends:
+                end.advance(duration)
+            self.now += duration
+            self.settle()
+
+    # What the ends do
+
+    def settle(self) -> None:
+        """Take the frames and events of both ends, and judge the frames. Raises `WorldFailure`, `AdapterFault`."""
+        for node, end in enumerate(self.ends):
+            for data in end.poll():
+                if node == IMPLEMENTATION:
+                    self.last_sent = self.now
+                    others = self.judge.others
+                    self.judge.take(data, self.now, sent=True)
+                    if self.judge.others != others:
+                        raise WorldFailure("FRAME", f"no frame of the protocol: {data[:48].hex(' ')}")
+                self._fly(Flying(node, data))
+            seen = end.observe()
+            if node == IMPLEMENTATION:
+                self._on_state(None if seen is None else seen.get("state"))
+            for event in () if seen is None else seen.get("events", ()):
+                self._on_event(node, event)
+        self.check()
+
+    def check(self) -> None:
+        """Raise `WorldFailure` for a new finding about a frame of the implementation."""
+        found = self.judge.finding()
+        if found is not None:
+            raise WorldFailure(found.rule.id, f"{found.text} ({found.rule.cite})")
+
+    def _fly(self, frame: Flying) -> None:
+        self.flight[self.sent] = frame
+        self._history[self.sent] = Flying(frame.src, frame.data, frame.intact)
+        self._history.pop(self.sent - HISTORY, None)
+        self.sent += 1
+
+    # The end
+
+    def finish(self, done: Callable[[], bool]) -> None:
+        """Let the network deliver everything until all work is `done` and the implementation is quiet. Raises
+        `WorldFailure`.
+
+        An implementation that does not become quiet, or whose work is not done after a long silence, fails.
+        """
+        pause = PAUSE
+        for _ in range(MOST_ARRIVALS):
+            if self.flight:
+                self.deliver(next(iter(self.flight)))
+                pause = PAUSE
+                continue
+            if self.now - self.last_sent > SILENCE or (done() and pause > LONGEST_PAUSE // 2):
+                return
+            self.pass_time(pause, parts=1)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        raise WorldFailure("QUIET", f"not quiet after {MOST_ARRIVALS} frames of a network that loses nothing")
+
+    def end(self) -> None:
+        """Finish the audit, and count what was judged. Raises `WorldFailure` for a finding that was in doubt so far."""
+        found = self.judge.end(self.verdicts)
+        if found is not None:
+            raise WorldFailure(found.rule.id, f"{found.text} ({found.rule.cite})")
