@@ -82,7 +82,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     "examples": {"api", "collectives"},
     # whoever tests an implementation of his own; nothing but cli imports it
-    "testing": {"audit", "check", "emulator", "engine", "framing", "testing", "toml", "wire"},
+    "testing": {"audit", "check", "emulator", "engine", "framing", "testing", "toml", "wire",
+                "steps", "cli.captures", "cli.ladder"},  # a finding is shown as the ladder of the command
     # commands
     "cli": {EVERYTHING},
     "cli.audit": {EVERYTHING},

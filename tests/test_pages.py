@@ -79,7 +79,7 @@ def test_python(page: str, here: Path) -> None:
     assert "CRC32C" in done.stdout or "crc" in done.stdout
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/construct.md", "docs/scapy.md", "docs/testing.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/construct.md", "docs/scapy.md", "docs/testing.md", "docs/machines.md"])
 def test_values_said_in_comments(page: str, tmp_path: Path) -> None:
     """`expression    # value` in a block is true."""
     checked = 0

@@ -1,4 +1,5 @@
-"""This package has Hypothesis strategies for everything on the wire, with which any implementation can be tested.
+"""This package is for whoever tests an implementation of his own: Hypothesis strategies for everything on the wire, and
+machines that drive the implementation through an adapter.
 
     from hypothesis import given
     from uetproto.testing import packets
@@ -6,19 +7,25 @@
     @given(packets(mode="rud"))
     def test_my_stack(packet): ...
 
-docs/testing.md describes the strategies. Hypothesis is installed by the extra `testing`; a name is imported at its
-first use.
+docs/testing.md describes the strategies, docs/machines.md the machines. Hypothesis is installed by the extra `testing`;
+a name is imported at its first use.
 """
 
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 
-from uetproto.errors import missing_package as _missing_package
+from uetproto.errors import missing_package
 
 if _find_spec("hypothesis") is None:
-    raise _missing_package(__name__, "hypothesis", "testing")
+    raise missing_package(__name__, "hypothesis", "testing")
 
 _PLACES = {
+    "adapters.adapter": ("Adapter", "AdapterFault", "Capabilities", "WorkRefused"),
+    "adapters.engines": ("PdcEngine",),
+    "adapters.process": ("ProcessAdapter",),
+    "machines.machine": ("ProtocolMachine",),
+    "machines.pdc": ("PdcMachine",),
+    "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
     "strategies.exchanges": ("PlayedExchange", "ExchangedFrame", "exchanges"),
     "strategies.headers": ("headers",),
@@ -28,16 +35,9 @@ _PLACES = {
     "strategies.spoilt": ("Spoilt",),
 }
 __all__ = [
-    "ExchangedFrame",
-    "PlayedExchange",
-    "Spoilt",
-    "captures",
-    "exchanges",
-    "frames",
-    "headers",
-    "messages",
-    "packets",
-    "scenarios",
+    "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "PdcEngine", "PdcMachine", "PlayedExchange",
+    "ProcessAdapter", "ProtocolMachine", "Spoilt", "WorkRefused", "WorldFailure", "captures", "exchanges", "frames",
+    "headers", "messages", "packets", "scenarios",
 ]  # fmt: skip
 
 

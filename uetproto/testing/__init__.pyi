@@ -1,3 +1,9 @@
+from uetproto.testing.adapters.adapter import Adapter, AdapterFault, Capabilities, WorkRefused
+from uetproto.testing.adapters.engines import PdcEngine
+from uetproto.testing.adapters.process import ProcessAdapter
+from uetproto.testing.machines.machine import ProtocolMachine
+from uetproto.testing.machines.pdc import PdcMachine
+from uetproto.testing.machines.world import WorldFailure
 from uetproto.testing.strategies.captures import captures
 from uetproto.testing.strategies.exchanges import ExchangedFrame, PlayedExchange, exchanges
 from uetproto.testing.strategies.headers import headers
@@ -7,9 +13,18 @@ from uetproto.testing.strategies.scenarios import scenarios
 from uetproto.testing.strategies.spoilt import Spoilt
 
 __all__ = [
+    "Adapter",
+    "AdapterFault",
+    "Capabilities",
     "ExchangedFrame",
+    "PdcEngine",
+    "PdcMachine",
     "PlayedExchange",
+    "ProcessAdapter",
+    "ProtocolMachine",
     "Spoilt",
+    "WorkRefused",
+    "WorldFailure",
     "captures",
     "exchanges",
     "frames",
@@ -17,4 +32,4 @@ __all__ = [
     "messages",
     "packets",
     "scenarios",
-]  # fmt: skip
+]

@@ -190,7 +190,7 @@ class ReceiveQueue:
     """Number of receives below which SRQ_LIMIT_REACHED is reported once, or 0 if it is not reported."""
 
 
-class Adapter(Protocol):
+class ChannelAdapter(Protocol):
     """A queue pair uses these members of its adapter (`hca.Hca`)."""
 
     address: int
@@ -265,7 +265,7 @@ class Qp:
     """A queue pair has a state, attributes and receives, which its requester and its responder use."""
 
     def __init__(
-        self, hca: Adapter, number: int, kind: QpType, pd: int, receives: ReceiveQueue, max_send_wr: int,
+        self, hca: ChannelAdapter, number: int, kind: QpType, pd: int, receives: ReceiveQueue, max_send_wr: int,
         max_recv_wr: int,
     ) -> None:  # fmt: skip
         self.hca = hca

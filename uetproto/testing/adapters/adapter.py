@@ -15,12 +15,12 @@ TIMES = (VIRTUAL, REAL)
 MODES = ("rud", "rod", "rudi", "uud")
 
 
-class Refused(Exception):  # noqa: N818 - it is no error: the implementation does not do this work
+class WorkRefused(Exception):  # noqa: N818 - it is no error: the implementation does not do this work
     """An adapter raises this exception in `submit` for work that the implementation does not do at this moment. The
     machine then continues without the work."""
 
 
-class AdapterFault(AssertionError):
+class AdapterFault(AssertionError):  # noqa: N818 - it is a finding
     """The adapter broke its contract: it raised an exception, did not return in time, ended, or returned what is not
     legal."""
 
@@ -74,7 +74,8 @@ def capabilities_of(told: object) -> Capabilities:
     for name in told:
         if name not in _NAMES:
             raise LocalError("capabilities", f"{shown(name)} is not legal", ", ".join(_NAMES))
-    return Capabilities(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return Capabilities(**values)
 
 
 @runtime_checkable
@@ -87,7 +88,7 @@ class Adapter(Protocol):
         """Begin anew: forget all state and take `config`, whose keys docs/machines.md lists."""
 
     def submit(self, work: Mapping[str, Any], /) -> None:
-        """Take an operation. Raises `Refused` if the implementation does not do it at this moment."""
+        """Take an operation. Raises `WorkRefused` if the implementation does not do it at this moment."""
 
     def deliver(self, frame: bytes, /) -> None:
         """Take a frame that arrives."""

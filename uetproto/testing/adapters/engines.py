@@ -16,7 +16,7 @@ from uetproto.engine.ses.headers import build_response
 from uetproto.errors import LocalError
 from uetproto.framing.framer import Framer
 from uetproto.framing.uet import Encapsulation, UetFramer
-from uetproto.testing.adapters.adapter import Capabilities, Refused
+from uetproto.testing.adapters.adapter import Capabilities, WorkRefused
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
@@ -27,7 +27,7 @@ Work = Mapping[str, Any]
 class EngineAdapter(ABC):
     """This class drives one engine, with frames, in virtual time; a subclass makes the engine and knows its work."""
 
-    capabilities: ClassVar[Capabilities]
+    capabilities = Capabilities()
 
     def __init__(self) -> None:
         self.now = 0
@@ -56,11 +56,11 @@ class EngineAdapter(ABC):
     def submit(self, work: Work) -> None:
         call = self.works.get(work["op"])
         if call is None:
-            raise Refused(f"{work['op']!r} is not known")
+            raise WorkRefused(f"{work['op']!r} is not known")
         try:
             call(self, work)
         except LocalError as error:
-            raise Refused(str(error)) from error
+            raise WorkRefused(str(error)) from error
 
     works: ClassVar[dict[str, Callable[[Any, Work], None]]]
     """The function of each operation."""
@@ -88,7 +88,7 @@ class EngineAdapter(ABC):
         found, self.found = self.found, []
         return {"events": found, "state": self.state()}
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:  # noqa: B027 - most engines have no events that a machine compares
         """Turn an event of the engine into those of `found`."""
 
     def state(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class _OpaqueSes:
 
 
 class PdcEngine(EngineAdapter):
-    """The adapter of our PDS alone. SES headers come from the machine, and each request is answered at once."""
+    """This class drives our PDS alone. SES headers come from the machine, and each request is answered at once."""
 
     capabilities = Capabilities(
         work=("message", "close"), modes=("rud", "rod", "rudi", "uud"),

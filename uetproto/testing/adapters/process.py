@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uetproto.errors import LocalError, shown
-from uetproto.testing.adapters.adapter import AdapterFault, Capabilities, Refused, capabilities_of
+from uetproto.testing.adapters.adapter import AdapterFault, Capabilities, WorkRefused, capabilities_of
 
 TIMEOUT = 10.0
 """Seconds that an answer may take, unless the caller sets another limit."""
@@ -53,15 +53,18 @@ class ProcessAdapter:
         self.capabilities = self._hello()
 
     def _hello(self) -> Capabilities:
-        told = self._ask("hello", version=VERSION)
         try:
+            told = self._ask("hello", version=VERSION)
             return capabilities_of(told.get("capabilities", {}) if isinstance(told, Mapping) else told)
         except LocalError as error:
             self.close()
             raise AdapterFault("adapter-garbage", f"hello: {error}") from error
+        except AdapterFault:
+            self.close()
+            raise
 
     def _ask(self, call: str, **values: Any) -> Any:
-        """Send a request and return the result. Raises `Refused` and `AdapterFault`."""
+        """Send a request and return the result. Raises `WorkRefused` and `AdapterFault`."""
         line = json.dumps({"call": call, **values}, separators=(",", ":")).encode() + b"\n"
         try:
             os.write(self._stdin, line) if len(line) < 4096 else self._write(line)
@@ -77,7 +80,7 @@ class ProcessAdapter:
                 "adapter-garbage", f"{call}: {shown(found)} is not an object with result, refused or error"
             )
         if "refused" in found:
-            raise Refused(str(found["refused"]))
+            raise WorkRefused(str(found["refused"]))
         if "error" in found:
             raise AdapterFault("adapter-raised", f"{call}: {found['error']}")
         return found["result"]
@@ -159,15 +162,12 @@ class ProcessAdapter:
             self._process.wait(1)
         except (OSError, subprocess.TimeoutExpired):
             self.kill()
-        self._release()
+        self._selector.close()
+        self._errors.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def kill(self) -> None:
         """Kill the process."""
         self._process.kill()
         self._process.wait()
-
-    def _release(self) -> None:
-        self._selector.close()
-        self._errors.close()
-        if self._process.stdout is not None:
-            self._process.stdout.close()

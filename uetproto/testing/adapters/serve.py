@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from uetproto.errors import LocalError, shown
-from uetproto.testing.adapters.adapter import Adapter, Refused, capabilities_of
+from uetproto.testing.adapters.adapter import Adapter, WorkRefused, capabilities_of
 from uetproto.testing.adapters.named import adapter_named
 
 
@@ -35,7 +35,7 @@ def serve(adapter: Adapter, requests: TextIO, answers: TextIO) -> None:
         try:
             request = json.loads(line)
             answer: dict[str, Any] = {"result": calls[request["call"]](request)}
-        except Refused as error:
+        except WorkRefused as error:
             answer = {"refused": str(error)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}

@@ -14,33 +14,42 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
+from uetproto.check.time_limit import time_limit
 from uetproto.engine.contract import MILLISECOND
 from uetproto.errors import shown
-from uetproto.testing.adapters.adapter import Adapter, AdapterFactory, AdapterFault, Refused
+from uetproto.testing.adapters.adapter import Adapter, AdapterFactory, AdapterFault, WorkRefused
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import Verdicts, judged_at_port
 from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, World, WorldFailure
 from uetproto.wire.capture.pcap import ETHERNET
 
-_M = TypeVar("_M", bound="Machine")
+_M = TypeVar("_M", bound="ProtocolMachine")
 PlayedStep = tuple[str, Mapping[str, Any]]
 """Type of a rule that was played: its name and its arguments."""
 
+PATIENCE = 60.0
+"""Seconds of CPU time that a rule, or the end of a run, may take; a call that has not returned then counts as hung. An
+adapter that waits for a process has its own limit."""
 WAITS = (1, MILLISECOND // 2, MILLISECOND, 5 * MILLISECOND, 40 * MILLISECOND)
 """Durations that a rule lets pass, in picoseconds."""
 
 
+_STEPS: set[str] = set()
+"""Qualified names of the methods that are rules."""
+
+
 def _kept(play: Callable[..., None]) -> Callable[..., None]:
     """Return a rule that keeps its name and arguments, and that shows the ladder when it fails."""
+    _STEPS.add(play.__qualname__)
 
     @wraps(play)
-    def kept(machine: "Machine", **arguments: Any) -> None:
+    def kept(machine: "ProtocolMachine", **arguments: Any) -> None:
         machine.played.append((play.__name__, arguments))
-        with machine.told():
+        with machine.told(), time_limit(PATIENCE):
             try:
                 play(machine, **arguments)
-            except Refused:
+            except WorkRefused:
                 machine.refused += 1
 
     return kept
@@ -48,15 +57,15 @@ def _kept(play: Callable[..., None]) -> Callable[..., None]:
 
 def step(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
     """Return a decorator that makes a method a rule of a machine."""
-    return lambda play: rule(**strategies)(_kept(play))
+    return lambda play: rule(**strategies)(_kept(play))  # type: ignore[call-overload]  # a rule without bundles
 
 
 def start(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
     """Return a decorator that makes a method the first rule of every run, which makes the world."""
-    return lambda play: initialize(**strategies)(_kept(play))
+    return lambda play: initialize(**strategies)(_kept(play))  # type: ignore[call-overload]
 
 
-class Machine(RuleBasedStateMachine):
+class ProtocolMachine(RuleBasedStateMachine):
     """This class has the rules that all machines share, which are those of the wire."""
 
     name: ClassVar[str]
@@ -67,6 +76,8 @@ class Machine(RuleBasedStateMachine):
     options: ClassVar[Options] = judged_at_port(Options(crc="on"))
     verdicts: ClassVar[Verdicts]
     """What was judged in all runs of this class."""
+    steps: ClassVar[dict[str, Callable[..., None]]]
+    """The rules by name."""
     _readers: ClassVar[Readers]
     _adapter: ClassVar[GuardedAdapter | None]
 
@@ -75,6 +86,12 @@ class Machine(RuleBasedStateMachine):
         cls.verdicts = Verdicts()
         cls._readers = Readers(ETHERNET, cls.options)
         cls._adapter = None
+        cls.steps = {
+            name: getattr(cls, name)
+            for kind in cls.__mro__
+            for name in vars(kind)
+            if f"{kind.__qualname__}.{name}" in _STEPS
+        }
         if "peer" in cls.__dict__ and "factory" not in cls.__dict__:
             cls.factory = cls.peer
 
@@ -86,8 +103,9 @@ class Machine(RuleBasedStateMachine):
         """
         if not callable(factory):
             raise InvalidArgument(f"factory: {shown(factory)} is not legal, but a class or function without arguments")
-        return type(cls)(f"{cls.__name__}For{getattr(factory, '__name__', 'Adapter')}", (cls,),
-                         {"factory": staticmethod(factory), "__module__": cls.__module__})  # fmt: skip
+        attributes = {"factory": staticmethod(factory), "__module__": cls.__module__}
+        made: type[_M] = type(f"{cls.__name__}For{getattr(factory, '__name__', 'Adapter')}", (cls,), attributes)
+        return made
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,22 +226,23 @@ class Machine(RuleBasedStateMachine):
         """Let the network deliver everything; then all work has ended, and the implementation is quiet."""
         if self.failed or not self.is_begun():
             return
-        with self.told():
+        with self.told(), time_limit(PATIENCE):
             self.world.finish(self.is_done)
             self.check_end()
             self.world.end()
 
     @classmethod
-    def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "Machine":
+    def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "ProtocolMachine":
         """Play rules by name, as a finding lists them; with `finish`, also the end of the run. Raises what the rules
         raise, and `InvalidArgument` for a rule that does not exist."""
         machine = cls()
-        known = {each.function.__name__: each.function for each in (*cls.initialize_rules(), *cls.rules())}
         try:
             for name, arguments in steps:
-                if name not in known:
-                    raise InvalidArgument(f"{name!r} is no rule of {cls.name}; there are {', '.join(sorted(known))}")
-                known[name](machine, **arguments)
+                if name not in cls.steps:
+                    raise InvalidArgument(
+                        f"{name!r} is no rule of {cls.name}; there are {', '.join(sorted(cls.steps))}"
+                    )
+                cls.steps[name](machine, **arguments)
         finally:
             if finish:
                 machine.teardown()
@@ -233,7 +252,7 @@ class Machine(RuleBasedStateMachine):
 class _Told:
     """In this context a failure of a machine gets the ladder as a note, and ends the run."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: ProtocolMachine) -> None:
         self._machine = machine
 
     def __enter__(self) -> None:

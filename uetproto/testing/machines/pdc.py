@@ -11,9 +11,9 @@ from hypothesis.stateful import precondition
 
 from uetproto.check.uet.scripted_ses import opaque_packets
 from uetproto.steps.uet import MessageSpec
-from uetproto.testing.adapters.adapter import MODES, Refused
+from uetproto.testing.adapters.adapter import MODES, WorkRefused
 from uetproto.testing.adapters.engines import PdcEngine
-from uetproto.testing.machines.machine import Machine, start, step
+from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.pdc_model import PdcModel, SentMessage
 from uetproto.testing.machines.world import IMPLEMENTATION, PEER
 from uetproto.wire.headers.uet_pds import Mode
@@ -30,11 +30,11 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "window_base": ("clear", "cack"), "clear_at": ("packet", "message"),
 }  # fmt: skip
 """Settings that a run may draw, each with its values; all of them are legal (pds.md §17, §20)."""
-SIZES = (1, 2, 5, 20, 150)
+SIZES = (1, 2, 1, 2, 3, 5, 20, 1, 2, 150)
 """Numbers of packets of a message."""
 
 
-class PdcMachine(Machine):
+class PdcMachine(ProtocolMachine):
     """This machine drives an implementation of PDS, as the initiator and as the target of PDCs."""
 
     name = "pdc"
@@ -51,7 +51,7 @@ class PdcMachine(Machine):
         self.model = PdcModel(self.verdicts, capabilities.observable, capabilities.losses)
         self.make_world({"seed": seed, "knobs": self.knobs(ENDLESS | knobs)})
 
-    @precondition(Machine.is_begun)
+    @precondition(ProtocolMachine.is_begun)
     @step(node=st.sampled_from((IMPLEMENTATION, PEER)), mode=st.sampled_from(MODES), packets=st.sampled_from(SIZES))
     def message(self, node: int, mode: str, packets: int) -> None:
         """An end sends a message."""
@@ -66,11 +66,11 @@ class PdcMachine(Machine):
             self.world.submit(
                 node, {"op": "message", "id": message.number, "mode": mode, "packets": [*message.packets]}
             )
-        except Refused:
+        except WorkRefused:
             self.model.withdraw(node, message)
             raise
 
-    @precondition(Machine.is_begun)
+    @precondition(ProtocolMachine.is_begun)
     @step(node=st.sampled_from((IMPLEMENTATION, PEER)))
     def close(self, node: int) -> None:
         """An end closes the PDCs that it opened."""

@@ -59,6 +59,7 @@ class PdcModel:
         """The packets of each end on ROD that are still to be delivered, in order."""
         self.in_order = True
         """Whether all packets on ROD use one PDC, so that they are delivered in order. It is False after a close."""
+        self._last: list[Any] = []
         self._seen: dict[Any, Mapping[str, Any]] = {}
         """The PDCs of the implementation as they were observed last."""
 
@@ -146,6 +147,9 @@ class PdcModel:
             for name in STATE:
                 self._verdicts.skip(name, "observe gives no PDCs")
             return
+        if pdcs == self._last:
+            return
+        self._last = pdcs
         now = {}
         for pdc in pdcs:
             before = self._seen.get(pdc.get("pdcid"), {})

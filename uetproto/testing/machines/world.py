@@ -14,6 +14,7 @@ from uetproto.emulator.network.red import mark
 from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.framing.dscp import Dscp
+from uetproto.testing.adapters.adapter import Adapter
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import LiveJudge, Verdicts
@@ -27,8 +28,8 @@ QUANTA = 8
 PAUSE = 5 * MILLISECOND
 """Picoseconds that pass at first when `finish` waits for timers; the pause doubles while nothing happens."""
 LONGEST_PAUSE = SECOND
-SILENCE = 4 * SECOND
-"""Picoseconds without a frame after which an implementation is quiet."""
+ROUNDS = 12
+"""Number of pauses without an event at either end after which `finish` waits no longer."""
 MOST_ARRIVALS = 20_000
 """Number of frames after which `finish` reports that an implementation never becomes quiet."""
 
@@ -37,7 +38,7 @@ IMPLEMENTATION, PEER = 0, 1
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
 
 
-class WorldFailure(AssertionError):
+class WorldFailure(AssertionError):  # noqa: N818 - it is what a machine finds, as a failed assertion is
     """The implementation departs from the protocol; the text begins with the rule or invariant."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -47,7 +48,7 @@ class WorldFailure(AssertionError):
 
 @dataclass(slots=True)
 class Flying:
-    """A frame on the wire."""
+    """This record holds a frame that is on the wire."""
 
     src: int
     data: bytes
@@ -65,7 +66,8 @@ class World:
     ) -> None:  # fmt: skip
         """Reset both ends. `on_event` gets the events of both, with the number of the end. `on_state` gets the state of
         the implementation after each step, or None for a black box. `verdicts` counts what is judged."""
-        self.ends: tuple[GuardedAdapter, EngineAdapter] = (tested, peer)
+        self.peer = peer
+        self.ends: tuple[Adapter, Adapter] = (tested, peer)
         self.judge = LiveJudge(options, readers)
         self.verdicts = verdicts
         self._on_event, self._on_state = on_event, on_state
@@ -74,18 +76,18 @@ class World:
         self.flight: dict[int, Flying] = {}
         self._history: dict[int, Flying] = {}
         self.sent = 0
-        self.last_sent = 0
-        """Time at which the implementation sent its last frame."""
+        self.events = 0
+        """Number of events of both ends."""
         self.disturbed = 0
         """Number of frames that were lost, trimmed or damaged."""
-        for end, (address, other) in zip(self.ends, (ADDRESSES, ADDRESSES[::-1]), strict=True):
-            end.reset({**config, "address": address, "peer": other})
+        for node in (IMPLEMENTATION, PEER):
+            self.ends[node].reset({**config, "address": ADDRESSES[node], "peer": ADDRESSES[1 - node]})
         self.settle()
 
     # Steps
 
     def submit(self, node: int, work: Mapping[str, Any]) -> None:
-        """Hand an operation to an end. Raises `Refused`."""
+        """Hand an operation to an end. Raises `WorkRefused`."""
         self.ends[node].submit(work)
         self.settle()
 
@@ -109,7 +111,7 @@ class World:
         self.settle()
 
     def _refused_by_peer(self) -> int:
-        framer = self.ends[PEER].framer
+        framer = self.peer.framer
         return framer.bad_crc + framer.bad_header + framer.foreign
 
     def drop(self, number: int) -> None:
@@ -161,7 +163,6 @@ class World:
         for node, end in enumerate(self.ends):
             for data in end.poll():
                 if node == IMPLEMENTATION:
-                    self.last_sent = self.now
                     others = self.judge.others
                     self.judge.take(data, self.now, sent=True)
                     if self.judge.others != others:
@@ -171,6 +172,7 @@ class World:
             if node == IMPLEMENTATION:
                 self._on_state(None if seen is None else seen.get("state"))
             for event in () if seen is None else seen.get("events", ()):
+                self.events += 1
                 self._on_event(node, event)
         self.check()
 
@@ -189,19 +191,19 @@ class World:
     # The end
 
     def finish(self, done: Callable[[], bool]) -> None:
-        """Let the network deliver everything until all work is `done` and the implementation is quiet. Raises
-        `WorldFailure`.
-
-        An implementation that does not become quiet, or whose work is not done after a long silence, fails.
+        """Let the network deliver everything and time pass, until nothing happens any more. Raises `WorldFailure` for
+        an implementation that never becomes quiet.
         """
-        pause = PAUSE
+        pause, rounds, events = PAUSE, 0, self.events
         for _ in range(MOST_ARRIVALS):
             if self.flight:
                 self.deliver(next(iter(self.flight)))
-                pause = PAUSE
                 continue
-            if self.now - self.last_sent > SILENCE or (done() and pause > LONGEST_PAUSE // 2):
+            if self.events != events:
+                pause, rounds, events = PAUSE, 0, self.events
+            if rounds == ROUNDS or (done() and rounds == ROUNDS // 2):
                 return
+            rounds += 1
             self.pass_time(pause, parts=1)
             pause = min(2 * pause, LONGEST_PAUSE)
         raise WorldFailure("QUIET", f"not quiet after {MOST_ARRIVALS} frames of a network that loses nothing")

@@ -1,0 +1,104 @@
+"""The PDC machine finds nothing in our engine, in whatever way it is connected, and names each fault of others."""
+
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import InvalidArgument
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.support.effort import effort
+from tests.testing.machines import broken
+from uetproto.testing import AdapterFault, PdcMachine, ProcessAdapter, WorldFailure
+
+RUNS = settings(
+    max_examples=effort(15, 200, 2000), database=None, deadline=None, stateful_step_count=25,
+    suppress_health_check=list(HealthCheck), print_blob=False, report_multiple_bugs=False,
+    phases=[Phase.generate, Phase.shrink],
+)  # fmt: skip
+
+
+def run(factory: Any, examples: int = 100) -> type[PdcMachine]:
+    machine = PdcMachine.of(factory)
+    try:
+        run_state_machine_as_test(machine, settings=settings(RUNS, max_examples=examples))
+    finally:
+        machine.release()
+    return machine
+
+
+def test_our_engine_has_no_finding() -> None:
+    machine = run(PdcMachine.peer, RUNS.max_examples)
+    judged = machine.verdicts.judged
+    assert all(judged[name] for name in ("PDS-DELIVERED-ONCE", "PDS-COMPLETED", "PDC-WINDOW", "PDS-ACK-RETX"))
+
+
+def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
+    machine = run(broken.BlackBox, 5)
+    assert {"PDC-WINDOW", "PDS-COMPLETED"} <= machine.verdicts.not_judged.keys()
+    assert machine.verdicts.judged["PDS-DELIVERED-ONCE"]  # by what the peer delivered
+
+
+def test_a_process_is_driven_like_the_engine_inside() -> None:
+    command = [sys.executable, "-m", "uetproto.testing.adapters.serve", "pdc"]
+    run(lambda: ProcessAdapter(command), 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules"),
+    [
+        (broken.Deaf, {"PDS-COMPLETED"}),
+        (broken.Twice, {"PDS-DELIVERED-ONCE"}),
+        (broken.NoRetransmission, {"PDS-COMPLETED"}),
+        (broken.WrongCack, {"PDS-ACK-UNSENT"}),
+        (broken.Foreign, {"FRAME"}),
+    ],
+)
+def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
+    with pytest.raises(WorldFailure) as found:
+        run(kind)
+    assert found.value.name in rules, found.value
+    notes = "\n".join(found.value.__notes__)
+    assert "10.0.0.1 is the implementation" in notes
+    assert 1 <= notes.count("state.") <= 6, notes
+
+
+@pytest.mark.parametrize(("kind", "name"), [(broken.Raising, "adapter-raised"), (broken.Garbage, "adapter-garbage")])
+def test_an_adapter_that_breaks_its_contract_is_the_finding(kind: Any, name: str) -> None:
+    with pytest.raises(AdapterFault) as found:
+        run(kind)
+    assert found.value.kind == name
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("import sys; sys.exit(3)", "adapter-died"),
+        ("import time; time.sleep(9)", "adapter-hung"),
+        ("print('no JSON', flush=True); input()", "adapter-garbage"),
+        ("print('[]', flush=True); input()", "adapter-garbage"),
+        ('print(\'{"result": {"capabilities": {"speed": 1}}}\', flush=True); input()', "adapter-garbage"),
+    ],
+)
+def test_a_process_that_does_not_answer_is_the_finding(program: str, name: str) -> None:
+    with pytest.raises(AdapterFault) as found:
+        ProcessAdapter([sys.executable, "-c", program], timeout=0.5)
+    assert found.value.kind == name
+
+
+def test_what_is_no_adapter_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="class or function"):
+        PdcMachine.of(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="needs `capabilities`"):
+        run(object)
+
+
+def test_a_finding_is_played_again_from_its_steps() -> None:
+    steps = [("begin", {"seed": 0, "knobs": {}}), ("message", {"node": 0, "mode": "rud", "packets": 1}),
+             ("drop", {"index": 0})]  # fmt: skip
+    with pytest.raises(WorldFailure, match="PDS-COMPLETED"):
+        PdcMachine.of(broken.NoRetransmission).replay(steps)
+    assert PdcMachine.replay(steps).played == steps
+    with pytest.raises(InvalidArgument, match="no rule of pdc"):
+        PdcMachine.replay([("lose", {})])
