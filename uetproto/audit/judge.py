@@ -228,6 +228,11 @@ class Judge:
         return [] if self._noted is None else self._noted.findings
 
     @property
+    def in_doubt(self) -> list[Finding]:
+        """Return the findings that may be withdrawn at the end."""
+        return [] if self._noted is None else [finding for finding, _, _ in self._noted.contradictions]
+
+    @property
     def is_blank(self) -> bool:
         """Return whether no violation was noted, so that a new judge would do the same as this one."""
         return self._noted is None

@@ -68,7 +68,7 @@ class LiveJudge:
 
     def finding(self) -> Finding | None:
         """Return a new finding about a frame that the implementation sent; None: there is none."""
-        doubtful = {id(found) for found, _, _ in self._judge.contradictions}
+        doubtful = {id(found) for found in self._judge.in_doubt}
         findings = self._judge.findings
         while self._known < len(findings):
             found = findings[self._known]
@@ -83,7 +83,7 @@ class LiveJudge:
     def end(self, verdicts: Verdicts) -> Finding | None:
         """Finish the audit: no frame follows. Count what was judged, and return a finding that was in doubt so far."""
         self._reading.end()
-        self._auditor.wire.end(self._reading)
+        self._auditor.end_reading(self._reading)
         self._auditor.end()
         self._judge.rules.end()
         for name, tally in self._judge.tallies.items():
