@@ -33,7 +33,7 @@ def packet_count(length: int, mtu: int) -> int:
     return 1 if length <= mtu else -(-length // mtu)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class MessagePlan:
     """A plan holds the fields that are equal in all packets of a message, and the source of its bytes (ses.md §7.1)."""
 

@@ -139,6 +139,9 @@ class SesTarget:
         """Answers with `dc` that wait for `write_latency`: {time, PDC, PSN, answer}."""
         self._idle_at = NEVER
         """Time of the next search for idle messages, valid while there are messages; NEVER: all are complete."""
+        self.tells_access = True
+        """Whether `MessageStored` and `RemoteAccess` are reported for WRITEs. A driver that does not read these events
+        may set False."""
         self._write_places: dict[tuple[bytes, bytes, Mode], WritePlace] = {}
         """Places of WRITEs that have one packet, by the header bytes on which steps 2 to 7 of ses.md §10 depend."""
         self._places_version = 0
@@ -398,8 +401,9 @@ class SesTarget:
             message.arrived.add(0, length)
             return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         events = self._events
-        events.append(MessageStored(source, message_id, key, offset, length))
-        events.append(RemoteAccess(key, False, True, length, region))
+        if self.tells_access:
+            events.append(MessageStored(source, message_id, key, offset, length))
+            events.append(RemoteAccess(key, False, True, length, region))
         if hd:
             events.append(RemoteWrite(source, initiator, job_id, pid_on_fep, resource_index, length, header_data))
         return Response(build_ok(message_id, job_id, length))
@@ -638,10 +642,11 @@ class SesTarget:
 
     def _tell_written(self, message: RxMessage) -> None:
         request = message.request
-        self._events.append(
-            MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
-        )
-        self._events.append(RemoteAccess(message.key, False, True, message.length, message.region))
+        if self.tells_access:
+            self._events.append(
+                MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
+            )
+            self._events.append(RemoteAccess(message.key, False, True, message.length, message.region))
         if message.header_data is not None:
             self._events.append(RemoteWrite(
                 message.source, request.initiator, request.job_id, request.pid_on_fep, request.resource_index,

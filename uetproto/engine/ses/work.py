@@ -136,7 +136,7 @@ _OPTIONAL = ("tag", "match_bits", "completion_data")
 def _check_fields(work: Addressed) -> None:
     values_of, ends, checked = _ENDS[type(work)]
     values = values_of(work)
-    for value, end in zip(values, ends, strict=True):
+    for value, end in zip(values, ends):  # noqa: B905 - both have the same length
         if type(value) is not int or not 0 <= value < end:
             break
     else:
@@ -219,12 +219,10 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
         raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
     if work.mode is _RUDI and not work.key & IDEMPOTENT_SAFE:
         raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
-    plan = MessagePlan(
-        opcode=_WRITE if sync is None else _SYNC_WRITE, dc=work.delivery_complete, rel=work.relative,
-        job_id=work.job_id, pid_on_fep=work.pid_on_fep, resource_index=work.resource_index, offset=work.offset,
-        initiator=work.initiator, key=work.key, header_data=work.completion_data, request_length=length, body=length,
-        extension=b"" if sync is None else build_extensions(sync=sync), memory=memory, start=work.start,
-        hd_in_all=config.hd_in == "all",
+    plan = MessagePlan(  # in the order of its fields, as names would cost as much as the rest
+        _WRITE if sync is None else _SYNC_WRITE, _STD, work.delivery_complete, work.relative, work.job_id,
+        work.pid_on_fep, work.resource_index, 0, work.offset, work.initiator, work.key, work.completion_data, length,
+        length, b"" if sync is None else build_extensions(sync=sync), memory, work.start, config.hd_in == "all",
     )  # fmt: skip
     if sync is not None and length > config.max_msg_size:
         raise LocalError("length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}")

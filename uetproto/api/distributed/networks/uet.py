@@ -54,6 +54,7 @@ class UetEnd(GrantingEnd):
         self._process = node.fep.attach(_JOB, _PID, (_INDEX, _GRANTS))
         self._mailbox = np.zeros(self.size * DEPTH * RECORD, np.uint8).data  # memory is used where a peer writes
         self._process.register(Region(_MAILBOX, self._mailbox))
+        node.fep.target.tells_access = False
         self._addresses, self._mode = network.addresses, network.mode
         self._told = [0] * self.size
         self._awaited: dict[tuple[int, int], int] = {}
