@@ -29,7 +29,7 @@ class Memory(Protocol):
 class BufferMemory:
     """A buffer memory is an object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
 
-    __slots__ = ("length", "view")
+    __slots__ = ("length", "read_only", "view")
 
     def __init__(self, buffer: Any) -> None:
         try:
@@ -37,10 +37,7 @@ class BufferMemory:
         except (TypeError, ValueError) as error:
             raise LocalError("memory", f"{type(buffer).__name__} is no contiguous buffer") from error
         self.length = len(self.view)
-
-    @property
-    def read_only(self) -> bool:
-        return self.view.readonly
+        self.read_only = self.view.readonly
 
     def read(self, offset: int, length: int) -> Buffer:
         return self.view[offset : offset + length]

@@ -82,8 +82,9 @@ class _WatchedEnd:
     """This class is the `RankTransport` of a rank, and counts the messages that the rank sends."""
 
     def __init__(self, network: MeasuredNetwork, end: RankTransport) -> None:
-        self._network = network
         self._end = end
+        self._count = network.count
+        self._send = end.send
         self.rank = end.rank
         self.size = end.size
         self.receive = end.receive
@@ -94,8 +95,8 @@ class _WatchedEnd:
         return self._end.now
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        self._network.count(self.rank, tag.step, data.nbytes)
-        self._end.send(peer, tag, data, done)
+        self._count(self.rank, tag.step, data.nbytes)
+        self._send(peer, tag, data, done)
 
 
 class FormulaResult(NamedTuple):

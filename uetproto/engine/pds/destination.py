@@ -46,9 +46,13 @@ CLEAR_REQ_PERIODS = 4
 
 def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
     """Process the CLEAR_PSN of a request, and then its PSN. Return whether the request was delivered to SES."""
-    rx = pdc.rx
-    if request.clear_psn != rx.max_clear:
-        apply_clear(pdc, request.clear_psn)
+    rx, clear = pdc.rx, request.clear_psn
+    if clear != rx.max_clear:
+        if clear == rx.cack and not rx.stored:  # the common case, with the same result as below
+            rx.max_clear = clear
+            pdc.stored_at = NEVER
+        else:
+            apply_clear(pdc, clear)
     if rx.classify(request.psn) is not _NEW or (pdc.close_psn is not None and is_beyond_close(pdc, request.psn)):
         message_id = message_id_of(datagram.header, request.size, request.next_hdr)
         return handle_not_new(pdc, request, datagram, now, NextHdr.RESPONSE, message_id)

@@ -10,12 +10,10 @@ from functools import cache
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Buffer
-from uetproto.engine.pds.messages import Ack
 from uetproto.engine.pds.service import Outgoing
 from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
-_SIGN = 0x80000000
 RTO_CAP = 8 * SECOND
 """Largest RTO (pds.md §11.1)."""
 RTO, INFERRED = "RTO", "inferred loss"
@@ -187,11 +185,6 @@ class SendWindow:
 
     # Acknowledgements (pds.md §7.2)
 
-    def plausible(self, ack: Ack) -> bool:
-        """Return False for an ACK with a PSN that was never sent, or is below Start_PSN − 1 (pds.md §7.2 step 2)."""
-        used = (self.next - self.start) & _M32
-        return (ack.cack_psn + 1 - self.start) & _M32 <= used and (ack.ack_psn - self.next) & _SIGN != 0
-
     def take_cack(self, cack: int) -> list[SendRecord]:
         """Remove and return the records up to CACK, in PSN order. CACK stands for a default response to each of these
         packets (pds.md §7.2)."""
@@ -261,11 +254,15 @@ class SendWindow:
     def advance(self) -> None:
         """Advance `una` to the lowest un-ACKed PSN (pds.md §7.2 step 6)."""
         una, end, records = self.una, self.next, self.records
-        if not records:
-            una = end
         while una != end and una not in records:
             una = (una + 1) & _M32
         self.una = una
+
+    def drained(self) -> None:
+        """Advance `una` to the next PSN, as no packet is in flight, and drop the timers of earlier packets."""
+        self.una = self.next
+        for level in self._levels:
+            level.clear()
 
     # Timers
 

@@ -23,6 +23,8 @@ _M32 = 0xFFFFFFFF
 _CREATING, _SEND, _SEND_MORE = State.CREATING, Input.SEND, Input.SEND_MORE
 _DATA, _NO_TRIM, _ROD, _NO_HEADER = TrafficClass.DATA, Trim.NO, Mode.ROD, NextHdr.NONE
 _ACK, _CLEAR, _CLOSE, _RESPONSE = PdsType.ACK, AckReq.CLEAR, AckReq.CLOSE, NextHdr.RESPONSE
+_SIGN = 1 << 31
+"""Bit of a difference of PSNs that is set if the first PSN is below the second."""
 _PSN_LIMIT = 1 << 31
 _PSN_MARGIN = 1 << 23
 """Number of PSNs before the limit at which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
@@ -221,13 +223,13 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
 
     If the ACK acknowledges a PSN that was never sent, only count the ACK, and return False.
     """
-    tx = pdc.tx
-    if not tx.plausible(ack):
-        pdc.counters.bad_ack += 1
+    tx, cack = pdc.tx, ack.cack_psn
+    start, after = tx.start, tx.next
+    if (cack + 1 - start) & _M32 > (after - start) & _M32 or not (ack.ack_psn - after) & _SIGN:
+        pdc.counters.bad_ack += 1  # a PSN that was never sent, or is below Start_PSN − 1 (pds.md §7.2 step 2)
         return False
     if ack.spdcid != pdc.peer_id:
         pdc.learn(ack.spdcid)
-    cack = ack.cack_psn
     older = cack != tx.peer_cack and diff32(cack, tx.peer_cack) < 0
     answer = pdc.user.on_response
     if ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
@@ -248,10 +250,11 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         if not older and ack.mpr:
             tx.mp_range = ack.mpr * MPR_UNIT
         tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
-    tx.advance()
-    at = tx.deadline()
-    if at < pdc.wake_at:
-        pdc.owner.wake(pdc, at)
+    if tx.records:
+        tx.advance()
+        _wake_for_lowest(pdc)
+    else:
+        tx.drained()
     if ack.epsn is not None and pdc.state is State.CLOSE_ACK_WAIT and ack.ack_psn == tx.last:
         _take_expected(pdc, ack.epsn)
     if pdc.config.inferred_loss != "off":

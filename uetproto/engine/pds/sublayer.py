@@ -700,8 +700,8 @@ class Pds:
 
     def _bind(self, message: Outgoing, now: int) -> None:
         """Queue a message on the PDC of {mode, peer, context}, on a new PDC, or until a PDC is free (pds.md §6.1)."""
-        pdc = self._taker(message)
-        if pdc is None:
+        pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
+        if pdc is None or pdc.rows[_SEND] is None or pdc.close_req:  # as `_taker` says
             if not self.pool.has_room(message.reserved):
                 if not self._waiting:
                     self._events.append(Paused(True))

@@ -138,7 +138,12 @@ class SesInitiator:
         if len(self.messages) >= _IDS:
             self._starved.append(transfer)
             return
-        transfer.attempt = attempt = TxMessage(self, transfer, self._allocate(transfer))
+        message_id = self._next_id
+        if message_id in self.messages or transfer.kept_id is not None or opcode == _DATAGRAM:
+            message_id = self._allocate(transfer)
+        else:
+            self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
+        transfer.attempt = attempt = TxMessage(self, transfer, message_id)
         if opcode != _DATAGRAM:
             self.messages[attempt.message_id] = attempt
         if transfer.operation.first_id is None:
@@ -169,7 +174,9 @@ class SesInitiator:
         if transfer is None:
             self.forget(message)
             return
-        if transfer.state is _DRAIN or (transfer.state is _WAIT and transfer.whole):
+        state = transfer.state
+        plain = transfer.got is None and not transfer.to_read  # then all has arrived
+        if state is _DRAIN or (state is _WAIT and (plain or transfer.whole)):
             transfer.step(_COMPLETE, now)  # `ended` forgets the attempt
         elif transfer.read < transfer.to_read and transfer.deadline == NEVER:
             self.arm(transfer, now + self.config.rendezvous_time)

@@ -96,7 +96,7 @@ class PacketEnd:
         """Rank whose NIC sends the messages to a peer, by peer; None: the peer is on the same host."""
         self._arriving: dict[int, int | None] = {}
         """Rank whose NIC sends the messages from a peer, by peer; None: the peer is on the same host."""
-        self._wake = network.world.wake
+        self._wake = network.world.clock.stop
 
     @property
     def now(self) -> int:
@@ -318,9 +318,10 @@ class PacketNetwork(CollectiveNetwork):
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
         clock, until = self.world.clock, NEVER if limit is None else limit
         while not ready():
-            if clock.next == NEVER or self.world.idle:
+            following = clock.next
+            if following == NEVER or (following > clock.now and self.world.idle):
                 return True
-            if clock.next > until:
+            if following > until:
                 return False
             clock.run(until, BURST)
         return False
