@@ -194,9 +194,8 @@ class Execution:
             own = self._arrays[receive.buffer][receive.start : receive.start + receive.count]
             self.op.fold(own, view.view(own.dtype), receive.fold)
         self._folds.clear()
-        for block in self._taken[1:]:
-            self._pool.give(block)
-        del self._taken[1:]
+        while len(self._taken) > 1:
+            self._pool.give(self._taken.pop())
         if step.after:
             self._locals(step.after)
         self.counted.steps += 1

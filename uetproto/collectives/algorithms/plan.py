@@ -62,9 +62,9 @@ class PlannedSchedule(Schedule):
         sent, received = near.select(near.src == rank), near.select(near.dst == rank)
         local = self.locals(rank)
         numbers = np.unique(np.concatenate([sent.step, received.step, np.array(sorted(local), dtype=np.int32)]))
-        sends = list(map(ScheduledSend, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
+        sends = tuple(map(ScheduledSend, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
                          sent.start.tolist(), sent.count.tolist()))  # fmt: skip
-        receives = list(map(
+        receives = tuple(map(
             ScheduledReceive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
             received.target.tolist(), received.count.tolist(), map(_FOLDS.__getitem__, received.fold.tolist()),
         ))  # fmt: skip
@@ -74,7 +74,7 @@ class PlannedSchedule(Schedule):
         send = receive = 0
         for number, send_end, receive_end in ends:
             before, after = local.get(number, nothing)
-            yield ScheduleStep(number, before, tuple(sends[send:send_end]), tuple(receives[receive:receive_end]), after)
+            yield ScheduleStep(number, before, sends[send:send_end], receives[receive:receive_end], after)
             send, receive = send_end, receive_end
 
     def _messages(self, rank: int | None = None) -> MessageColumns:

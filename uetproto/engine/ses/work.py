@@ -211,13 +211,15 @@ def _formed(plan: MessagePlan, config: SesConfig) -> MessagePlan:
 
 
 def _write(work: Write, config: SesConfig) -> SesOperation:
-    _check_mode(work, _RMA_MODES)
+    mode = work.mode
+    if type(mode) is not Mode or mode not in _RMA_MODES:
+        _check_mode(work, _RMA_MODES)
     memory = as_memory(work.data)
     length = stretch(memory, work.start, work.length)
     sync = None if work.sync is None else _sync(work.sync)
-    if work.mode is _RUDI and (work.completion_data is not None or sync is not None):
+    if mode is _RUDI and (work.completion_data is not None or sync is not None):
         raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
-    if work.mode is _RUDI and not work.key & IDEMPOTENT_SAFE:
+    if mode is _RUDI and not work.key & IDEMPOTENT_SAFE:
         raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
     plan = MessagePlan(  # in the order of its fields, as names would cost as much as the rest
         _WRITE if sync is None else _SYNC_WRITE, _STD, work.delivery_complete, work.relative, work.job_id,

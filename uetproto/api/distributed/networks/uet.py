@@ -50,7 +50,7 @@ class UetEnd(GrantingEnd):
 
     def __init__(self, network: "UetNetwork", rank: int, node: FiNode) -> None:
         super().__init__(network, rank)
-        self._node = node
+        self._submit = network.world.network.nics[node.name].submit
         self._process = node.fep.attach(_JOB, _PID, (_INDEX, _GRANTS))
         self._mailbox = np.zeros(self.size * DEPTH * RECORD, np.uint8).data  # memory is used where a peer writes
         self._process.register(Region(_MAILBOX, self._mailbox))
@@ -73,7 +73,7 @@ class UetEnd(GrantingEnd):
     def send_record(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         record = self.rank * DEPTH + self._told[peer] % DEPTH
         self._told[peer] += 1
-        self._node.submit(Write(
+        self._submit(Write(
             peer=self._addresses[peer], mode=self._mode, job_id=_JOB, pid_on_fep=_PID, resource_index=_GRANTS,
             initiator=self.rank, context=(peer, done), data=grant.pack(), key=_MAILBOX, offset=record * RECORD,
             completion_data=record,
@@ -81,7 +81,7 @@ class UetEnd(GrantingEnd):
 
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         tag, _, origin, key, address, _ = grant
-        self._node.submit(Write(
+        self._submit(Write(
             peer=self._addresses[peer], mode=self._mode, job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX,
             initiator=origin, context=(peer, done), data=data, key=key, offset=address, completion_data=tag,
         ))  # fmt: skip
