@@ -126,11 +126,12 @@ class Fep:
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         self.target.now = now
-        waits = self._waits
+        waits, settles = self._waits, False
         if any(waits) and self._ses_deadline() <= now:
+            settles = True
             self._settle(now)
         packets = self.pds.poll(now, limit)
-        if any(waits) and self._ses_deadline() <= now:
+        if (settles or self.pds.called) and any(waits) and self._ses_deadline() <= now:
             self._settle(now)  # timers of PDS gave SES something to do
             packets += self.pds.poll(now, limit)
         return packets

@@ -127,6 +127,8 @@ class Pds:
         self.without_pdc = RudiUud(self)
         self._plain = False
         """Whether RUDI or UUD may have something to do."""
+        self.called = False
+        """Whether the last `poll` may have called the user."""
         self._current: dict[_Key, Pdc] = {}
         """The PDC on which new messages of {mode, peer, context, reserved} start."""
         self._waiting: deque[tuple[int, Outgoing]] = deque()
@@ -325,7 +327,12 @@ class Pds:
         (`contract.Engine`)."""
         if now != self._now:
             self._advance(now)
-        rung = self._ring(now) if self._timers and self._timers[0][0] <= now else ()
+        rings = bool(self._timers) and self._timers[0][0] <= now
+        self.called = rings or bool(self._active or self._waiting or self._plain)
+        if not self.called:
+            sent, self.out = self.out, []
+            return sent
+        rung = self._ring(now) if rings else ()
         if self._waiting:
             self._run_waiting(now)
         if self._plain:
@@ -383,10 +390,11 @@ class Pds:
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
-        if not self._events:
+        told = self._events
+        if not told:
             return []
-        events = self._events[:]
-        self._events.clear()
+        events = told[:]
+        told.clear()
         return events
 
     @property

@@ -84,7 +84,7 @@ class RequestSegments:
     def __init__(self, plan: MessagePlan, message_id: int, mtu: int) -> None:
         self.plan = p = plan
         self.mtu = mtu
-        self.count = packet_count(p.body, mtu)
+        self.count = 1 if p.body <= mtu else packet_count(p.body, mtu)
         self._end = (self.count - 1) * mtu
         hd = p.header_data is not None
         self._later = self._last = self._tail = b""

@@ -216,6 +216,8 @@ _COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransf
 }
 """`MESSAGE` with methods in place of their names; a name without a method raises `KeyError` at import."""
 _GO_ON = MessageTransfer.go_on
+_LONE_SENT = MESSAGE[MESSAGE[_QUEUED, _FIRST_SENT][1], _LAST_SENT][1]
+"""State of a queued message with one packet when it was sent; both inputs do nothing else."""
 
 
 class TxMessage:
@@ -265,6 +267,10 @@ class TxMessage:
         else:
             header, payload = self.segments.packet(index)
             last = index + 1 == self.segments.count
+            if last and index == 0 and transfer is not None and transfer.state is _QUEUED:
+                transfer.state = _LONE_SENT
+                self._all_sent = True
+                return 0, header, payload, True
             if index == 0 and transfer is not None and transfer.state is _QUEUED:
                 transfer.step(_FIRST_SENT, 0)
         if last:

@@ -215,7 +215,8 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
     if type(mode) is not Mode or mode not in _RMA_MODES:
         _check_mode(work, _RMA_MODES)
     memory = as_memory(work.data)
-    length = stretch(memory, work.start, work.length)
+    start, length = work.start, work.length
+    length = memory.length if type(start) is int and not start and length is None else stretch(memory, start, length)
     sync = None if work.sync is None else _sync(work.sync)
     if mode is _RUDI and (work.completion_data is not None or sync is not None):
         raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
@@ -224,7 +225,7 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
     plan = MessagePlan(  # in the order of its fields, as names would cost as much as the rest
         _WRITE if sync is None else _SYNC_WRITE, _STD, work.delivery_complete, work.relative, work.job_id,
         work.pid_on_fep, work.resource_index, 0, work.offset, work.initiator, work.key, work.completion_data, length,
-        length, b"" if sync is None else build_extensions(sync=sync), memory, work.start, config.hd_in == "all",
+        length, b"" if sync is None else build_extensions(sync=sync), memory, start, config.hd_in == "all",
     )  # fmt: skip
     if sync is not None and length > config.max_msg_size:
         raise LocalError("length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}")
