@@ -42,8 +42,9 @@ LONG = 40 * MTU
 
 
 def _plain() -> Pair:
+    """A message of two packets: one that is sent as a whole passes both states at once."""
     x = Pair()
-    x.do(Write(peer=0, data=b"abc", key=KEY))
+    x.do(Write(peer=0, data=bytes(MTU + 1), key=KEY))
     x.settle()
     return x
 

@@ -13,7 +13,7 @@ from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Completion, Event
 from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
-from uetproto.engine.ses.transfer import GOOD, MESSAGE, MessageInput, MessageState, MessageTransfer, TxMessage
+from uetproto.engine.ses.transfer import GOOD, MessageInput, MessageState, MessageTransfer, TxMessage
 from uetproto.engine.ses.work import SesOperation, plan_of
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -21,9 +21,7 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, 
 
 # Looked up once: with every message, Class.MEMBER would cost as much as a call.
 _QUEUED, _WAIT, _DRAIN, _ERROR = MessageState.QUEUED, MessageState.WAIT, MessageState.DRAIN, MessageState.ERROR
-_ROD, _DATAGRAM, _RECEIVE = Mode.ROD, Opcode.DATAGRAM_SEND, Selects.RECEIVE
-_COMPLETED = {state: MESSAGE[state, MessageInput.COMPLETE][1] for state in (_WAIT, _DRAIN)}
-"""State after COMPLETE, whose action is to end the message in both states."""
+_COMPLETE, _ROD, _DATAGRAM, _RECEIVE = MessageInput.COMPLETE, Mode.ROD, Opcode.DATAGRAM_SEND, Selects.RECEIVE
 _LAST_ID = 0xFFFE
 """Largest message_id: 0xFFFF is never allocated (ses.md §3)."""
 _IDS = 0xFFFE
@@ -179,8 +177,7 @@ class SesInitiator:
         state = transfer.state
         plain = transfer.got is None and not transfer.to_read  # then all has arrived
         if state is _DRAIN or (state is _WAIT and (plain or transfer.whole)):
-            transfer.state = _COMPLETED[state]
-            self.ended(transfer, now)  # which forgets the attempt
+            transfer.step(_COMPLETE, now)  # `ended` forgets the attempt
         elif transfer.read < transfer.to_read and transfer.deadline == NEVER:
             self.arm(transfer, now + self.config.rendezvous_time)
 
