@@ -8,9 +8,25 @@ from ipaddress import ip_address
 from typing import Any, ClassVar
 
 from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Close, Engine, Event, Mode, PdsError
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    AskClose,
+    AskCredit,
+    Buffer,
+    Close,
+    Engine,
+    Event,
+    GiveCredit,
+    Mode,
+    Negotiate,
+    Noop,
+    PdsError,
+    Probe,
+)
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.service import SES_SIZE, Connection, Response, message_id_of
+from uetproto.engine.pds.states import Role, State
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_response
 from uetproto.errors import LocalError
@@ -96,6 +112,9 @@ class EngineAdapter(ABC):
         return {}
 
 
+GUARANTEED = "guaranteed_response"
+"""Name of the knob with which SES answers each request of a PDC by a guaranteed response."""
+
 # PDS alone ------------------------------------------------------------------------------------------------------------
 
 
@@ -126,11 +145,13 @@ class _OpaqueMessage:
 
 
 class _OpaqueSes:
-    """The SES of `PdcEngine` (`service.PdsUser`): it notes what arrives, and answers at once with the default
-    response."""
+    """The SES of `PdcEngine` (`service.PdsUser`): it notes what arrives, and answers at once.
 
-    def __init__(self, found: list[dict[str, Any]]) -> None:
-        self.found = found
+    The answer is the default response, or with `guaranteed` a response that PDS keeps until it is cleared.
+    """
+
+    def __init__(self, found: list[dict[str, Any]], guaranteed: bool) -> None:
+        self.found, self.guaranteed = found, guaranteed
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
@@ -141,6 +162,8 @@ class _OpaqueSes:
             return None
         job_id = int.from_bytes(whole[5:8], "big")
         number = message_id_of(whole, 0, next_hdr)
+        if self.guaranteed and pdc.mode in PDC_MODES:
+            return Response(build_response(ResponseOpcode.RESPONSE, ReturnCode.OK, number, job_id, 0), gtd=True)
         return Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, number, job_id, 0))
 
     def on_response(self, message: Any, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
@@ -165,18 +188,20 @@ class PdcEngine(EngineAdapter):
     """This class drives our PDS alone. SES headers come from the machine, and each request is answered at once."""
 
     capabilities = Capabilities(
-        work=("message", "close"), modes=("rud", "rod", "rudi", "uud"),
+        work=("message", "close", "ask_close", "noop", "probe", "negotiate", "ask_credit", "give_credit"),
+        modes=("rud", "rod", "rudi", "uud"),
         knobs=(
             "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", "clear_at", "clear_cmd", "default_mpr",
-            "dup_without_retx", "enb_ack_per_pkt", "idle_time", "max_nack_retx_cnt", "max_rto_retx_cnt", "mp_range",
-            "sack_base", "window_base",
+            "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", "max_nack_retx_cnt",
+            "max_rto_retx_cnt", "mp_range", "sack_base", "window_base",
         ),
     )  # fmt: skip
 
     def make(self, config: Config) -> Engine:
         rng = random.Random(f"{config['seed']}/{config['address']}")
-        settings = PdsConfig(**config.get("knobs", {}))
-        self.pds = Pds(self.address, settings, rng, _OpaqueSes(self.found), ip_address(config["address"]).version)
+        knobs = dict(config.get("knobs", {}))
+        ses = _OpaqueSes(self.found, knobs.pop(GUARANTEED, False))
+        self.pds = Pds(self.address, PdsConfig(**knobs), rng, ses, ip_address(config["address"]).version)
         return self.pds
 
     def _message(self, work: Work) -> None:
@@ -188,7 +213,28 @@ class PdcEngine(EngineAdapter):
     def _close(self, work: Work) -> None:
         self.pds.submit(Close(peer=self.peer), self.now)
 
-    works: ClassVar[dict[str, Callable[[Any, Work], None]]] = {"message": _message, "close": _close}
+    def _noop(self, work: Work) -> None:
+        self.pds.submit(Noop(peer=self.peer, mode=Mode[work["mode"].upper()]), self.now)
+
+    def _negotiate(self, work: Work) -> None:
+        self.pds.submit(Negotiate(peer=self.peer, mode=Mode[work["mode"].upper()], features=work["value"]), self.now)
+
+    def _each(self, make: Callable[[int], Any], roles: tuple[Role, ...] = (Role.INITIATOR, Role.TARGET)) -> None:
+        """Submit work for every established PDC in one of these roles. Raises `WorkRefused` if there is none."""
+        pdcs = self.pds.pdcs.values()
+        found = [pdc.local_id for pdc in pdcs if pdc.state is State.ESTABLISHED and pdc.role in roles]
+        if not found:
+            raise WorkRefused("there is no such PDC")
+        for pdcid in found:
+            self.pds.submit(make(pdcid), self.now)
+
+    works: ClassVar[dict[str, Callable[[Any, Work], None]]] = {
+        "message": _message, "close": _close, "noop": _noop, "negotiate": _negotiate,
+        "ask_close": lambda self, work: self._each(lambda pdcid: AskClose(pdcid=pdcid), (Role.TARGET,)),
+        "probe": lambda self, work: self._each(lambda pdcid: Probe(pdcid=pdcid)),
+        "ask_credit": lambda self, work: self._each(lambda pdcid: AskCredit(pdcid=pdcid, target=work["value"])),
+        "give_credit": lambda self, work: self._each(lambda pdcid: GiveCredit(pdcid=pdcid, credit=work["value"])),
+    }  # fmt: skip
 
     def observe(self) -> dict[str, Any]:
         seen = super().observe()

@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition
 from uetproto.check.uet.scripted_ses import opaque_packets
 from uetproto.steps.uet import MessageSpec
 from uetproto.testing.adapters.adapter import MODES, WorkRefused
-from uetproto.testing.adapters.engines import PdcEngine
+from uetproto.testing.adapters.engines import GUARANTEED, PdcEngine
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.pdc_model import PdcModel, SentMessage
 from uetproto.testing.machines.world import IMPLEMENTATION, PEER
@@ -27,9 +27,11 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "enb_ack_per_pkt": (False, True), "ack_cc": ("when_gap", "always", "never"),
     "clear_cmd": ("timer", "immediate"), "sack_base": ("tracked", "trigger", "cack_plus_1"),
     "dup_without_retx": ("drop", "answer"), "ar_on_eom": (True, False), "ack_on_gap_close": (True, False),
-    "window_base": ("clear", "cack"), "clear_at": ("packet", "message"),
+    "window_base": ("clear", "cack"), "clear_at": ("packet", "message"), GUARANTEED: (False, True),
 }  # fmt: skip
 """Settings that a run may draw, each with its values; all of them are legal (pds.md §17, §20)."""
+CONTROLS = ("close", "ask_close", "noop", "probe", "negotiate", "ask_credit", "give_credit")
+"""Operations that send control packets."""
 SIZES = (1, 2, 1, 2, 3, 5, 20, 1, 2, 150)
 """Numbers of packets of a message."""
 
@@ -71,12 +73,14 @@ class PdcMachine(ProtocolMachine):
             raise
 
     @precondition(ProtocolMachine.is_begun)
-    @step(node=st.sampled_from((IMPLEMENTATION, PEER)))
-    def close(self, node: int) -> None:
-        """An end closes the PDCs that it opened."""
-        if "close" in self.adapter().capabilities.work:
-            self.model.in_order = False
-            self.world.submit(node, {"op": "close"})
+    @step(node=st.sampled_from((IMPLEMENTATION, PEER)), op=st.sampled_from(CONTROLS), mode=st.sampled_from(MODES[:2]),
+          value=st.integers(0, 0xFFFFFF))  # fmt: skip
+    def control(self, node: int, op: str, mode: str, value: int) -> None:
+        """An end closes its PDCs, asks for a close, or sends another control packet."""
+        capabilities = self.adapter().capabilities
+        if op in capabilities.work and mode in capabilities.modes:
+            self.model.in_order = self.model.in_order and "close" not in op
+            self.world.submit(node, {"op": op, "mode": mode, "value": value})
 
     def on_event(self, node: int, event: Mapping[str, Any]) -> None:
         self.model.on_event(node, event, self.world.disturbed)
