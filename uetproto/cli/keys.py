@@ -85,8 +85,8 @@ class Keys:
 
     @property
     def tallies(self) -> list[tuple[int | None, KeyTally]]:
-        """Return the counts of sealed packets by SDI. The number of entries is limited, so that the entry None counts
-        further SDIs without a key together."""
+        """Return the counts of sealed packets by SDI. If too many SDIs have no key, the entry None has the counts of
+        those that have no entry of their own."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
     def report(self) -> bool:

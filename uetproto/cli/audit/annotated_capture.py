@@ -14,7 +14,8 @@ _ABOUT = "findings of uetproto audit as comments"
 
 
 def check_marked(output: str, files: Sequence[str]) -> None:
-    """Check, before anything is read, that the capture can be annotated. Raises `LocalError` if it cannot."""
+    """Check, before anything is read, that `output` can be an annotated copy of the one capture in `files`. Raises
+    `LocalError` if it cannot."""
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
         raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
     if len(files) > 1:

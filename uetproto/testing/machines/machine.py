@@ -162,7 +162,8 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Compare the end of the run with the model. Raises `WorldFailure`."""
 
     def told(self) -> "_Told":
-        """Return a context in which a failure gets the ladder as a note."""
+        """Return a context manager that adds a chart of the exchanged frames, as a note, to the exception of a
+        failure."""
         return _Told(self)
 
     # The wire
