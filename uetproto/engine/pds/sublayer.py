@@ -603,7 +603,8 @@ class Pds:
         old.send_closing_ack(self, datagram.ecn_marked, packet.retx, datagram.entropy)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create a PDC of which this endpoint is the target, and process the packet on this PDC (pds.md §6.2 item 3)."""
+        """Create a PDC of which this endpoint is the target, and process the packet on this PDC (pds.md §6.2 item
+        3)."""
         pdc = self._make_target(packet, datagram, now)
         event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)

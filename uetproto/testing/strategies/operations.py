@@ -50,7 +50,7 @@ class DrawnOperation(NamedTuple):
         return {name: self.draw(values) for name, values in keys.items() if self.draw(st.booleans())}
 
     def region(self, **more: Any) -> Row:
-        """Return a region. On RUDI its key is one for idempotent access; on other modes some keys fit a small header."""
+        """Return a region. On RUDI its key permits idempotent access; on other modes some keys fit a small header."""
         kind = 1 << 63 if self.mode == "rudi" else 1 << 62 if self.draw(st.booleans()) else 0
         return {"do": "region", "key": kind, "length": _ROOM * self.mtu} | more
 
