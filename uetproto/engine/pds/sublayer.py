@@ -603,16 +603,14 @@ class Pds:
         old.send_closing_ack(self, datagram.ecn_marked, packet.retx, datagram.entropy)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create a PDC of which this endpoint is the target, and process the packet on this PDC (pds.md §6.2 item
-        3)."""
+        """Create a PDC whose target is this endpoint, and process the packet (pds.md §6.2 item 3)."""
         pdc = self._make_target(packet, datagram, now)
         event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)
         self._received(pdc, now)
 
     def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """Create a PDC of which this endpoint is the target, in the state PENDING, and demand another Start_PSN (pds.md
-        §6.6)."""
+        """Create a PDC in PENDING whose target is this endpoint, and demand another Start_PSN (pds.md §6.6)."""
         assert self.start_policy is not None
         demanded = self.start_policy.demand(packet.start_psn)
         assert demanded is not None
