@@ -1,7 +1,6 @@
 """Messages, exchanges, captures and scenarios of `uetproto.testing`: legal, with one fault, small when a test fails."""
 
 import io
-import re
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -172,21 +171,19 @@ key = 1
 length = 5120
 
 [[operation]]
-do = "write"
+do = "read"
 key = 1
-length = 1025
+length = 0
 """
 
 
-def test_a_failing_exchange_shrinks_to_the_smallest_that_fails() -> None:
-    """What is left is one write of two packets, the second of one byte, and the fault that matters."""
+def test_a_failing_exchange_shrinks_to_one_operation() -> None:
+    """Read data takes a READ, and nothing else: it is of 0 bytes, and no fault and no other operation is left."""
+    found = shrunk(exchanges(), lambda exchange: any("ses.response_data" in decode(data) for data in exchange.replies))
+    assert found.scenario == SMALLEST
+    assert repr(found) == f"<Exchange of {len(found.frames)} frames of the scenario\n{SMALLEST}>"
 
-    def is_refused(exchange: PlayedExchange) -> bool:
-        return any("pds.nack" in decode(data) for data in exchange.replies)
 
-    found = shrunk(exchanges(mode="rud", opcode="WRITE", operations=1), is_refused)
-    before, _, faults = found.scenario.partition("\n[faults]\n")
-    faults, _, after = faults.partition("\n\n")
-    assert before + "\n" + after == SMALLEST
-    assert re.fullmatch(r"(drop = \[\d\]\n)?trim = \[\d\]", faults)
-    assert repr(found) == f"<Exchange of {len(found.frames)} frames of the scenario\n{found.scenario}>"
+def test_a_failing_message_shrinks_to_the_byte() -> None:
+    message = shrunk(messages(opcode="SEND"), lambda message: len(message) > 2)
+    assert [len(decode(data).payload) for data in message] == [1024, 1024, 1]

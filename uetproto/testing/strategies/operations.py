@@ -51,7 +51,8 @@ class DrawnOperation(NamedTuple):
 
     def region(self, **more: Any) -> Row:
         """Return a region. On RUDI its key permits idempotent access; on other modes some keys fit a small header."""
-        kind = 1 << 63 if self.mode == "rudi" else 1 << 62 if self.draw(st.booleans()) else 0
+        small = self.draw(st.booleans())
+        kind = 1 << 63 if self.mode == "rudi" else 1 << 62 if small else 0
         return {"do": "region", "key": kind, "length": _ROOM * self.mtu} | more
 
     def extent(self) -> Row:
@@ -131,9 +132,9 @@ _CHANGING = [code for code in AtomicOpcode if code not in (AtomicOpcode.READ, At
 _FETCHING = [code for code in AtomicOpcode if code is not AtomicOpcode.INVAL]
 
 PLAYED: dict[Opcode, Callable[[DrawnOperation], list[Row]]] = {
-    Opcode.NO_OP: _nop,
     Opcode.WRITE: _write,
     Opcode.READ: _read,
+    Opcode.NO_OP: _nop,
     Opcode.ATOMIC: _atomic,
     Opcode.FETCHING_ATOMIC: _atomic,
     Opcode.SEND: _send,
@@ -148,4 +149,5 @@ PLAYED: dict[Opcode, Callable[[DrawnOperation], list[Row]]] = {
     Opcode.SYNC_WRITE: _write,
     Opcode.SYNC_ATOMIC: _atomic,
 }
-"""Functions that draw the rows, by opcode; MSG_ERROR and DEFERRABLE_RTR are sent by no application."""
+"""Functions that draw the rows, by opcode; first those that most modes have. No application sends MSG_ERROR or
+DEFERRABLE_RTR."""

@@ -24,6 +24,7 @@ from uetproto.wire.packet import Packet, Trailer
 from uetproto.wire.stack import decode, encode
 
 _MTU = 1024
+_MORE = 4
 _MOST_SEALED = 256
 _DRAWN_BYTES = 64
 """Number of bytes of a payload that are drawn; zeros follow."""
@@ -46,6 +47,7 @@ class LegalStacks(NamedTuple):
         found.sort(key=lambda stack: _size(stack.forms[0]))  # those of one size stay in the order of the tables
         kinds = _grouped(found, lambda stack: _KINDS[stack.forms[0]])
         kinds.sort(key=lambda kind: min(len(stack.forms) for stack in kind))
+        kinds += [max(kinds, key=len)] * _MORE  # requests, of which there are most, are drawn more often
         firsts = ([_grouped(first, lambda stack: stack.ses) for first in _grouped(kind, _first)] for kind in kinds)
         return cls(tuple(tuple(tuple(map(tuple, first)) for first in kind) for kind in firsts))
 

@@ -21,6 +21,7 @@ _MOST_FAULTS = 2
 _LAST_AT_RISK = 15
 """Number of the last frame that may meet a fault; few exchanges have more."""
 _NODES = ("nodes.a", "nodes.b")
+_FIRST_NUMBER = {"rud": "start_psn", "rod": "start_psn", "rudi": "pkt_id"}
 _ADDRESSES = {4: "10.0.{}.{}", 6: "fd00::{}:{}"}
 
 
@@ -121,13 +122,14 @@ def sections(draw: st.DrawFn, wanted: Wanted, pair: int = 0) -> Sections:
     rows = [numbered(row, number) for number, (_, rows) in enumerate(operations, 1) for row in rows]
     rows[0].pop("after", None)
     address = _ADDRESSES[version]
+    first = draw(numbers(0, 0xFFFFFFFF))
     tables: dict[str, Row] = {
         "run": {"mode": mode, "seed": draw(numbers(0, 0xFFFF))},
         "fabric": {"encapsulation": how, "crc": "on" if crc else "off"},
         "nodes.a": {"address": address.format(pair, 1)},
         "nodes.b": {"address": address.format(pair, 2)},
         "ses": {"payload_mtu": mtu},
-        "preset.a": {"start_psn": draw(numbers(0, 0xFFFFFFFF))} if mode in ("rud", "rod") else {},
+        "preset.a": {_FIRST_NUMBER[mode]: first} if mode in _FIRST_NUMBER else {},
         "faults": faults,
     }
     if SYNCS.intersection(opcode for opcode, _ in operations):
