@@ -60,7 +60,8 @@ TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
 RATE_LEGAL = 'a rate such as "400 Gb/s" (b/s, kb/s, Mb/s, Gb/s, Tb/s)'
 SIZE_LEGAL = 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
 UNITS = {TIME: (TIMES, TIME_LEGAL), RATE: (RATES, RATE_LEGAL), SIZE: (SIZES, SIZE_LEGAL)}
-"""For `TIME`, `RATE` and `SIZE`: the units that a text may have, and the words in errors and docs for such a text."""
+"""A pair for each of `TIME`, `RATE` and `SIZE`: the units that a text may have, and the words that describe legal texts
+in errors and docs."""
 _SHOWN = {TIME: ("s", "ms", "us", "ns", "ps"), RATE: ("Gb/s", "Mb/s", "kb/s", "b/s"), SIZE: ("GiB", "MiB", "KiB", "B")}
 """Units in which numbers are shown, the largest first."""
 
@@ -95,7 +96,7 @@ class Knob:
 
     @property
     def toml_legal(self) -> str:
-        """Return the text of the legal values as a TOML file writes them."""
+        """Return a text that lists the legal values. Each value is written as in a TOML file."""
         if isinstance(self.legal, range) and self.unit in UNITS:
             return unit_legal(self.legal[0], self.legal[-1], self.unit)
         return legal_text(self.legal)
@@ -165,7 +166,7 @@ def legal_text(legal: Legal) -> str:
 
 
 def default_text(value: Any, unit: str = "") -> str:
-    """Return the text of a default as TOML files write it."""
+    """Return a default as text, written as in a TOML file."""
     if isinstance(value, bool | Enum):
         return (value.name if isinstance(value, Enum) else str(value)).lower()
     return unit_text(value, unit) if unit and type(value) is int else str(value)
@@ -179,8 +180,8 @@ def keys_of(kind: Any) -> dict[str, KeyType]:
 def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
     """Return the keys with their defaults, for the docs.
 
-    A key without a default gets the default of a field of the dataclass `kind`: the name of the key is `prefix`,
-    followed by the name of this field.
+    A key without a default gets that of a field of the dataclass `kind`. If `prefix` is "ack_", for example, the key
+    `ack_size` gets the default of the field `size`.
     """
     found = dict(keys)
     for one in fields(kind):
@@ -211,7 +212,7 @@ def with_unit(value: Any, units: Mapping[str, int]) -> Any:
 
 
 def unit_legal(low: int, high: int, unit: str) -> str:
-    """Return the text for errors and docs that says that times, rates or sizes from `low` to `high` are legal."""
+    """Return a text for errors and docs: it names the times, rates or sizes from `low` to `high` as the legal ones."""
     return f"{UNITS[unit][1]}, {unit_text(low, unit)} … {unit_text(high, unit)}"
 
 

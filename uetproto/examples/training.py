@@ -1,4 +1,4 @@
-"""This program trains two layers data-parallel: every all_reduce algorithm sums the gradients of a backward pass.
+"""This program trains two layers data-parallel, with each all_reduce algorithm in turn, which sums the gradients.
 
 Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process
 that has the whole batch: with whole numbers they are equal bit for bit; with floats they differ by at most 1e-6,
@@ -62,7 +62,8 @@ def alone(task: TrainingData) -> tuple[Array, Array]:
 
 
 def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
-    """Return the weights after the training of one rank with its part of the batch and the gradients of all ranks."""
+    """Return the weights of `rank` after the training. In each step, the gradients of all ranks are summed. Each rank
+    computes gradients from its part of the batch."""
     dist.init_process_group()
     part = slice(rank, None, dist.get_world_size())
     first, second = (weights.copy() for weights in task.weights)

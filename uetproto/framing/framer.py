@@ -56,7 +56,7 @@ class FlowHead(NamedTuple):
 
 
 class ReceivedFlow(NamedTuple):
-    """This tuple holds the values that were decoded from the lower headers of a flow, which its packets share."""
+    """This tuple holds the values that were decoded from lower headers. All packets of a flow share these values."""
 
     src: int
     dst: int
@@ -65,7 +65,8 @@ class ReceivedFlow(NamedTuple):
     end: int
     """End of the IP packet, in bytes from the start of the frame."""
     covered: bytes
-    """Bytes between the entropy value and the transport header, as the CRC of the trailer covers them."""
+    """Bytes between the entropy value and the transport header. A field that the CRC of the trailer does not cover has
+    the value with which the CRC is computed, such as 0 for the UDP checksum of UET."""
     crc: int
     """CRC over the bytes that stand before the entropy value and are covered by the trailer."""
     trimmed: Trim = Trim.NO
@@ -101,8 +102,8 @@ class SplitFramer(Framer, Protocol):
     """A split framer is a framer that also returns lower headers and transport bytes separately."""
 
     overhead: int
-    """Number of bytes that `seal` adds to a datagram: those of the trailer, and of the security header if it has
-    one."""
+    """Number of bytes that `seal` adds to a datagram: those of the trailer, and those of the security header if
+    there is one."""
 
     def lower(self, packet: Datagram, /) -> bytes:
         """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""

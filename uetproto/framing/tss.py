@@ -169,8 +169,8 @@ class Secured:
     def failure(self, failure: str | None) -> str | None:
         """Return why a run failed, or None if it did not fail.
 
-        The text has `failure`, followed by the texts of `troubles`, unless `failure` is None. It also names repeated
-        nonces, which make every run fail.
+        If `failure` is a text, the result begins with it, and the texts of `troubles` follow. A run also fails if a
+        nonce was used twice. The result then says how often.
         """
         texts = [] if failure is None else [failure, *self.troubles()]
         if self.ledger.repeated:

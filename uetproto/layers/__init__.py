@@ -1,7 +1,7 @@
 """Each header form has a Scapy layer: `from uetproto.layers import PdsRudReq, SesRequestStdSom`.
 
-The layers are made from the tables of `wire/headers`, and named as the form in CamelCase. The import binds UET to UDP
-and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the other protocols.
+Each layer is made from a table of `wire/headers`. Its name is the name of the form in CamelCase. The import binds UET
+to UDP and to native IP. `bind_roce()`, `bind_sharp()` and `bind_mcast()` bind the other protocols.
 """
 
 import sys

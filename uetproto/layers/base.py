@@ -51,8 +51,8 @@ class FormLayer(Packet):  # type: ignore[misc]
         super().__init__(_pkt, *args, **kwargs)
 
     def is_cut(self) -> bool:
-        """Return whether the packet was dissected from bytes without its CRC or pad. A packet that is made gets this
-        CRC or pad."""
+        """Return whether the packet was dissected from bytes that lack the CRC or pad at its end. Only a packet that
+        the caller made from fields gets a CRC and a pad when it is built."""
         return False
 
     def _command(self, json: bool = False) -> Any:
@@ -78,8 +78,8 @@ class FormLayer(Packet):  # type: ignore[misc]
         return {name: int(field.i2m(self, self.getfieldval(field.name))) for name, field in named}
 
     def mysummary(self) -> Any:
-        """Return a line that describes the layer, with the marks of its packet, and a list with the class of the layer
-        below, as Scapy expects them."""
+        """Return two values, as Scapy expects: a line that describes the layer, and a list with the class of the layer
+        below. The line ends with the `marks` of the packet."""
         try:
             text = self.words() + "".join(f" [{mark}]" for mark in self.marks())
         except TypeError:  # a field has several values, or a random one

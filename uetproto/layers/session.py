@@ -100,7 +100,7 @@ class UetMessage(Packet):  # type: ignore[misc]
         return clone
 
     def self_build(self) -> bytes:
-        """Return nothing: the bytes of a message are its payload."""
+        """Return no bytes: the bytes of a message are its payload."""
         return b""
 
     def mysummary(self) -> Any:

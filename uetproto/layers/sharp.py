@@ -6,8 +6,8 @@
 
 A message that is built gets its lengths and its pad. No field of a lower header announces a message, so frames are
 dissected to these layers only after `bind_sharp()`. Over RoCE, a payload is then taken for a message if its fields
-agree with each other (sharp.md §2.8). Over UET, the header data says that a payload is a message. `bind_mcast()` has
-immediates dissected as multicast immediates (collectives.md §3.10.1).
+agree with each other (sharp.md §2.8). Over UET, the header data says that a payload is a message. After
+`bind_mcast()`, immediates are dissected as multicast immediates (collectives.md §3.10.1).
 """
 
 from typing import Any, ClassVar

@@ -629,8 +629,8 @@ _LOWER = (
 def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
     """Dissect UET behind `udp_port` and `ip_protocol`, and set these numbers in packets that are built.
 
-    Earlier bindings of UET are removed. UET takes precedence over other layers that are bound to UDP ports, because its
-    source port may be any of them. Raises `LayerError` for a number that is not legal.
+    Earlier bindings of UET are removed. UET takes precedence over other layers that are bound to UDP ports, because the
+    source port of a UET packet may be any of these ports. Raises `LayerError` for a number that is not legal.
     """
     with refusing():
         check_number("udp_port", udp_port, 0xFFFF)

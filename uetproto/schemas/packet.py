@@ -6,9 +6,9 @@ stores the name of a part's header form as `_form`. A part is built from a dict 
 follow from the others (`wire.defaults`): next_hdr, opcodes, lengths, som and eom. Given fields are never changed. A
 packet that would be parsed to other parts than those given is refused with the path of the part.
 
-Two arguments of `parse` and `build` say what ends a packet: `over` has those bytes before the packet that are covered
-by the trailer, so that the trailer can be checked and computed. `crc=True` says that a trailer ends the packet, and is
-not to be checked.
+Two arguments of `parse` and `build` concern the trailer of a packet. The trailer also covers some bytes before the
+packet. If `over` has these bytes, `parse` checks the trailer and `build` computes it. With `crc=True`, `parse` reads
+the trailer without a check, and `build` writes the trailer that is given.
 """
 
 import io

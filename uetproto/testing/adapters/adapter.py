@@ -45,7 +45,8 @@ class Capabilities:
     knobs: tuple[str, ...] = ()
     """Names of the settings in `config["knobs"]` that the implementation follows; the machine draws no others."""
     losses: int = 4
-    """Number of losses of frames between two transmissions that arrive, after which an operation may still not fail."""
+    """Number of frames that the network may lose or damage before an operation may fail. If an operation fails after
+    fewer losses, or after exactly this number, the machine reports a finding."""
 
     def __post_init__(self) -> None:
         if self.time not in TIMES:
@@ -66,7 +67,8 @@ _NAMES = tuple(field.name for field in fields(Capabilities))
 
 
 def capabilities_of(told: object) -> Capabilities:
-    """Return the capabilities that an adapter told as a mapping, as a process does. Raises `LocalError`."""
+    """Return the capabilities that an adapter states. `told` is a `Capabilities`, or a mapping of its fields, which an
+    adapter in another process sends. Raises `LocalError` for what is neither, and for a value that is not legal."""
     if isinstance(told, Capabilities):
         return told
     if not isinstance(told, Mapping):

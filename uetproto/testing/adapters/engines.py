@@ -41,7 +41,8 @@ Work = Mapping[str, Any]
 
 
 class EngineAdapter(ABC):
-    """This class drives one engine, with frames, in virtual time; a subclass makes the engine and knows its work."""
+    """This class drives one engine with frames, in virtual time. A subclass makes the engine, and has a function for
+    each operation that the engine does."""
 
     capabilities = Capabilities()
 
@@ -79,7 +80,7 @@ class EngineAdapter(ABC):
             raise WorkRefused(str(error)) from error
 
     works: ClassVar[dict[str, Callable[[Any, Work], None]]]
-    """The function of each operation."""
+    """The functions that do the operations, by the name of the operation (`work["op"]`)."""
 
     def deliver(self, frame: bytes) -> None:
         packet = self.framer.packet(frame)
@@ -94,7 +95,7 @@ class EngineAdapter(ABC):
 
     @property
     def due(self) -> int | None:
-        """Picoseconds until the next timer expires; None if none is armed."""
+        """Return the number of picoseconds until the next timer expires, or None if no timer is armed."""
         at = self.engine.deadline()
         return None if at is None or at >= NEVER else max(0, at - self.now)
 
@@ -105,7 +106,7 @@ class EngineAdapter(ABC):
         return {"events": found, "state": self.state()}
 
     def note(self, event: Event) -> None:  # noqa: B027 - most engines have no events that a machine compares
-        """Turn an event of the engine into those of `found`."""
+        """Add to `found` the observations that follow from an event of the engine."""
 
     def state(self) -> dict[str, Any]:
         """Return what can be observed of the state."""

@@ -1,4 +1,4 @@
-"""This module has a guard around an adapter, which names what is wrong with the adapter itself as an `AdapterFault`."""
+"""This module has a guard around an adapter. The guard raises an `AdapterFault` if the adapter itself is wrong."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""This program serves an adapter as JSON lines: it is the other end of `ProcessAdapter`, and an example of one.
+"""This program serves an adapter as JSON lines. `ProcessAdapter` starts it; it is an example for other programs.
 
 python -m uetproto.testing.adapters.serve pdc                  our engine
 python -m uetproto.testing.adapters.serve MODULE:CLASS         an adapter of somebody else

@@ -1,7 +1,7 @@
 """The judge is an audit that runs while the frames are exchanged, at the port of the implementation that is tested.
 
-Every frame that the implementation receives or sends passes here in order, so that the rules of absence and order are
-asked, too. A finding counts if its packet was sent by the implementation.
+The judge sees every frame that the implementation receives or sends, in order. The audit therefore also applies the
+rules that need a complete capture, in order. A finding counts if the implementation sent its packet.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ class Verdicts:
     judged: Counter[str] = field(default_factory=Counter)
     """Number of checks of each rule or invariant."""
     not_judged: dict[str, Counter[str]] = field(default_factory=dict)
-    """Number of times that a rule or invariant could not be judged, by reason."""
+    """For each rule or invariant by name: how often it could not be judged, by reason."""
 
     def skip(self, name: str, why: str, number: int = 1) -> None:
         """Count `number` checks of a rule or invariant that were not possible."""
@@ -81,7 +81,8 @@ class LiveJudge:
         return found.severity is not Severity.NOTE and self.frames[found.packet][2]
 
     def end(self, verdicts: Verdicts) -> Finding | None:
-        """Finish the audit: no frame follows. Count what was judged, and return a finding that was in doubt so far."""
+        """Finish the audit: no frame follows. Count what was judged. Return a finding that was open until now, or
+        None."""
         self._reading.end()
         self._auditor.end_reading(self._reading)
         self._auditor.end()

@@ -1,7 +1,7 @@
 """A machine is a Hypothesis state machine whose rules drive an implementation and its peer, step by step.
 
-Each rule that was played is kept by name with its arguments, which are numbers, texts, booleans and lists. A failure
-carries the ladder of the frames at the port of the implementation.
+The machine keeps the name and the arguments of each rule that was played. The arguments are numbers, texts, booleans
+and lists. The exception of a failure has notes: a chart of the frames at the port of the implementation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,12 +61,12 @@ def step(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]]
 
 
 def start(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Return a decorator that makes a method the first rule of every run, which makes the world."""
+    """Return a decorator that makes a method the first rule of every run. The method calls `make_world`."""
     return lambda play: initialize(**strategies)(_kept(play))  # type: ignore[call-overload]
 
 
 class ProtocolMachine(RuleBasedStateMachine):
-    """This class has the rules that all machines share, which are those of the wire."""
+    """This class is the base of all machines. Its rules deliver, drop, copy, trim, mark and damage frames, and wait."""
 
     name: ClassVar[str]
     peer: ClassVar[Callable[[], EngineAdapter]]
@@ -138,14 +138,15 @@ class ProtocolMachine(RuleBasedStateMachine):
             adapter.close()
 
     def make_world(self, config: Mapping[str, Any]) -> None:
-        """Make the world with `config`, to which the names of the machine and the addresses are added."""
+        """Make the world of the run, and reset both ends with `config`. The name of the machine, a seed of 0 unless
+        `config` has one, and the addresses are added to `config`."""
         self.world = World(
             self.adapter(), type(self).peer(), {"machine": self.name, "seed": 0, **config}, self.options,
             type(self)._readers, self.on_event, self.on_state, self.verdicts,
         )  # fmt: skip
 
     def knobs(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the settings that the implementation follows."""
+        """Return those settings of `drawn` that the implementation follows."""
         return {name: value for name, value in drawn.items() if name in self.adapter().capabilities.knobs}
 
     def on_event(self, node: int, event: Mapping[str, Any]) -> None:
@@ -224,7 +225,7 @@ class ProtocolMachine(RuleBasedStateMachine):
     # The end
 
     def teardown(self) -> None:
-        """Let the network deliver everything; then all work has ended, and the implementation is quiet."""
+        """End the run: let the network deliver everything, and check that all work ends and both ends become quiet."""
         if self.failed or not self.is_begun():
             return
         with self.told(), time_limit(PATIENCE):
@@ -234,8 +235,8 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @classmethod
     def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "ProtocolMachine":
-        """Play rules by name, as a finding lists them; with `finish`, also the end of the run. Raises what the rules
-        raise, and `InvalidArgument` for a rule that does not exist."""
+        """Play `steps`, which are rules by name with their arguments. If `finish` is true, also play the end of the
+        run. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
         machine = cls()
         try:
             for name, arguments in steps:
@@ -272,7 +273,7 @@ class _Told:
 
 
 def ladder(world: World) -> list[str]:
-    """Return the lines of the ladder of the frames at the port of the implementation."""
+    """Return the lines of a chart of the frames at the port of the implementation, as `uetproto ladder` draws it."""
     from uetproto.testing.machines.picture import lines_of
 
     return lines_of(world.judge.frames, {ADDRESSES[IMPLEMENTATION]: "implementation"})

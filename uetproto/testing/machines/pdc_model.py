@@ -1,4 +1,4 @@
-"""The model of packet delivery: what each end was told to send, what the other end delivered, and what completed.
+"""This module has the model of packet delivery: what each end was told to send, what was delivered and completed.
 
 RUD and ROD deliver each packet exactly once, ROD in order; RUDI at least once; UUD promises nothing (pds.md §3, §18).
 """
@@ -83,7 +83,10 @@ class PdcModel:
     # Events
 
     def on_event(self, node: int, event: Mapping[str, Any], disturbed: int) -> None:
-        """Compare an event of an end. `disturbed`: number of frames that were lost so far. Raises `WorldFailure`."""
+        """Compare an event of an end with the model. Raises `WorldFailure`.
+
+        `disturbed` is the number of frames that were lost, trimmed or damaged so far.
+        """
         match event.get("event"):
             case "delivery":
                 self._on_delivery(node, event.get("data"))
@@ -171,7 +174,10 @@ class PdcModel:
         return all(message.ended is not None for node in ends for message in self.sent[node].values())
 
     def end(self) -> None:
-        """Compare the end of a run, after which the network delivered everything. Raises `WorldFailure`."""
+        """Check at the end of a run that the messages completed and were delivered. Raises `WorldFailure`.
+
+        Before the call, the network has delivered all frames.
+        """
         for node, messages in enumerate(self.sent):
             for message in messages.values():
                 self._end_of(node, message)

@@ -18,7 +18,10 @@ def write_capture(target: Source, frames: Frames) -> None:
 
 
 def lines_of(frames: Frames, names: Mapping[str, str]) -> list[str]:
-    """Return the lines of the ladder of `frames`. `names` says who has an address, for a line above the ladder."""
+    """Return the lines of a chart of `frames`, as `uetproto ladder` draws it.
+
+    `names` maps addresses to words such as "implementation". A line above the chart lists them.
+    """
     from uetproto.cli.captures import Decoding
     from uetproto.cli.ladder.command import Chart
     from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows

@@ -1,4 +1,4 @@
-"""A world has two adapters and the wire between them: that of the implementation, and that of our engine, its peer.
+"""A world has the adapter of the implementation, the adapter of our engine, which is its peer, and a wire between.
 
 Frames stay on the wire until a rule delivers, drops, copies, trims, marks or damages them. Time passes only when a rule
 says so. After each step the frames that left are judged.
@@ -29,7 +29,7 @@ PAUSE = 5 * MILLISECOND
 """Picoseconds that pass at first when `finish` waits for timers; the pause doubles while nothing happens."""
 LONGEST_PAUSE = SECOND
 ROUNDS = 12
-"""Number of pauses without an event at either end after which `finish` waits no longer."""
+"""Number of pauses for which `finish` waits at most, if no event occurs at either end during them."""
 MOST_ARRIVALS = 20_000
 """Number of frames after which `finish` reports that an implementation never becomes quiet."""
 
@@ -140,14 +140,14 @@ class World:
             frame.data, frame.intact = marked, frame.intact
 
     def corrupt(self, number: int, bit: int) -> None:
-        """Change one bit behind the Ethernet header, which a checksum or the CRC32C shows."""
+        """Change one bit behind the Ethernet header. The receiver notices it by a checksum or the CRC32C."""
         data = bytearray(self.flight[number].data)
         at = 14 + bit // 8 % (len(data) - 14)
         data[at] ^= 1 << bit % 8
         self.change(number, bytes(data))
 
     def pass_time(self, picoseconds: int, parts: int = QUANTA) -> None:
-        """Let time pass at both ends, in parts, and let them send after each."""
+        """Let time pass at both ends, in `parts` equal parts. Take the frames of both ends after each part."""
         parts = max(1, min(parts, picoseconds))
         for part in range(parts):
             duration = picoseconds * (part + 1) // parts - picoseconds * part // parts
@@ -209,7 +209,7 @@ class World:
         raise WorldFailure("QUIET", f"not quiet after {MOST_ARRIVALS} frames of a network that loses nothing")
 
     def end(self) -> None:
-        """Finish the audit, and count what was judged. Raises `WorldFailure` for a finding that was in doubt so far."""
+        """Finish the audit, and count what was judged. Raises `WorldFailure` for a finding that was open until now."""
         found = self.judge.end(self.verdicts)
         if found is not None:
             raise WorldFailure(found.rule.id, f"{found.text} ({found.rule.cite})")

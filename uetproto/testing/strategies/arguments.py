@@ -32,7 +32,10 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def named(name: str, strategy: st.SearchStrategy[T], spoilt: bool, options: Mapping[str, Any]) -> st.SearchStrategy[T]:
-    """Return a strategy that reports of Hypothesis show as the call that has made it, with what is not the default."""
+    """Return `strategy` with another text in reports of Hypothesis: a call of the function `name`.
+
+    The call has those `options` that are not None, and `spoilt=True` if `spoilt` is true.
+    """
 
     def drawn(draw: st.DrawFn, /, **_: object) -> T:
         return draw(strategy)

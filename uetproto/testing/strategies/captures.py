@@ -23,7 +23,7 @@ _TimedData = tuple[int, bytes]
 
 
 class CaptureChoice(NamedTuple):
-    """What a caller wants of captures."""
+    """This tuple says what a caller wants of captures."""
 
     wanted: Wanted
     format: str | None

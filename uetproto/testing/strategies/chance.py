@@ -1,5 +1,4 @@
-"""This module has a source of random numbers that Hypothesis draws, so that Hypothesis decides what code leaves to
-chance."""
+"""This module has a source of random numbers. Hypothesis draws each number, in place of a random generator."""
 
 from hypothesis import strategies as st
 

@@ -52,7 +52,7 @@ _KINDS = (*_CHANGES, *NAMES)
 
 
 class FrameDamage(NamedTuple):
-    """A damage is a wrong frame, which takes the place of the frame that has its number."""
+    """A damage is a wrong frame. It replaces the frame `number` of a list of frames."""
 
     number: int
     data: bytes
@@ -60,7 +60,7 @@ class FrameDamage(NamedTuple):
     what: str
 
     def among(self, frames: Sequence[bytes]) -> list[bytes]:
-        """Return frames of which one is wrong."""
+        """Return a copy of `frames` in which the wrong frame is in its place."""
         return [*frames[: self.number], self.data, *frames[self.number + 1 :]]
 
 
@@ -69,9 +69,10 @@ kinds = st.sampled_from(range(len(_KINDS)))
 
 
 def spoil(draw: st.DrawFn, first: int, frames: Sequence[bytes]) -> FrameDamage:
-    """Draw a damage of a kind; the audit of all frames finds its rule.
+    """Draw a damage to one of `frames`. The audit of the frames with this damage finds the rule that it breaks.
 
-    A kind that no frame can have gives way to the next: no SYN packet has a PSN that stands for another packet.
+    `first` is the number of a kind of damage. If no frame can have this kind, the damage is of the next kind that a
+    frame can have.
     """
     at = draw(st.integers(0, len(frames) - 1))
     for kind in (*_KINDS[first:], *_KINDS[:first]):
@@ -111,7 +112,7 @@ def _mutated(kind: str, draw: st.DrawFn, frames: Sequence[bytes], index: int) ->
 
 
 def rules_broken(frames: Iterable[bytes]) -> set[str]:
-    """Return the rules that frames break, which are a microsecond apart."""
+    """Return the ids of the rules that `frames` break. For the audit, a frame follows the other after a microsecond."""
     file = io.BytesIO()
     with PcapWriter(file) as writer:
         for number, data in enumerate(frames):

@@ -100,9 +100,10 @@ def exchanges(
 def exchanges(*, spoilt: bool = False, **options: Unpack[ScenarioOptions]) -> st.SearchStrategy[Any]:
     """Return a strategy for conversations of two endpoints, from the first request to the close of the PDC.
 
-    They are scenarios (`scenarios`), played by the emulator at the port of the initiator; `uetproto audit` finds
-    nothing in them. With `spoilt`, one frame is wrong, and the audit finds the rule that `Spoilt.rule` names. `options`
-    are those of `ScenarioOptions`. Raises `InvalidArgument` for a value that is not legal, or not with the others.
+    The emulator plays a scenario as `scenarios` draws it. The frames are those at the port of the initiator, and
+    `uetproto audit` finds nothing in them. With `spoilt`, one frame is wrong, and the audit finds the rule that
+    `Spoilt.rule` names. `options` are those of `ScenarioOptions`. Raises `InvalidArgument` for a value that is not
+    legal, or not with the others.
     """
     wanted = Wanted(**options).check()
     return named("exchanges", _spoilt_exchanges(wanted) if spoilt else drawn_exchange(wanted), spoilt, options)

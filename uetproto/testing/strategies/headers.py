@@ -1,4 +1,4 @@
-"""This module draws header fields by the header tables, and with `headers` whole headers.
+"""This module draws the fields of headers, as the header tables allow them. `headers` draws whole headers.
 
 Each field is drawn separately, so that Hypothesis shrinks each field alone, down to its simplest value.
 """
@@ -70,7 +70,7 @@ def fields_of(form: str, names: tuple[str, ...]) -> st.SearchStrategy[dict[str, 
 
 
 def drawn_together(fields: Mapping[str, Numbers]) -> st.SearchStrategy[dict[str, int]]:
-    """Return a strategy for the fields of a header; Hypothesis takes or leaves them together when it shrinks."""
+    """Return a strategy for the fields of a header. To explain a failure, Hypothesis varies all of them at once."""
 
     @st.composite  # not `tuples`, whose members Hypothesis varies one by one to explain a failure, which takes long
     def drawn(draw: st.DrawFn) -> dict[str, int]:

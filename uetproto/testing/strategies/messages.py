@@ -39,12 +39,11 @@ def messages(
 @overload
 def messages(*, spoilt: Literal[True], **options: Unpack[MessageOptions]) -> st.SearchStrategy[Spoilt[list[bytes]]]: ...
 def messages(*, spoilt: bool = False, **options: Unpack[MessageOptions]) -> st.SearchStrategy[Any]:
-    """Return a strategy for the frames of one SES message, in order, none lost or repeated: of the first message of a
-    PDC, or of one without a PDC.
+    """Return a strategy for the frames of one SES message, in order. No frame is lost or repeated.
 
-    `uetproto audit` finds nothing in them. With `spoilt`, one frame is wrong, and the audit finds the rule that
-    `Spoilt.rule` names. `options` are those of `MessageOptions`. Raises `InvalidArgument` for a value that is not
-    legal, or not legal with the others.
+    The message is the first of its PDC, or its mode has no PDC. `uetproto audit` finds nothing in them. With `spoilt`,
+    one frame is wrong, and the audit finds the rule that `Spoilt.rule` names. `options` are those of `MessageOptions`.
+    Raises `InvalidArgument` for a value that is not legal, or not legal with the others.
     """
     wanted = Wanted(**options, faults=False, operations=1).check()
     return named("messages", _spoilt_messages(wanted) if spoilt else _messages(wanted), spoilt, options)

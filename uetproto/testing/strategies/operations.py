@@ -34,7 +34,7 @@ _SMALL = 100
 
 
 class DrawnOperation(NamedTuple):
-    """An operation whose rows are drawn."""
+    """This tuple draws the rows of one operation."""
 
     draw: st.DrawFn
     opcode: Opcode
@@ -42,11 +42,14 @@ class DrawnOperation(NamedTuple):
     mtu: int
 
     def rows(self) -> list[Row]:
-        """Return the rows: what the target prepares, then what the initiator does. `numbered` makes them its own."""
+        """Return the rows: what the target prepares, then what the initiator does.
+
+        `numbered` changes the key, tag and sync group of the rows, so that no two operations share them.
+        """
         return PLAYED[self.opcode](self)
 
     def maybe(self, **keys: st.SearchStrategy[Any]) -> Row:
-        """Return no key, or one with a value that is drawn."""
+        """Return a row with some of `keys`. Whether a key is in the row is drawn, and its value is drawn, too."""
         return {name: self.draw(values) for name, values in keys.items() if self.draw(st.booleans())}
 
     def region(self, **more: Any) -> Row:
@@ -60,16 +63,16 @@ class DrawnOperation(NamedTuple):
         return {"length": self.length()} | self.maybe(offset=numbers(0, self.mtu))
 
     def length(self) -> int:
-        """Return the length of a message: some full packets, and what the last one has."""
+        """Return the number of bytes of a message: that of some full packets, and that of the last packet."""
         full = 0 if self.mode == "uud" else self.draw(numbers(0, LONGEST - 1))
         return full * self.mtu + self.draw(numbers(0, self.mtu))
 
     def completion_data(self) -> Row:
-        """Return completion data, which RUDI does not have."""
+        """Return a row with or without completion data. In RUDI it is always without."""
         return {} if self.mode == "rudi" else self.maybe(completion_data=numbers(0, _U64))
 
     def sync(self) -> Row:
-        """Return a sync group of one message, for an opcode that has one."""
+        """Return a row with a sync group of one message. The row is empty if the opcode has no sync group."""
         grouped = OPCODE_PROFILES[self.opcode].extension in (Extension.SYNC, Extension.SYNC_ATOMIC)
         return {"sync": [0, 1]} if grouped else {}
 

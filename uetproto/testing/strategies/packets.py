@@ -39,8 +39,11 @@ class LegalStacks(NamedTuple):
 
     @classmethod
     def of(cls, stacks: Iterable[HeaderStack]) -> "LegalStacks":
-        """Return these stacks in the order in which they are drawn. The more first headers an SES header can follow,
-        the earlier it comes, so that it keeps its place when the first header changes."""
+        """Return these stacks in the order in which they are drawn.
+
+        SES headers that can follow many first headers come before those that can follow few. An SES header
+        therefore mostly keeps its place in the order when Hypothesis changes the first header.
+        """
         found = list(stacks)
         having = Counter(ses for _, ses in {(stack.forms[0], stack.ses) for stack in found})
         found.sort(key=lambda stack: (-having[stack.ses], _size(stack.ses)))
@@ -155,7 +158,7 @@ def payloads(size: int) -> st.SearchStrategy[bytes]:
 
 
 def whole(packet: Packet) -> st.SearchStrategy[Packet]:
-    """Return a strategy for one packet, which reports of Hypothesis show with all its fields."""
+    """Return a strategy that always draws `packet`. Reports of Hypothesis show all fields of the packet."""
     parts = {"layers": packet.layers, "payload": packet.payload, "trailer": packet.trailer, "notes": packet.notes,
              "error": packet.error, "raw": packet.raw}  # fmt: skip
     return st.builds(Packet, **{name: st.just(part) for name, part in parts.items() if part})

@@ -43,7 +43,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class ScenarioOptions(MessageOptions, total=False):
-    """These arguments restrict a scenario and what comes of it; what is None is drawn."""
+    """These arguments restrict a scenario, or what is made from one, such as a capture. What is None is drawn."""
 
     faults: bool | None
     """Whether frames are lost, doubled, delayed, overtaken or trimmed."""
@@ -52,7 +52,7 @@ class ScenarioOptions(MessageOptions, total=False):
 
 
 class Wanted(NamedTuple):
-    """What a caller wants of scenarios; None: it is drawn."""
+    """This tuple says what a caller wants of scenarios. What is None is drawn."""
 
     mode: str | None = None
     opcode: str | None = None
@@ -64,7 +64,7 @@ class Wanted(NamedTuple):
     operations: int = 3
 
     def check(self) -> "Wanted":
-        """Return this, or raise `InvalidArgument` for a value that is not legal, or not with the others."""
+        """Return this tuple. Raises `InvalidArgument` for a value that is not legal, alone or beside the others."""
         check_choice("opcode", self.opcode, tuple(code.name for code in PLAYED))
         check_choice("mode", self.mode, MODES)
         if not self.modes():
@@ -89,7 +89,7 @@ class Wanted(NamedTuple):
 
 
 class Sections(NamedTuple):
-    """The sections are a scenario as its tables and rows."""
+    """This tuple holds the contents of a scenario file: its tables, by name, and its rows `[[operation]]`."""
 
     tables: dict[str, Row]
     operations: list[Row]

@@ -20,5 +20,5 @@ class Spoilt(NamedTuple, Generic[T]):
 
 
 def spoilt_value(value: T, rule: str, what: str) -> st.SearchStrategy[Spoilt[T]]:
-    """Return a strategy for one spoilt value, which reports of Hypothesis show in full."""
+    """Return a strategy that always draws this spoilt value. Reports of Hypothesis show the whole value."""
     return st.builds(Spoilt, value=st.just(value), rule=st.just(rule), what=st.just(what))

@@ -161,7 +161,8 @@ def _independent(form: str, known: tuple[str, ...]) -> st.SearchStrategy[dict[st
 
 
 class FieldPlace:
-    """A place is one header of a draft, as the rules of its fields see it."""
+    """A place is one header of a draft. A rule reads other fields of this header with `place[name]`, and fields of
+    other headers through `place.draft`."""
 
     def __init__(self, draft: Draft, index: int) -> None:
         self.draft, self._index = draft, index
