@@ -442,7 +442,8 @@ class Auditor:
             self.sweep(seen.time_ns)
 
     def sweep(self, now: int) -> None:
-        """Drop conversations that are over, silent or too many; to be called after enough packets."""
+        """Drop the conversations that are over or silent. If too many are left, drop the least recent ones. The caller
+        calls this method after every `SWEEP` packets."""
         for kind in _SWEPT:
             if kind in self._trackers:
                 self._trackers[kind].sweep(now)
@@ -459,8 +460,9 @@ class Auditor:
         return not self._trackers and (self._wire is None or self._wire.is_idle)
 
     def trim(self, now: int, quiet: bool) -> None:
-        """Drop conversations that are over, silent or too many; then drop the trackers if they hold nothing. `quiet`
-        says that no packet came for a long time, so no packet of a closed PDC is still on its way."""
+        """Drop the conversations that are over or silent. If too many are left, drop the least recent ones. Then drop
+        the trackers if they hold nothing. `quiet` says that no packet came for a long time, so no packet of a closed
+        PDC is still on its way."""
         for kind in _SWEPT:
             if kind in self._trackers:
                 tracker = self._trackers[kind]

@@ -5,7 +5,7 @@ If a rule has not judged an event, its tally gives a reason:
 rule not asked     the options do not promise what the rule `requires`
 rule asked         the rule, or the tracker for it, says `Inconclusive`: the packets seen do not decide
 rule asked         an earlier finding obscures the conversation (`Rule.obscures`), and may be the cause of this one, too
-at the end         the conversation may have been another one (`Subject.doubt`): its findings are withdrawn
+at the end         the packets may belong to two conversations (`Subject.doubt`): their findings are withdrawn
 at the end         packets were missing, though none should be (`Judge.missing`): findings of absence are withdrawn
 at the end         the capture cut the end of the packet (`RuleTable.lost`)
 """
@@ -55,8 +55,8 @@ class Subject(Protocol):
 
 
 class ExpectedEvents(NamedTuple):
-    """This record lists the events of packets that are as expected. Trackers do not report these events; the packets
-    are counted instead."""
+    """This record lists the events of one sort of packet that is as expected. Trackers do not report these events; such
+    packets are counted instead."""
 
     judged: tuple[Enum, ...]
     lost: tuple[Enum, ...]
@@ -89,7 +89,8 @@ class RuleTally:
 
 
 class RuleTable:
-    """This class holds the rules of an audit, subscribed to events, and their tallies over all vantage points.
+    """This class holds the rules of an audit, the events to which each rule subscribes, and the tallies of the rules
+    over all vantage points.
 
     Everything that is the same for all vantage points is here, so that another vantage point costs little.
     """

@@ -12,8 +12,9 @@ from uetproto.wire.capture.pcap import Record
 T = TypeVar("T")
 
 HELD = 65_536
-"""Greatest number of records whose lengths are kept. A packet removes the length of its record. A record of another
-protocol yields no packet, so only this limit removes its length."""
+"""Greatest number of records whose lengths are kept. The length of a record is removed when the packet of the record is
+seen. A record of another protocol yields no packet. Its length stays until there are more lengths than this number;
+then the older half of all lengths is removed."""
 
 
 class PacketListener(Protocol):

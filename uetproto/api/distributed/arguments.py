@@ -40,7 +40,7 @@ def list_of_root(
 
 def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
     """Return the number of elements of each array in the list `arrays`, which has one array for each rank. Raises
-    `ArgumentError` if the array of this rank and the tensor `own` of this rank differ in this number."""
+    `ArgumentError` if the tensor `own` of this rank has another number of elements than the array of this rank."""
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:

@@ -28,11 +28,12 @@ class Call:
     count: int
     """Number of elements of the full vector."""
     prepare: Callable[[], tuple[Array, Array]]
-    """Function that returns the contiguous arrays INPUT and OUTPUT; it is called when the collective begins."""
+    """Function that returns two contiguous arrays, the input and the output of the rank. It is called when the
+    collective begins."""
     shown: dict[str, Any]
     """Fingerprint of the call: the arguments, by name, that must be equal on all ranks (collectives.md §1.4)."""
     finish: Callable[[Array], None] | None = None
-    """Function that is called with OUTPUT when the collective has ended; with None nothing is called."""
+    """Function that is called with the output array when the collective has ended; with None nothing is called."""
     root: int | None = None
     """Group rank of the root; it is None if the operation has no root."""
     reduce_op: ReduceOp | None = None

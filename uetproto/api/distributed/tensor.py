@@ -93,7 +93,7 @@ class TensorMemory(np.ndarray[Any, Any]):
 
     def write(self, array: Array, whole: bool) -> None:
         """Wait for the operations that use `array`, a part of the memory that the program is about to change. `whole`
-        says whether it changes every element of the part.
+        says whether the program changes every element of the part.
 
         Raises `BufferModifiedError` if the program has not called `wait()` for one of these operations.
         """

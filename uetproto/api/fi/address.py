@@ -64,7 +64,7 @@ class Address:
 
     @property
     def flags(self) -> AddressFlag:
-        """Return the flags that follow from the fields: which of them are valid, and the kind of the address."""
+        """Return the flags of the address: they say which fields are valid, and of which kind the address is."""
         flag = AddressFlag
         facts = {
             flag.CAPS_VALID: self.fep_cap is not None,

@@ -27,8 +27,8 @@ class AddressVector(FiObject):
         """`fi_av_insert` adds an address, given as an `Address` or as its 32 bytes, and returns its handle
         (`fi_addr_t`). An address that the vector already has keeps its handle.
 
-        Raises FI_EINVAL for bytes that are no address, and for an address that has no fabric address or another IP
-        version than the vector.
+        Raises FI_EINVAL for bytes that are no address, for an address without fabric address, and for an address whose
+        IP version is not the IP version of the vector.
         """
         self._usable()
         if isinstance(address, bytes | bytearray | memoryview):

@@ -653,12 +653,12 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, datatype: AtomicDatatype, op: AtomicOpcode, *,
         compare: Any = None, result: Any = None, flags: Flag = Flag.NONE, context: Any = None,
     ) -> None:  # fmt: skip
-        """`fi_atomicmsg` does an atomic operation. With `result` the call acts as `fi_fetch_atomicmsg`, with `result`
-        and `compare` as `fi_compare_atomicmsg`.
+        """`fi_atomicmsg` does an atomic operation. If `result` alone is given, the call acts as `fi_fetch_atomicmsg`.
+        If `result` and `compare` are given, it acts as `fi_compare_atomicmsg`.
 
         With `Flag.TAGGED` the opcode is TSEND_ATOMIC or TSEND_FETCH_ATOMIC, and the operation works on the buffer of a
-        tagged receive that the peer has posted. Then `key` is the tag of the receive and `addr` the place in its
-        buffer; the peer needs the profile HPC, and the completion has the flag TAGGED, too.
+        tagged receive that the peer has posted. Then `key` is the tag of the receive, and `addr` is the offset in the
+        buffer of the receive. The peer needs the profile HPC, and the completion has the flag TAGGED, too.
         """
         self._atomic(buf, compare, result, dest, addr, key, datatype, op, flags, context)
 

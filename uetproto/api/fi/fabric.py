@@ -75,7 +75,7 @@ class Fabric(DrivenNetwork):
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, FiNode]) -> Self:
-        """Return a fabric whose nodes `driver` drives, for example a driver of real sockets."""
+        """Return a fabric whose nodes are run by `driver`, for example by a driver of real sockets."""
         fabric = cls.__new__(cls)
         fabric._begin(driver, nodes)
         return fabric

@@ -49,8 +49,8 @@ class Network(DrivenNetwork):
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, VerbsNode], psns: Rng) -> Self:
-        """Return a network whose nodes `driver` drives, for example a driver of real sockets. `psns` draws the first
-        PSNs of queue pairs."""
+        """Return a network whose nodes are run by `driver`, for example by a driver of real sockets. `psns` draws the
+        first PSNs of queue pairs."""
         network = cls.__new__(cls)
         network._begin(driver, nodes, psns)
         return network
@@ -80,7 +80,7 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     """Bring two queue pairs from RESET to RTS, connected to each other, without sending a packet.
 
     `attributes`, by their names in roce.md §6, hold for both queue pairs. Each attribute that is not given has a
-    default: `path_mtu` is the smaller one of the two devices, as many READs and atomics may be in flight as both
+    default: `path_mtu` is the smaller path MTU of the two devices, as many READs and atomics may be in flight as both
     devices allow, all access rights are granted, and the first PSNs are random.
 
     For UD the call returns two address handles, the first for datagrams to `qp_b` and the second for datagrams to

@@ -101,8 +101,8 @@ class VerbsNetwork(EmulatedNetwork):
 
     @property
     def stalled(self) -> bool:
-        """Return whether every open operation waits for a receive that is not posted (with rnr_retry 7), or for a peer
-        that is down.
+        """Return whether every open operation is retried without end, because it waits for a receive that is not posted
+        (rnr_retry is 7) or for a peer that is down (retry_cnt is 7).
 
         The operations must have waited for so long that no other packet can still be in flight.
         """

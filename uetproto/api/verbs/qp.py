@@ -193,8 +193,8 @@ class QP(VerbsObject):
     def post_send(
         self, wr: SendWr | list[SendWr] | Opcode, sg_list: Gather | Buffer | None = None, **fields: Any
     ) -> None:
-        """`ibv_post_send` posts a `SendWr`, a list of them, or one that is given by its fields, such as
-        `post_send(Opcode.SEND, mr[:64])`.
+        """`ibv_post_send` posts a `SendWr` or a list of `SendWr`. The call `post_send(Opcode.SEND, mr[:64])` gives the
+        fields of a `SendWr` instead.
 
         Raises EINVAL for an operation that the transport does not have and for a state in which nothing may be posted,
         and ENOMEM for a full queue. If a request in a list is refused, `error.bad_wr` is its index, and the requests
@@ -236,8 +236,8 @@ class QP(VerbsObject):
             self.device.data_paths.note(self, self._sends.popleft(), None)
 
     def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
-        """`ibv_post_recv` posts a `RecvWr`, a list of them, or one that is given by its slices, such as
-        `post_recv(mr[:64], wr_id=7)`.
+        """`ibv_post_recv` posts a `RecvWr` or a list of `RecvWr`. The call `post_recv(mr[:64], wr_id=7)` gives the
+        slices of a `RecvWr` instead.
 
         On UD the GRH takes the first 40 bytes (roce.md §11). Raises EINVAL for a state in which nothing may be posted
         and for a queue pair with a shared receive queue, and ENOMEM for a full queue.
@@ -304,8 +304,8 @@ class QP(VerbsObject):
     # Calls of the device
 
     def completed(self, entry: WorkCompletion) -> None:
-        """Add the completion of a work request to the completion queue, and report a successful one to the data path
-        model."""
+        """Add the completion of a work request to the completion queue. If the work request has succeeded, report it to
+        the data path model."""
         note = self.device.data_paths.note
         if entry.receive:
             posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)

@@ -82,7 +82,7 @@ class PostedRequest:
     wr_id: int
     sg_list: tuple[Sge, ...]
     work: PostSend | None = None
-    """Request as the adapter got it if it is a send, or None if it is a receive."""
+    """Send request in the form that the adapter got; it is None if the posted request is a receive."""
 
     @property
     def length(self) -> int:

@@ -218,7 +218,7 @@ class PdcTable:
 
     def sweep(self, now: int, quiet: bool = False) -> None:
         """Drop PDCs that were already closed at the last sweep, PDCs that are silent at `now` (nanoseconds), and the
-        least recent PDCs if there are too many. `quiet`: drop all closed PDCs."""
+        least recent PDCs if there are too many. If `quiet` is True, drop all closed PDCs."""
         flows = self.flows
         if not flows.is_due():
             return

@@ -22,8 +22,9 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, 
 from uetproto.wire.serial import diff32
 
 NEIGHBOURS = 64
-"""Distance in PSNs: the CLEAR_PSN of a first transmission is compared with that of the nearest first transmission above
-it and below it, if there is one within this distance."""
+"""Distance in PSNs. The CLEAR_PSN of a first transmission is compared with the CLEAR_PSNs of two other first
+transmissions: those with the nearest PSN above and the nearest PSN below. A PSN at this distance or farther is not
+considered."""
 
 CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
 """Types of control packets that consume a PSN (UE 1.0.1 §3.5.16)."""

@@ -16,7 +16,7 @@ FAR = 0x10000
 """Least distance between two PSNs that cannot both be open on one PDC, because no window is wider than 32,640 PSNs
 (UE 1.0.1 §3.5.8.2)."""
 NEVER = -1
-"""Value in place of a PDCID that no packet has."""
+"""Number that stands in place of a PDCID; no packet has this number as a PDCID."""
 RECORDS = 1_000_000
 """Greatest number of PSN records that all directions together keep."""
 MOST, FEWEST = 4_096, 128
@@ -159,8 +159,8 @@ class PsnRecord:
 
 @dataclass(slots=True, eq=False)
 class AuditedPdc:
-    """This class holds one use of a pair of PDCIDs by a PDC, which is called an instance. When the PDCIDs of a closed
-    PDC are used again, another instance begins."""
+    """This class holds an instance, which is one use of a pair of PDCIDs by a PDC. When the PDCIDs of a closed PDC are
+    used again, another instance begins."""
 
     instance: int
     """Number of this use of the PDCIDs; it counts from 1."""
@@ -266,7 +266,7 @@ class PdcDirection:
     demanded: int | None = None
     """Start_PSN that a NACK demanded, or None."""
     gap: bool = False
-    """Whether a CLOSE_CMD may be missing in the capture, so that a PSN that comes again may belong to another
+    """Whether a CLOSE_CMD may be missing in the capture. If it is missing, a PSN that comes again may belong to another
     instance."""
     was: PsnRecord | None = None
     """Record to which an event refers beside its packet. Likewise, `subject` holds a PSN and `number_of` the number of

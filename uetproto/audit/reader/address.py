@@ -1,8 +1,8 @@
 """This module represents an address by a number that also tells the type of address, so that the IPv6 address `::1`
 differs from 0.0.0.1 and from LID 1.
 
-The number of an IPv4 address is the address itself. In the number of any other address, one bit above the bits of the
-address is set, the mark: it tells the type.
+The number of an IPv4 address is the address itself. In the number of any other address, one bit is set above the bits
+of the address. This bit, the mark, tells the type of the address.
 """
 
 from functools import lru_cache

@@ -34,8 +34,8 @@ class Hosts:
         return None if self.same_host(source, target) else self.relay(source, target)
 
     def relay(self, source: int, target: int) -> int:
-        """Return the rank whose NIC sends the messages from `source` to `target`: the rank on the host of `source` that
-        is on the rail of `target`.
+        """Return the rank whose NIC sends the messages from `source` to `target`. This rank is on the host of `source`
+        and on the rail of `target`.
 
         The result is `source` itself if messages may change the rail, or if the host of `source` has no rank on that
         rail.
@@ -46,8 +46,8 @@ class Hosts:
 
 def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
     """Return the hosts of a network of `size` ranks. The hosts are defined by the topology, by `hosts` (a list of ranks
-    for each host), or by `nodes` (the same, or a number of hosts). If none of these three defines hosts, each rank has
-    a host of its own.
+    for each host), or by `nodes` (a list of ranks for each host, or the number of hosts). If none of these three
+    defines hosts, each rank has a host of its own.
 
     Raises `ArgumentError` if `hosts`, `nodes` and the topology contradict each other.
     """

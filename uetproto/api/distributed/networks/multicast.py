@@ -1,8 +1,9 @@
 """This module runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
-Each group of ranks has its own queue pairs. The blocks are divided among subgroups, and each subgroup has a multicast
-group. The queue pairs and multicast groups are made at the first operation of the group of ranks. A failure may leave
-the ranks of the group in different states, so the next operation makes new queue pairs and multicast groups.
+Each group of ranks has its own queue pairs. Each block is divided into ranges, one for each subgroup, and each subgroup
+has a multicast group. The queue pairs and multicast groups are made at the first operation of the group of ranks. A
+failure may leave the ranks of the group in different states, so the next operation makes new queue pairs and multicast
+groups.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -187,9 +188,10 @@ def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> d
     """Return the parameters of `MulticastConfig` that fit a network of `size` ranks: chunks that fill a packet, a rate
     that the links carry, and a cutoff timer that expires only after loss.
 
-    `given` has the parameters that the program sets. If several roots send at once, each uses its share of the link,
-    and a batch is so small that a switch queue holds the batches of all roots. `least`, the lower bound of the cutoff
-    timer, is twice the time that tokens and barriers take across the fabric.
+    `given` has the parameters that the program sets. If several roots send at once, each root sends at its share of the
+    link rate. The parameter `batch` is then so small that a switch queue holds the batches of all roots. The parameter
+    `least` is the lower bound of the cutoff timer; it is twice the time that tokens and barriers take across the
+    fabric.
     """
     mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
     subgroups = given.get("subgroups", _PLAIN.subgroups)

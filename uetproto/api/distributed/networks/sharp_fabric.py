@@ -239,7 +239,7 @@ class SharpFabric:
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
-        """Return the name of the node that has the address `an`, or a port with the GUID `an`."""
+        """Return the name of the node whose address is `an`, or one of whose ports has the GUID `an`."""
         return self._names.get(an, f"node {an:#x}")
 
 

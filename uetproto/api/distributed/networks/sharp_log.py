@@ -27,8 +27,8 @@ class SharpLog:
         self._options = options
 
     def write(self, level: LogLevel, rank: int, where: str, text: str) -> None:
-        """Add a line, unless its level is above the level of the log. `where` names the file in the source of libsharp
-        that writes such a text, and mostly its line number."""
+        """Add a line, unless its level is above the level of the log. `where` names the place in the source of libsharp
+        that writes such a text: the file and, in most cases, the line number, such as "context.c:485"."""
         if level <= self._options.log_level:
             self.lines.append(f"rank{rank}:{rank}:0 - {where} {level.name} {text}")
 

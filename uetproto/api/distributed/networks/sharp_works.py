@@ -77,8 +77,8 @@ def check(asked: OffloadRequest, config: SharpConfig) -> None:
 
 
 def operations(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
-    """Return the operations that the member `place` of the group submits for a collective. All members submit theirs in
-    the same order."""
+    """Return the operations that the member number `place` of the group submits for a collective. All members submit
+    their operations in the same order."""
     return _MAKERS[asked.op](asked, place, input_, output)
 
 
