@@ -86,7 +86,7 @@ class Locking(Outgoing, Protocol):
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Response:
     """The answer that SES has given to a delivered packet (`ses_pds_tx_rsp`). It never changes.
 
@@ -104,11 +104,15 @@ class Response:
     """Whether PDS may answer a duplicate by reading the data again, and therefore need not store the data. It is False
     for a fetching atomic (ses.md §9.6)."""
 
-    def __post_init__(self) -> None:
-        if type(self.header) is not bytes:
-            raise LocalError("header", f"{type(self.header).__name__} is not legal", "bytes")
-        if self.next_hdr not in _ANSWERS:
-            raise LocalError("next_hdr", f"{self.next_hdr!r} is not legal", ", ".join(n.name for n in _ANSWERS))
+    def __init__(
+        self, header: bytes, gtd: bool = False, final: bool = True, next_hdr: int = NextHdr.RESPONSE,
+        rereadable: bool = True,
+    ) -> None:  # fmt: skip
+        if type(header) is not bytes:
+            raise LocalError("header", f"{type(header).__name__} is not legal", "bytes")
+        if next_hdr not in _ANSWERS:
+            raise LocalError("next_hdr", f"{next_hdr!r} is not legal", ", ".join(n.name for n in _ANSWERS))
+        self.header, self.gtd, self.final, self.next_hdr, self.rereadable = header, gtd, final, next_hdr, rereadable
 
 
 @dataclass(frozen=True, slots=True)

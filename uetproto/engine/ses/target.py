@@ -20,7 +20,7 @@ from uetproto.engine.contract import (
     RemoteAccess,
     RemoteWrite,
 )
-from uetproto.engine.memory import Region
+from uetproto.engine.memory import BufferMemory, Region
 from uetproto.engine.pds.service import Connection, Refusal, Response
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.addressing import IndexState, Process, Processes, ResourceIndex
@@ -392,8 +392,12 @@ class SesTarget:
             return None
         memory, source = region.memory, pdc.peer
         try:
-            memory.write(offset - region.base, payload)
-            memory.flush()
+            if type(memory) is BufferMemory:  # as its methods do
+                start = offset - region.base
+                memory.view[start : start + length] = payload
+            else:
+                memory.write(offset - region.base, payload)
+                memory.flush()
         except OSError:
             request = parse_ses_request(data, at, _STD)
             message = RxMessage(request, OPCODE_PROFILES[Opcode.WRITE], length, source, now)
