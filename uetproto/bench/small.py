@@ -22,8 +22,8 @@ PACKET, LONG, FEW = 4096, 64, 8
 """Bytes of a packet of a long message, number of its packets, and number of ranks of the ring with long messages."""
 _RATE, _BULK = 2000, 9
 """Limits: messages a second of CPU, and the cost of a small message in packets of long messages. On two cores the cost
-was 6 with 3 other programs, and 8 with 9 of them: small messages touch the state of many ranks, so that other load costs
-them more than packets of long messages. The limit leaves room for this."""
+was 6 with 3 other programs, and 8 with 9 of them: small messages touch the state of many ranks, so that other load
+costs them more than packets of long messages. The limit leaves room for this."""
 PDCS, EACH = 30_000, 8
 """Number of PDCs, and of packets on each."""
 _MANY_RATE = 30_000
