@@ -36,8 +36,8 @@ def test_a_header_holds_what_its_table_allows(header: Layer) -> None:
         assert not field.name.startswith("rsvd") or header.values[field.name] == 0
 
 
-@given(packets())
-@examples(60)
+@given(packets() | packets(transport="roce"))
+@examples(100)
 def test_a_packet_is_legal_alone(packet: Packet) -> None:
     assert packet.error is None
     assert set(packet.notes) <= {"sealed"}
@@ -47,8 +47,8 @@ def test_a_packet_is_legal_alone(packet: Packet) -> None:
     assert rules(data) == set()
 
 
-@given(frames(spoilt=True))
-@examples(60)
+@given(frames(spoilt=True) | frames(transport="roce", spoilt=True))
+@examples(100)
 def test_a_spoilt_frame_breaks_the_rule_that_it_names(spoilt: Spoilt[bytes]) -> None:
     assert rules(spoilt.value) == {spoilt.rule}, spoilt.what
 
@@ -82,6 +82,7 @@ def test_every_form_that_has_a_code_of_its_own_is_drawn() -> None:
         ({"opcode": "READ", "mode": "rudi"}, lambda p: p["pds.rudi_req"] and p[p.layers[-1].form]["opcode"] == 2),
         ({"encapsulation": "native", "ip_version": 6}, lambda packet: "ipv6" in packet and "entropy" in packet),
         ({"crc": True, "mode": "rod"}, lambda packet: packet.trailer.ok),
+        ({"transport": "roce", "mode": "uc", "form": "reth"}, lambda packet: packet["bth"]["opcode"] >> 5 == 1),
         ({"crc": False, "mode": "rod"}, lambda packet: packet.trailer is None),
     ],
     ids=str,
@@ -106,6 +107,8 @@ def test_arguments_restrict_what_is_drawn(arguments: dict[str, Any], holds: Call
         ),
         (lambda: frames(mtu=1500), "mtu=1500 is not legal; legal: 1024, 2048, 4096, 8192"),
         (lambda: packets(ip_version=5), "legal: 4, 6"),
+        (lambda: frames(transport="roce", crc=False), "crc=False is not legal; legal: True"),
+        (lambda: frames(transport="roce", mode="ud", opcode="FETCH_ADD"), "legal: rc, xrc"),
         (lambda: frames(crc=1), "legal: False, True"),  # type: ignore[call-overload]
         (lambda: headers("pds.akc"), "did you mean pds.ack"),
         (

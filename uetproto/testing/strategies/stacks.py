@@ -37,6 +37,11 @@ class HeaderStack(NamedTuple):
     """Opcode of the request, if the packet is one."""
 
     @property
+    def name(self) -> str | None:
+        """Return the name of the opcode."""
+        return None if self.opcode is None else self.opcode.name
+
+    @property
     def forms(self) -> tuple[str, ...]:
         return tuple(step.header.name for step in self.steps)
 
