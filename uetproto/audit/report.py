@@ -14,8 +14,9 @@ NO_KEYS = "no keys"
 
 
 class PacketCounts(NamedTuple):
-    """This record has counts of one vantage point: records that were not judged, sealed packets that were opened or
-    not, and conversations that were dropped. `AuditReport` has the sums of these counts."""
+    """This record has counts of one vantage point: records that were not judged, sealed packets that were opened,
+    sealed packets that were not opened, and conversations that were dropped. `AuditReport` has the sums of these
+    counts."""
 
     others: int = 0
     copies: int = 0
@@ -41,8 +42,8 @@ class AuditReport:
     copies: int = 0
     """Number of records that are copies of an earlier record, made by a mirror port."""
     forgotten: Counter[str] = field(default_factory=Counter)
-    """Number of conversations that were dropped because they were silent or too many, by type of conversation and
-    reason."""
+    """Number of conversations that were dropped because they were silent, or because there were too many. They are
+    counted by type of conversation and reason."""
     unopened: Counter[str] = field(default_factory=Counter)
     """Number of sealed packets of which only the security header was judged, by the reason why they were not opened."""
 

@@ -197,7 +197,8 @@ def to_place(step: Any, simulator: Simulation) -> Any:
     """Return a step that names its packet by position in place of number.
 
     The position is the index of the packet among those on the wire, in the order of their numbers. A step `dup` copies
-    a packet that was sent before; there the position is the number of packets that were sent after the copied packet.
+    a packet that was sent before. For this step the position is the number of packets that were sent after the copied
+    packet.
     """
     if step.number == ALL:
         return step

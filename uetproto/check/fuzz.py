@@ -53,8 +53,8 @@ EFFORT = 2_000_000
 """Limit of the steps and packets, counted together, that all attempts to shrink one finding may take."""
 
 SPELT_OUT = 24
-"""Number of steps that may be appended in place of `finish`, so that a failure which occurs only in `finish` is shown
-as steps."""
+"""Greatest number of steps that replace `finish` in a finding. If an episode fails only in `finish`, but also fails
+with these steps in place of `finish`, the finding shows the steps."""
 PAUSE = MILLISECOND
 
 

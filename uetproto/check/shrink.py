@@ -38,7 +38,7 @@ def shrink(
     tries: int = TRIES,
     give_up: Callable[[], bool] = lambda: False,
 ) -> list[_S]:
-    """Return the shortest list of steps that was found for which `fails` is true. `fails` must be true for `steps`.
+    """Return the shortest list of steps that was found and for which `fails` is true. `fails` must be true for `steps`.
 
     Equal arguments give equal results. `simpler` yields candidates that may replace one step. When `give_up()` is
     true, the search ends with the best list so far.

@@ -1,9 +1,9 @@
 """This module chooses the next step of an episode at random. Each protocol says in a subclass which steps are drawn,
 and how often.
 
-Every episode draws its own settings and its own mixture of steps, so that rare events coincide. A generator uses only
-`random()` and `getrandbits()` of its random number generator, in a fixed order, so that a seed always stands for the
-same episode.
+Every episode draws its own settings and its own mixture of steps. In some episodes, rare events therefore coincide. A
+generator uses only `random()` and `getrandbits()` of its random number generator, in a fixed order, so that a seed
+always stands for the same episode.
 """
 
 from abc import ABC, abstractmethod
@@ -27,8 +27,8 @@ FULL = 256
 CROWD, CROWDED = 40, 0.9
 """If `CROWD` or more packets are on the wire, `CROWDED` is the share of steps that deliver the oldest packet."""
 NEAR = 8
-"""Number of packets among which a step chooses in some episodes. They are the oldest packets on the wire, so that only
-these overtake each other."""
+"""In some episodes, a step chooses only among the oldest packets on the wire, and this is their number. In such an
+episode, no other packets overtake each other."""
 
 
 class StepGenerator(ABC, Generic[ViewT, GeneratedT]):

@@ -1,7 +1,7 @@
 """This module explains a deadlock: which rank waits for which other rank (collectives.md §1.5).
 
-The explanation is made only when no rank can proceed and nothing is in progress, so that the deadlock is certain. It
-names the shortest cycle of waiting ranks, or the rank whose matching call never comes.
+The explanation is made only when no rank can proceed and nothing is in progress. The deadlock is then certain. It names
+the shortest cycle of waiting ranks, or the rank whose matching call never comes.
 """
 
 from collections import deque

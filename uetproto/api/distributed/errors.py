@@ -1,8 +1,9 @@
 """This module defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
 
-Each error class also derives from the class that torch.distributed raises for the same fault, so that a program's
-handlers catch it. The error for a wrong argument is a `ValueError`. For an argument of a wrong type it is also a
-`TypeError`. For an argument that torch leaves to its backend to check it is also a `RuntimeError`.
+Each error class also derives from the class that torch.distributed raises for the same fault. Handlers that a program
+has for torch.distributed therefore catch these errors. The error for a wrong argument is a `ValueError`. For an
+argument of a wrong type it is also a `TypeError`. For an argument that torch leaves to its backend to check it is also
+a `RuntimeError`.
 """
 
 import builtins

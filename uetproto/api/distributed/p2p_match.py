@@ -22,7 +22,8 @@ class Post:
     tag: int
     array: Array
     eager: Array | None = None
-    """Copy of the data if the send is eager, so that the program may change its buffer at once; otherwise None."""
+    """Copy of the data of an eager send, or None for any other send. The program may change the buffer of an eager send
+    at once."""
 
     @property
     def rank(self) -> int:

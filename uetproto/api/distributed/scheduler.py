@@ -23,7 +23,8 @@ from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError, UetError
 
 POLL_TIME = 10**6
-"""Duration in picoseconds of one poll of an operation, so that virtual time passes in a program that polls."""
+"""Virtual time in picoseconds that one poll of an operation takes. Without this duration, no time would pass in a
+program that only polls."""
 MAX_POLLS = 1000
 """Largest number of polls while nothing is in progress; if a program polls more often, it counts as waiting for ever.
 This is also the largest number of reads of the clock in a row that take no virtual time."""

@@ -102,8 +102,8 @@ class Work:
         return True
 
     def is_completed(self) -> bool:
-        """Return whether the operation is done or has failed. While the operation is in progress, the call takes
-        virtual time, so that a program can poll.
+        """Return whether the operation is done or has failed. While the operation is in progress, each call takes
+        virtual time. A program that polls therefore does not poll for ever.
 
         In stream mode the result is always True: it only says that the operation is in the queue of its stream.
         """

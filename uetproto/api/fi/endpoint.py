@@ -233,8 +233,8 @@ class Endpoint:
         self.state = EpState.ENABLED
 
     def disable(self) -> None:
-        """Disable the endpoint, so that messages from peers are refused with DISABLED. Raises FI_EOPBADSTATE if the
-        endpoint is not enabled."""
+        """Disable the endpoint. From now on, messages from peers are refused with DISABLED. Raises FI_EOPBADSTATE if
+        the endpoint is not enabled."""
         self._expect("disable", EpState.ENABLED)
         for space in Space:
             self.domain.process.spaces[space][self.resource_index].disable()

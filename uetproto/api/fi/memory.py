@@ -150,7 +150,7 @@ class MemoryRegion:
         self.state = MrState.ENABLED
 
     def disable(self) -> None:
-        """Disable the region and undo all its bindings, so that packets of peers are refused with BAD_MKEY.
+        """Disable the region and undo all its bindings. From now on, packets of peers are refused with BAD_MKEY.
 
         Raises FI_EOPBADSTATE unless the region is bound or enabled.
         """

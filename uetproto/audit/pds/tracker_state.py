@@ -316,7 +316,7 @@ class PdcDirection:
         return ends(self.sender, self.other.sender) | {"spdcid": self.id, "dpdcid": self.other.id}
 
     def is_near(self, psn: int) -> bool:
-        """Return whether `psn` is less than `FAR` from the next PSN, so that it can belong to this PDC. Without
+        """Return whether `psn` can belong to this PDC, because it is less than `FAR` from the next PSN. Without
         requests, the PSN is compared with the newest CACK_PSN."""
         if self.lowest is not None or self.start is not None:
             return -FAR < diff32(psn, self.next) < FAR

@@ -47,8 +47,9 @@ class Kind(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """This record holds the readers for one hint, by the first two bytes of the SES header. The key is empty if there
-    is no SES header."""
+    """This record holds the readers for one hint. `ses` is the place of the first two bytes of the SES header in a
+    frame, and `readers` maps the values of these two bytes to readers. If there is no SES header, the key in `readers`
+    is empty."""
 
     ses: slice
     readers: dict[bytes, tuple[Reader, ...]]

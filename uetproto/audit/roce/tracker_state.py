@@ -346,15 +346,15 @@ class QpStream:
         return number >= self.pause
 
     def may_be_new(self, number: int) -> None:
-        """Note that the packet `number` came after a silence of both queue pairs, so that it may begin another
-        connection."""
+        """Note that the packet `number` came after a silence of both queue pairs. This packet may therefore begin
+        another connection."""
         for each in self._both:
             if each.pause_before is None:
                 each.pause_before = each.pause
             each.pause = number
 
     def goes_on(self) -> None:
-        """Note that a sender continues its PSNs after a silence, so that the connection is the same as before."""
+        """Note that a sender continues its PSNs after a silence. The connection is therefore the same as before."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause, each.pause_before = each.pause_before, None
@@ -365,7 +365,8 @@ class QpStream:
         return self.answered is not None and psn == (self.answered + 1) & M24
 
     def begins_elsewhere(self) -> None:
-        """Note that a sender does not continue its PSNs after a silence, so that the connection may be another one."""
+        """Note that a sender does not continue its PSNs after a silence. Another connection may therefore have
+        begun."""
         for each in self._both:
             if each.pause_before is not None:
                 each.pause_before = each.inside = each.first = each.answered = None

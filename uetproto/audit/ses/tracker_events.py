@@ -18,8 +18,8 @@ class SesEvent(Event):
     OPENED = auto()
     """The first packet of a message was seen; the event is only counted."""
     HEADER = auto()
-    """The first packet of a message was seen, and its header can violate a rule for headers. A plain write, read, send
-    or atomic operation has a header that cannot."""
+    """The first packet of a message was seen, and its header can violate a rule for headers. The header of a plain
+    write, read, send or atomic operation cannot violate such a rule."""
     LATER = auto()
     """Another packet of a message was seen; the event is only counted."""
     CHANGED = auto()

@@ -39,7 +39,7 @@ _M32 = 0xFFFFFFFF
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
 """Values of the fields list, opcode, version and return code of read data."""
 DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
-"""Values of the fields list, opcode, version and return code of a default response."""
+"""Values of the first four fields of a default response: `list`, `opcode`, `version` and `return_code`."""
 _FETCHING = frozenset(opcode for opcode, row in OPCODE_PROFILES.items() if row.fetches)
 _ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.MSG_ERROR))
 _PLAIN = frozenset((Opcode.WRITE, Opcode.READ, Opcode.SEND, Opcode.TAGGED_SEND))
@@ -104,7 +104,7 @@ class MessageSender:
 
 
 def shorten(kept: dict[Any, Any], least: int) -> None:
-    """Drop the oldest entries, so that `least` remain, if there are more than twice as many."""
+    """If there are more than twice `least` entries, drop the oldest ones; `least` entries remain."""
     if len(kept) > 2 * least:
         for key in list(kept)[: len(kept) - least]:
             del kept[key]
@@ -123,8 +123,8 @@ class AuditedMessage:
     """This class describes a message by its packets: the fields that they have in common, and which of the message's
     PSNs were seen (ses.md §7).
 
-    The packets of two messages are not interleaved (UE 1.0.1 §3.5.20), so that PSN and offset grow together within a
-    message. `message_attribution.py` decides which packets belong to a message.
+    The packets of two messages are not interleaved (UE 1.0.1 §3.5.20). Within a message, a packet with a higher PSN
+    therefore has a higher offset. `message_attribution.py` decides which packets belong to a message.
     """
 
     __slots__ = (

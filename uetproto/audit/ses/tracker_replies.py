@@ -1,5 +1,5 @@
-"""This module finds the request of each answer: that of a response by PSN, and that of read data by message id or PSN
-(ses.md §9)."""
+"""This module finds the request of each answer. It finds the request of a response by PSN, and the request of read data
+by message id or PSN (ses.md §9)."""
 
 from collections.abc import Mapping
 from typing import cast

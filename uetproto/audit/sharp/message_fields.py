@@ -47,13 +47,13 @@ _UNKNOWN_CHILD = 0xFF
 
 
 def fault_of(values: Mapping[str, Any]) -> Violation | None:
-    """Return the first field that contradicts the opcode or another field, or None if no field does."""
+    """Return a violation for the first field that contradicts the opcode or another field, or None if no field does."""
     return next(_faults(values), None)
 
 
 def fault_of_body(values: Mapping[str, Any], packet: Packet) -> Violation | None:
-    """Return how the body of a message contradicts itself or the message's header (sharp.md §2.6), or None if it does
-    not."""
+    """Return a violation if the body of a message contradicts itself or the message's header (sharp.md §2.6), otherwise
+    None."""
     for name, faults in _FAULTS.items():
         if name in packet:
             return next(faults(values, packet[name]), None)

@@ -6,8 +6,8 @@ identified by its sequence number, and a chunk of a streaming operation also by 
 may return and count from 0 again; unless the capture is declared complete, a second operation 0 may be the only sign of
 this.
 
-The tracker sorts messages by time. Packets that several ports of a switch mirror into one file are not quite in order,
-and packets that are held until it is known whether their flow has a CRC come late.
+The tracker sorts messages by time. If several ports of a switch mirror packets into one file, these packets are not
+quite in order. A packet also comes late if it is held until it is known whether its flow has a CRC.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,11 @@ from uetproto.wire.serial import diff32
 _DOWN = 0x80
 """Bit of an opcode that marks a response."""
 OPERATIONS = 4_096
-"""Greatest number of operations that are kept for a group, and of open operations that are kept for a child."""
+"""Greatest number of operations that are kept for a group. The same limit holds for the open operations that are kept
+for a child."""
 EDGES = 256
-"""Greatest number of children that are kept for a group, and of aggregation nodes that have a group of the same
-number."""
+"""Greatest number of children that are kept for a group. The same limit holds for the aggregation nodes that are kept
+for a group number."""
 WAITING = 1_024
 """Greatest number of messages that wait until earlier messages have come."""
 FEW, SURE, JOBS = 1, 3, 8
@@ -64,7 +65,7 @@ Edge = tuple[int, int, int, int]
 
 class SharpEvent(Event):
     """This enumeration has the events of SHARP groups. With an event, a rule gets an `AuditedSharpMessage`, an
-    `AuditedAggregation` or an `AuditedSharpGroup`, as the event says."""
+    `AuditedAggregation` or an `AuditedSharpGroup`, as the docstring of the event says."""
 
     MESSAGE = auto()
     """A message came. The rule gets an `AuditedSharpMessage`."""

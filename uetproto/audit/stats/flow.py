@@ -112,8 +112,8 @@ class FlowMeter:
             self.busy_ns = time_ns
 
     def first(self, psn: int, length: int, size: int, time_ns: int, again: bool) -> None:
-        """Count the first copy of a request that was seen. `length` is its number of bytes on the wire, `size` that of
-        its payload. `again` says that this copy is a retransmission."""
+        """Count the first copy of a request that was seen. `length` is the number of bytes of this copy on the wire,
+        and `size` is the number of bytes of its payload. `again` says that this copy is a retransmission."""
         self.carried(size, time_ns)
         cause = None
         if again:
@@ -140,8 +140,8 @@ class FlowMeter:
             self.window_bytes = self.outstanding_bytes
 
     def again(self, psn: int, length: int, time_ns: int, retransmitted: bool) -> None:
-        """Count another copy of a request. `retransmitted` says that it is marked as a
-        retransmission; a copy that the network made is not."""
+        """Count another copy of a request. `retransmitted` says that this copy is marked as a retransmission; a copy
+        that the network made has no such mark."""
         if not retransmitted:
             self.duplicates += 1
             return

@@ -38,8 +38,8 @@ class UsedCounters:
     """Number of the last packet that used a counter."""
 
     def add(self, tsc: int) -> bool:
-        """Add a counter, and return whether it is new. Return False if the counter was used before, or if it is at most
-        `floor`, so that its use is no longer known."""
+        """Add a counter, and return whether it is new. Return False if the counter was used before. Return False, too,
+        if the counter is at most `floor`, because its use is no longer known."""
         starts, ends = self._starts, self._ends
         if ends and tsc == ends[-1] + 1:
             ends[-1] = tsc

@@ -1,10 +1,9 @@
 """This module follows the secure domains of a capture. It decides which sealed packets are authentic, which counters
 each sender used under a key, and which packets are in the clear although other packets of the same PDC are sealed.
 
-If one of the given keys opens a packet, all packets with that key must have different nonces, whoever sent them
-(tss.md §4, §6). Without keys, SDI, AN and epoch stand for a key. A rotation gives an AN another key, so that a counter
-that repeats after a rotation is no violation. If keys were tried on a packet and none opens it, its fields are
-ignored.
+If one of the given keys opens a packet, all packets with that key must have different nonces, whoever sent them (tss.md
+§4, §6). Without keys, SDI, AN and epoch stand for a key. A rotation gives an AN another key. A counter that repeats
+after a rotation is therefore no violation. If keys were tried on a packet and none opens it, its fields are ignored.
 """
 
 from dataclasses import dataclass, field

@@ -142,7 +142,7 @@ class Meaning(Enum):
 
     KNOWN = auto()
     VENDORS = auto()
-    """Some of the codes are a vendor's, so that their meaning is not known."""
+    """Some of the codes are defined by a vendor. Their meaning is not known."""
     NONE = auto()
 
 
@@ -407,8 +407,8 @@ def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEven
 
 
 def reserved_type(packet: Packet) -> int | None:
-    """Return the type of the first UET header if UET does not define it, so that decoding stopped at it. Otherwise
-    return None."""
+    """Return the type of the first UET header if UET does not define this type. Decoding then stopped at this header.
+    Otherwise return None."""
     if packet.error is None or packet.error.kind != "malformed" or len(packet.raw) < 2 or not packet.layers:
         return None
     kind = packet.raw[0] >> 3

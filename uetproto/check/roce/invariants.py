@@ -92,7 +92,7 @@ class CompletionRecord:
     skipped: list[Any]
     """Older work requests of the same queue that have no completion yet."""
     flushing: bool
-    """Whether a work request of the queue has failed before this completion, so that later ones are flushed."""
+    """Whether a work request of the queue has failed before this completion. Later work requests are then flushed."""
     message: PostedWork | None = None
     """Send of the peer that filled the completed receive. It is None if a send completes, or if the send that filled
     the receive is not known."""

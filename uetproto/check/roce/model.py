@@ -52,7 +52,8 @@ class MemoryPlace:
     data: bytearray
     owner: "PostedWork | PostedReceive | None" = None
     filled: int = 0
-    """Number of bytes that were written so far, if bytes arrive in order."""
+    """Offset in the place after the last byte that was written. If bytes arrive in order, this is the number of bytes
+    that were written so far."""
 
     @property
     def open(self) -> bool:
@@ -222,11 +223,11 @@ class QpShadow:
     atomics: int = 0
     """Index in `begun`. The search for the next ATOMIC that is executed continues here."""
     writing: PostedWork | None = None
-    """ATOMIC that was the last to read the counter, so that it may write the counter now. It is None if no ATOMIC may
-    write."""
+    """ATOMIC that was the last to read the counter, and that may therefore write the counter now. It is None if no
+    ATOMIC may write the counter."""
     failed: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
-    """Says under False whether a send has failed, and under True whether a receive has failed, so that later ones are
-    flushed."""
+    """The value for the key False says whether a send has failed, and the value for the key True whether a receive has
+    failed. After a failed send all later sends are flushed, and likewise for receives."""
     errors: list[Status] = field(default_factory=list)
     """Status of the first failed request of each queue."""
     heard: int = 0

@@ -542,8 +542,8 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Let the network deliver all packets, post missing receives and resume halted queue pairs, so that all
-        requests must end (roce.md §15 item 9)."""
+        """Let the network deliver all packets, post missing receives and resume halted queue pairs. All requests must
+        then end (roce.md §15 item 9)."""
         first = self.sent
         self._become_quiet()
         self._compare(RoceSimulator.finish, first)

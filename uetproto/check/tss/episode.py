@@ -13,8 +13,8 @@ __all__ = ["PROFILES", "TssEpisode", "begin"]
 
 @dataclass(frozen=True)
 class TssEpisode(EpisodeSettings):
-    """These are the settings of an episode that two members of a secure domain play. The knobs are fields of `Terms`
-    and of `PdsConfig`, in this order."""
+    """These are the settings of an episode that two members of a secure domain play. The first mapping in `knobs` has
+    fields of `Terms`, and the second has fields of `PdsConfig`."""
 
     draws: int
     """Seed of all random numbers that the endpoints draw."""

@@ -12,8 +12,8 @@ _SSIS = (100, 200)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """This record has the settings that the members of a secure domain share. A setting that `DomainConfig` has, too,
-    has the same name."""
+    """This record has the settings that the members of a secure domain share. A setting that is also a field of
+    `DomainConfig` has the same name there."""
 
     mode: str = "direct"
     start: str = "off"

@@ -336,8 +336,8 @@ class InvariantMonitor:
             self._targets.pop((pdc.peer, pdc.peer_id, pdc.rx.start), None)
 
     def had(self, pdc: Pdc) -> bool:
-        """Return whether a target PDC with the same peer, PDCID of the peer and Start_PSN existed within the
-        last MSL."""
+        """Return whether another target PDC existed within the last MSL that had the same peer, the same PDCID of the
+        peer and the same Start_PSN as `pdc`."""
         return (pdc.peer, pdc.peer_id, pdc.rx.start) in self._targets
 
     def is_quarantined(self, peer: int, pdcid: int) -> bool:

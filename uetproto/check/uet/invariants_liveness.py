@@ -25,7 +25,7 @@ def lives(config: PdsConfig) -> bool:
     """Return whether every request must succeed, because the number of retransmissions is unlimited and nothing else
     may end a PDC early.
 
-    Three settings can end a PDC early, so that this function returns False for each of them. `close_drain` = error: the
+    Three settings can end a PDC early. This function returns False if one of them is set. `close_drain` = error: the
     target may close before it has sent the data of all reads. `secure_start` = expected: after NEW_START_PSN has
     changed the Start_PSN, a delayed SYN packet with the old PSNs may open a second PDC at the target, which then
     answers packets of the first PDC with INVALID_SYN (pds.md §6.2, §6.6). `pdcid_quarantine` = 0: the initiator may

@@ -132,8 +132,8 @@ class PacketEnd:
         self.receive_remote(over, peer, tag.pack(), into, ended)
 
     def complete(self, done: Done, failure: TransportError | None) -> None:
-        """End a send or a receive with its failure, or with None if it succeeded; then check at once which ranks can go
-        on."""
+        """End a send or a receive: call `done` with `failure`, which is None if the operation succeeded. Then check at
+        once which ranks can go on."""
         done(failure)
         self._wake()
 
