@@ -29,7 +29,7 @@ class KeyRotation(NamedTuple):
 
     trigger: RekeyTrigger
     guard: int = 0
-    """Time in picoseconds after the change for which the node still accepts the old key."""
+    """Number of picoseconds after the change during which the node still accepts the old key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

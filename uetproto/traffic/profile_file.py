@@ -66,8 +66,9 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficProfile(ABC):
-    """This record holds the parameters of traffic that all transports have. `COMMON` says what they mean. Rates are in
-    bits a second, and times are in picoseconds.
+    """This record holds the parameters that profiles of all transports have. `COMMON` says what the parameters mean.
+
+    Rates are in bits a second, and times are in picoseconds.
     """
 
     name: str
@@ -77,7 +78,7 @@ class TrafficProfile(ABC):
     endpoints: int = 2
     pdcs: int = 1
     """Number of connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. UD has
-    no connections, so there it is the number of queue pairs of an endpoint."""
+    no connections. For UD this is the number of queue pairs of an endpoint."""
     operations_per_pdc: int = 0
     depth: int = 8
     ip: int = 4
@@ -90,9 +91,9 @@ class TrafficProfile(ABC):
     rate: int = 400 * 10**9
     delay: int = MICROSECOND
     tap: str = "initiator"
-    """Place of the capture. At "initiator" or "target", the capture has the frames that pass the ports of these
-    endpoints in both directions, but not the frames that were lost on their way there. At "wire", it has all frames
-    that were sent.
+    """Place of the capture: "initiator", "target" or "wire". At "initiator", the capture has the frames that the
+    initiators send, and the frames that reach the initiators. A frame that is lost on its way to an initiator is
+    missing. At "target", the same holds for the targets. At "wire", the capture has all frames that were sent.
     """
     seed: int = 0
     security: Security | None = None

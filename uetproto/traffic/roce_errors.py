@@ -1,5 +1,5 @@
-"""This module lists the errors that RoCE traffic makes on purpose, and the operations that can have each (roce.md
-§8–§11).
+"""This module lists the errors that RoCE traffic makes on purpose, and for each error the operations that can have it
+(roce.md §8–§11).
 """
 
 from collections.abc import Callable, Set

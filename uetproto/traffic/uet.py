@@ -115,7 +115,8 @@ class OpenOperation:
     code: Opcode
     mode: Mode
     receive: Receive | None = None
-    """Buffer that was posted for this operation alone, or None if it needs none or uses one of the shared buffers."""
+    """Buffer that was posted for this operation alone. It is None if the operation needs no buffer, or if it uses one
+    of the shared buffers."""
     ended: bool = False
 
 

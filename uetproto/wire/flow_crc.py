@@ -1,9 +1,9 @@
 """This module decides for each flow whether its packets end with a CRC, because no packet says so (wire.md §7).
 
-One right CRC32C proves that a flow has CRCs. If none comes among the packets that may be held, the first packets of
-the flow decide. Until then, packets without a right CRC are queued, and with them the packets that must not overtake
-them. `FlowCrc` decides for every reader of captures; `decoded` is the reader that returns packets in the order of
-capture.
+One right CRC32C proves that a flow has CRCs. Until a flow is decided, its packets without a right CRC wait in a queue,
+and so do later packets that must not overtake them. The number of waiting packets is limited. If the limit is reached
+and no right CRC has come, the first packets of the flow decide. Every reader of captures uses `FlowCrc`. `decoded` is
+the reader that returns packets in the order of capture.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.packet import Layer, Packet, crc_start, network_of, udp_checksum_at
 
 PATIENCE = 16
-"""Number of packets at the start of a flow that decide whether it has a CRC, if no packet has a right one. From a pipe,
-no more packets of a flow than these are held."""
+"""Number of packets at the start of a flow that decide whether the flow has CRCs, if no packet has a right CRC. When a
+pipe is read, this is also the largest number of packets of a flow that wait."""
 _HELD_TOGETHER = 4096
 HELD = 16_384
 _FLOWS = 1 << 18
@@ -142,8 +142,8 @@ class FlowCrc:
             self._release(key)
 
     def decided(self, flow: Flow, roce: bool = False) -> bool | None:
-        """Return whether the packets of a flow have a CRC32C, or with `roce` an ICRC that was not changed after they
-        were sent. Return None if that is not known yet."""
+        """Return whether the packets of a flow have a CRC32C. With `roce`, return whether their ICRCs are as they were
+        sent. Return None if that is not known yet."""
         if roce and not self._always:
             there = self.icrc.get(flow)
             return self.icrc.get(flow[::-1]) if there is None else there

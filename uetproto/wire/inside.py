@@ -27,7 +27,7 @@ _OPCODES = frozenset(sharp.SharpOpcode)
 ENDLESS = 1 << 20
 """Number of bytes that is larger than the length of any message."""
 CHECKED = Trailer("icrc", 0)
-"""Trailer for a packet whose own trailer is not at hand. It stands for a packet that was captured to its end."""
+"""Trailer for a packet whose own trailer is not at hand. A packet with this trailer counts as captured to its end."""
 
 
 class Message(NamedTuple):

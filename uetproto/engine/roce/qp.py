@@ -47,9 +47,9 @@ class Behaviour(NamedTuple):
     """The state of a queue pair determines this behaviour."""
 
     post_recv: str
-    """What happens to a posted receive, which is one of `refuse`, `queue` and `flush`."""
+    """What happens to a posted receive: `refuse`, `queue` or `flush`."""
     post_send: str
-    """What happens to a posted send, which is one of `refuse`, `queue` and `flush`."""
+    """What happens to a posted send: `refuse`, `queue` or `flush`."""
     serves: bool
     """Whether received requests are executed. If False, they are dropped."""
     begins: bool
@@ -348,8 +348,9 @@ class Qp:
         return self.held or (self.receives.items[0] if self.receives.items else None)
 
     def hold_receive(self) -> Receive:
-        """Reserve the receive that `peek_receive` returns for the message in progress, and return it. If the receive is
-        still in the queue, it is removed from the queue.
+        """Reserve a receive for the message in progress, and return the receive.
+
+        It is the receive that `peek_receive` returns. If it is still in the queue, it is removed from the queue.
         """
         if self.held is None:
             queue = self.receives
@@ -371,7 +372,7 @@ class Qp:
     def flush_receives(self) -> None:
         """End the receive of the message in progress and all receives of this queue pair with WR_FLUSH_ERR.
 
-        The receives of a shared queue stay there (roce.md §6).
+        Receives in a shared queue stay in the queue (roce.md §6).
         """
         if self.held is not None:
             self.end_receive(Status.WR_FLUSH_ERR)
@@ -404,7 +405,7 @@ class Qp:
                 self.requester.flush()
 
     def drain(self) -> None:
-        """Report SQ_DRAINED once in SQD, when all sends that had begun are complete."""
+        """Report SQ_DRAINED if the state is SQD, all sends that had begun are complete, and it was not reported yet."""
         if self.state is S.SQD and not self.drained and not (self.requester and self.requester.busy):
             self.drained = True
             self.hca.pending_events.append(AsyncNotice(AsyncType.SQ_DRAINED, self.number))

@@ -57,8 +57,8 @@ EVENT_OF: dict[int, AsyncType] = {
 
 @dataclass(slots=True)
 class SavedResponse:
-    """This class holds a READ or ATOMIC request that was executed, so that its response can be sent again (roce.md
-    §8.1)."""
+    """This class holds an executed READ or ATOMIC request. The responder sends the response again if the request comes
+    again (roce.md §8.1)."""
 
     psn: int
     count: int

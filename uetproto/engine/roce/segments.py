@@ -49,7 +49,8 @@ class WrKind(NamedTuple):
     completion: WcOpcode
     family: Family
     answered: bool = False
-    """Whether the opcode is a READ or ATOMIC, which ends with a response that carries data and not with an ACK."""
+    """Whether the opcode is a READ or ATOMIC. Such an operation ends with a response that carries data, in place of an
+    ACK."""
     receives: bool = False
     """Whether the message uses a receive of the responder and so needs a credit (roce.md §9)."""
 
@@ -105,8 +106,8 @@ STEPS: dict[int, MessageStep] = {
     Operation.FETCH_ADD: MessageStep.ATOMIC,
     **{operation: MessageStep[name] for operation, name in _STEP_NAMES.items() if name in MessageStep.__members__},
 }
-"""Position in its message (`MessageStep`) for each BTH operation that a responder accepts. Other operations are not
-legal."""
+"""Maps the BTH operation of a request packet to the position of the packet in its message (`MessageStep`). A responder
+accepts no other operations."""
 
 _S, _P = MessageStep, MessagePhase
 MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {

@@ -91,7 +91,7 @@ class UcRequester(RequesterHalf):
 
 
 class UcResponder(Inbound):
-    """The responder of a UC queue pair drops a message of which a packet was lost or is not legal.
+    """The responder of a UC queue pair drops a message if a packet of the message was lost or is not legal.
 
     The state of the queue pair does not change then.
     """

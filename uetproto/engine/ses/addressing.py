@@ -77,7 +77,7 @@ class Process:
     spaces: dict[Space, dict[int, ResourceIndex]] = field(default_factory=lambda: {space: {} for space in Space})
     regions: dict[int, Region] = field(default_factory=dict)
     on_change: Callable[[], None] = lambda: None
-    """Function that is called when results of earlier look-ups are no longer valid."""
+    """Function that is called when results that `Processes.keep_place` stored are no longer valid."""
 
     def open(self, number: int, spaces: Iterable[Space] = tuple(Space)) -> None:
         """Open resource index `number` in `spaces`. Raises `LocalError` when the number is open already or not

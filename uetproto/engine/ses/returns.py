@@ -101,7 +101,7 @@ class Returns:
         self._read.append((region, size))
 
     def left(self, pdc: Connection) -> None:
-        """Note that PDS sends a return packet of a PDC, so that one packet less waits to be sent."""
+        """Note that PDS sends a return packet of a PDC. The number of the PDC's packets that wait is now 1 smaller."""
         left = self._waiting.get(pdc, 0) - 1
         if left > 0:
             self._waiting[pdc] = left

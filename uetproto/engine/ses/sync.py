@@ -39,8 +39,9 @@ class TargetSyncGroups:
     def join(self, message: RxMessage, now: int) -> ReturnCode | None:
         """Add a message to its group at its first packet, or return the code with which the message is refused.
 
-        The code is OP_VIOLATION if the group already has a message that ends it, or has more messages than that message
-        states. The code is UNCOR_TRNSNT if there is no room for another group.
+        The message that ends a group states how many messages the group has. The code is OP_VIOLATION if a second
+        message would end the group, or if the group would have more messages than stated. The code is UNCOR_TRNSNT if
+        there is no room for another group.
         """
         assert message.sync is not None
         key = (message.source, message.sync.group)

@@ -88,7 +88,8 @@ class RequestPacket(NamedTuple):
 
 
 class WritePlace(NamedTuple):
-    """The place that an accepted WRITE with one packet addressed, and the fields that the place is known by."""
+    """This record holds the process and the resource index to which an accepted WRITE of one packet was addressed, and
+    the header fields that addressed them."""
 
     process: Process
     ri: ResourceIndex

@@ -170,7 +170,10 @@ class MessageTransfer:
         self.owner.start(self)
 
     def back_off(self, now: int) -> None:
-        """Wait before another attempt, each time twice as long, or fail after `message_retry_limit` (ses.md §12)."""
+        """Wait before another attempt. If there were more than `message_retry_limit` refusals, the message fails.
+
+        Each wait is twice as long as the wait before it (ses.md §12). A limit of 0 means no limit.
+        """
         self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.refusals += 1

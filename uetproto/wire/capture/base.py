@@ -119,7 +119,7 @@ class Window:
 
     @property
     def fault(self) -> str:
-        """Return the reason why a compressed stream ended early. It is empty if the stream did not."""
+        """Return the reason why a compressed stream ended early. The text is empty if the stream did not end early."""
         return self._gunzip.fault if self._gunzip else ""
 
     def fill(self, at: int, need: int) -> int:

@@ -29,7 +29,7 @@ AM_Q_KEY = 0x80010000
 MAD_SIZE = 256
 BODY_SIZE = 192
 MOST_QPS = 44
-"""Number of queue pairs in one QPAllocation, and of children in one TreeConfig."""
+"""Largest number of queue pairs in one QPAllocation. One TreeConfig has at most this number of children."""
 JOB_WORDS = 48
 
 

@@ -157,7 +157,7 @@ type."""
 
 
 class AckReq(IntEnum):
-    """This code is the field `req` of an ACK. It says what the sender of the ACK asks the sender of the PSNs to do."""
+    """This code is the field `req` of an ACK. It says what the sender of the ACK asks the receiver of the ACK to do."""
 
     NONE = 0
     CLEAR = 1

@@ -231,9 +231,9 @@ OPCODE_PROFILES: dict[Opcode, OpcodeProfile] = {
 """Properties of each request opcode (UE 1.0.1 §3.4.1.4, Tables 3-1 and 3-4; ses.md §5.1, §4.3, §2.4). The header forms,
 the engine, the audit, the dissectors and TABLES.md read this table.
 
-`MSG_ERROR` has the address of the message that it ends. The profiles are those of ses.md §4.3, where "M ?" is taken as
-M, "– ?" as –, and O as accepted. The rows of ses.md §4.3 that depend on more than the opcode (wildcards, real deferral,
-RUDI, forms) are not part of this table.
+`MSG_ERROR` has the address of the message that it ends. The profiles are those of ses.md §4.3. A question mark behind
+an entry of that table is ignored, and the entry O counts as accepted. The rows of ses.md §4.3 that depend on more than
+the opcode (wildcards, real deferral, RUDI, forms) are not part of this table.
 """
 
 

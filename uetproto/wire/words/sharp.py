@@ -12,7 +12,7 @@ Values = Mapping[str, Any]
 
 
 def sharp_words(form: str, values: Values) -> str:
-    """Return a SHARP or multicast layer in words. It is empty for other layers, such as the body of a join."""
+    """Return a SHARP or multicast layer in words. The text is empty for other layers, such as the body of a join."""
     if form == "sharp":
         return _message(values)
     if form == "sharp.fault":

@@ -1,7 +1,8 @@
 """A group at a host follows the state table `states.GROUP` (sharp.md §3.4).
 
-Collectives begin in the order of submission. A collective that waits for a lock holds back all later ones, so that
-all members give the same seq to a collective. Collectives that have begun run concurrently, on the LLT and on the SAT.
+Collectives begin in the order of submission. If a collective waits for a lock, all later collectives wait, too. All
+members therefore give the same seq to a collective. Collectives that have begun run concurrently, on the LLT and on the
+SAT.
 """
 
 from collections import deque

@@ -47,7 +47,7 @@ class Aggregate:
     """
 
     op_id: int
-    """Number that the event of this work repeats."""
+    """Number of this work. The event that reports the result of the work has the same number."""
     group_id: int
     coll: Coll
     op: Op = Op.NULL

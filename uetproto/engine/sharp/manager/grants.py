@@ -59,7 +59,7 @@ class KnownAn:
     exclusive: int = 0
     """Number of jobs that have a semaphore of this AN exclusively."""
     flows: int = 0
-    """Sum over all jobs that have an exclusive semaphore of this AN: the number of trees whose SAT the job may use."""
+    """Number of trees whose SAT a job may use, added up over all jobs that have an exclusive semaphore of this AN."""
     reserved: int = 0
     """Number of OSTs of the LLT groups of all jobs; a job has a group for each tree."""
 

@@ -85,7 +85,7 @@ class AggregationGroup(TableMachine, table=GROUP):
         return next((child for child, ranks in self.ranks.items() if rank in ranks), -1)
 
     def release_ost(self, op: OstEntry) -> None:
-        """Return the OST of an operation to the pool."""
+        """Give the OST of an operation back to the pool."""
         if op.ost:
             op.ost = False
             self.node.pool.release_ost()

@@ -64,8 +64,8 @@ class OstEntry:
     finished: set[int] = field(default_factory=set)
     """Children that acknowledged the result."""
     early: dict[int, tuple[SharpMessage, bytes]] = field(default_factory=dict)
-    """Requests for seq + W, by child, that came before this node has the result of this operation. These children have
-    received the result by multicast."""
+    """Requests for seq + W, by child, that arrived when this node did not yet have the result of this operation. The
+    children of these requests had received the result by multicast."""
     error: bytes = b""
     """ERROR message of an operation in state ERR."""
     code: Status = Status.OK

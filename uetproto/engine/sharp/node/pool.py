@@ -1,8 +1,8 @@
 """The pool holds the resources of an aggregation node: OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
 
 An LLT group keeps its granted OSTs from JOIN to LEAVE; with `lazy_ost` each operation allocates an OST instead. A SAT
-group has no OSTs until it holds the lock, and then it has `sat_window` OSTs, one for each open chunk; granted_osts of
-the group limits its open operations. A 0 in a quota sets no limit. Both are choices of this project.
+group has no OSTs until it holds the lock, and then it has `sat_window` OSTs, one for each open chunk. By a choice of
+this project, granted_osts of a SAT group limits its open operations. By another choice, a 0 in a quota sets no limit.
 """
 
 from collections import Counter
