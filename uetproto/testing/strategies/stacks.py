@@ -14,7 +14,6 @@ from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, Mode, NextHdr, PdsType
 from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, STANDARD, Opcode
 
 MODES = tuple(mode.name.lower() for mode in Mode)
-OPCODES = tuple(code.name for code in OPCODE_PROFILES)
 _TYPE_OF = {PdsType.RUD_CC_REQ: Mode.RUD, PdsType.ROD_CC_REQ: Mode.ROD} | {PdsType(mode): mode for mode in Mode}
 _IN_ONE_PACKET = (*ATOMICS, Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
 
