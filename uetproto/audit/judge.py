@@ -74,7 +74,7 @@ class RuleTally:
     """Maps a reason to the number of events that were not judged for this reason."""
 
     def add(self, other: "RuleTally") -> None:
-        """Add the counts of another tally, which has the same rule at another vantage point."""
+        """Add the counts of another tally. That tally counts the events of the same rule at another vantage point."""
         self.asked += other.asked
         self.failed += other.failed
         self.not_judged.update(other.not_judged)

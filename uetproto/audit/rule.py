@@ -90,8 +90,8 @@ class Rule:
     severity: Severity = Severity.ERROR
     requires: Requires = Requires.PRESENCE
     of: Enum | None = None
-    """Event whose occurrences are counted as judged, if `on` occurs only where a packet may be wrong. If it is None,
-    the occurrences of `on` are counted."""
+    """Event whose occurrences are counted as judged. A rule has this event if `on` occurs only for a packet that may be
+    wrong. If it is None, the occurrences of `on` are counted."""
     covers: tuple[str, ...] = ()
     """Numbered invariants that the rule covers, such as "pds 20"."""
     obscures: bool = False

@@ -76,8 +76,9 @@ def _decoded(frames: Sequence[bytes], seconds: float, read: Callable[[Any], obje
 
 
 def encoding(seconds: float) -> Iterator[BenchResult]:
-    """Yield the rates at which packets of 4 KiB are encoded. There are rates for packets that are made first, for
-    packets that exist already, and for packets that lack fields, which the encoder fills."""
+    """Yield the rates at which packets of 4 KiB are encoded. One rate includes the time to make the packets. Other
+    rates are for packets that exist already: complete packets, and packets with missing fields, which the encoder
+    fills."""
     yield from _encoded("encode", "", lambda: request(_PAYLOAD), seconds, (20, 15, 12))
     some, complete = request(_PAYLOAD), decode(encode(request(_PAYLOAD), fill=True))
     ours, whole = by_turns(lambda: encode(some, fill=True), lambda: encode(complete, fill=True), seconds)
@@ -85,8 +86,8 @@ def encoding(seconds: float) -> Iterator[BenchResult]:
 
 
 def encoding_roce(seconds: float) -> Iterator[BenchResult]:
-    """Yield the rates at which RoCE packets of 4 KiB are encoded. There are rates for packets that are made first, and
-    for packets that exist already."""
+    """Yield the rates at which RoCE packets of 4 KiB are encoded. One rate includes the time to make the packets. The
+    other rates are for packets that exist already."""
     yield from _encoded("roce", "RoCE: ", lambda: roce_write(_PAYLOAD), seconds, (15, 10, 8))
 
 

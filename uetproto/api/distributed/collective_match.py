@@ -85,7 +85,8 @@ class CollectiveMatch:
         return absent, f"waits for {'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} to join"
 
     def mismatch(self) -> CollectiveMismatchError | None:
-        """Return the error for the first argument in which the ranks that have joined differ, or None if they agree.
+        """Compare the arguments of the ranks that have joined. Return the error for the first argument that differs, or
+        None if all arguments are equal.
 
         The value that most ranks gave counts as the right one.
         """

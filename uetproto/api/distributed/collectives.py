@@ -139,7 +139,8 @@ def all_to_all(
     output_tensor_list: Sequence[Any], input_tensor_list: Sequence[Any], group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Copy item j of the inputs of rank i to item i of the outputs of rank j, for all group ranks i and j."""
+    """Exchange items between all ranks of the group: rank i sends item j of its input list to rank j, and rank j stores
+    it as item i of its output list."""
     size = max(get_world_size(group), 0) or len(output_tensor_list)
     outputs = tensors("output_tensor_list", output_tensor_list, size, writable=True)
     inputs = tensors("input_tensor_list", input_tensor_list, size)

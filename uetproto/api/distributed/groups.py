@@ -17,13 +17,14 @@ NCCL_TIMEOUT = timedelta(minutes=10)
 
 
 class GroupMember:
-    """This class holds, as in torch.distributed, the value that `new_group` returns to a rank that is no member."""
+    """This class has the attribute `NON_GROUP_MEMBER`, as in torch.distributed: `new_group` returns this value to a
+    rank that is no member."""
 
     NON_GROUP_MEMBER = -100
 
 
 class group:  # noqa: N801 (torch.distributed.group.WORLD)
-    """This class holds, as in torch.distributed, `group.WORLD`, which stands for the default group."""
+    """This class has the attribute `WORLD`, as in torch.distributed: `group.WORLD` stands for the default group."""
 
     WORLD = None
 

@@ -123,8 +123,8 @@ class Work:
         return self.error
 
     def source_rank(self) -> int:
-        """Return the global rank that sent the message which this operation received, or -1 if it has received none so
-        far."""
+        """Return the global rank of the sender of the message that this operation received. Return -1 if it has
+        received no message so far."""
         return self.source
 
     def __repr__(self) -> str:

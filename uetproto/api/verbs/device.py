@@ -61,7 +61,7 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAttr:
-    """This record represents the attributes of a device and its port, as far as they have a meaning here
+    """This record represents those attributes of a device and its port that have a meaning in this emulator
     (`ibv_device_attr`, `ibv_port_attr`)."""
 
     name: str
@@ -188,8 +188,8 @@ class Device:
             raise invalid("network", "closed", "one that is open")
 
     def address_of(self, name: str, given: Any) -> int:
-        """Return the IP address, as a number, that `given` stands for: a device, or an IPv4 address, IPv6 address or
-        GID as text or number.
+        """Return the IP address of `given` as a number. `given` is a device, or an IPv4 address, IPv6 address or GID as
+        text or number.
 
         Raises EINVAL for anything else; `name` is the argument's name in the error.
         """

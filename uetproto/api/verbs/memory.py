@@ -104,8 +104,8 @@ class MR:
 
 
 def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
-    """Return the scatter or gather list that `given` stands for: a region, a slice of a region or an `Sge`, or a list
-    of these.
+    """Return `given` as a scatter or gather list. `given` is a region, a slice of a region, an `Sge`, or a list of
+    these.
 
     Raises EINVAL for a region that is deregistered or of another domain. A plain `Sge` with a bad lkey is legal here;
     its work request then completes with an error (roce.md §10).

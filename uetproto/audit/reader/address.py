@@ -43,5 +43,5 @@ def address_text(address: int) -> str:
 
 def ends(src: int, dst: int) -> dict[str, Any]:
     """Return the sender and the receiver as text, under the names `src` and `dst`. The `flow()` of most states begins
-    with these two."""
+    with these two entries."""
     return {"src": address_text(src), "dst": address_text(dst)}

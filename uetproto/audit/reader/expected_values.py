@@ -45,8 +45,8 @@ def reserved_fields(form: str) -> tuple[str, ...]:
 
 @cache
 def code_fields(form: str) -> Mapping[str, frozenset[int]]:
-    """Return a map from each field of a form of header that holds a code to the codes that have a meaning, including
-    those of vendors."""
+    """Return a map with an entry for each field that holds a code in headers of this form. The entry has the codes that
+    have a meaning, including the codes of vendors."""
     if form not in UET_FORMS and form != "bth" and form != "aeth":
         return {}
     header = FORMS[form]

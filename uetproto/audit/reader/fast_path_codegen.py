@@ -73,8 +73,8 @@ the same headers."""
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
-    """Return the codes that may stand in an expected header of the same shape, for each field that holds a code and is
-    not in `exact_of`. `index` is the header's place in `layers`."""
+    """Return a map for the header at `index` in `layers`. It has an entry for each field that holds a code and is not
+    in `exact_of`: the codes that this field may have in an expected header of the same shape."""
     form, values, offset = layers[index]
     found = {"dscp": _EXPECTED_DSCP} if "dscp" in values else {}
     for name in code_fields(form):

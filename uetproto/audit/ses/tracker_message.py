@@ -316,8 +316,8 @@ class AuditedMessage:
         return (self.origin + offset // self.mtu) & _M32
 
     def note_edges(self, seen: ObservedPacket, layout: RequestLayout) -> None:
-        """Note the PSN of the packet as the first one of the message if it has SOM, and as the last one if it has
-        EOM."""
+        """If the packet has SOM, note its PSN as the first PSN of the message. If the packet has EOM, note its PSN as
+        the last PSN of the message."""
         ses: Head = seen.ses
         self.ended_early |= ses.opcode == Opcode.MSG_ERROR or bool(layout.offset and not ses[layout.offset - 1])
         if ses.som:

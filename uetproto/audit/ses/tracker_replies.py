@@ -34,8 +34,8 @@ class MessageReplies:
         self._returned, self._returned_oddly = tell[SesEvent.RETURNED], tell[SesEvent.RETURNED_ODDLY]
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Follow a response that an ACK carries. It answers the request with PSN `psn` in `direction`; `psn` is None if
-        it is not known."""
+        """Follow a response that an ACK carries. The response answers the request with PSN `psn` in `direction`; `psn`
+        is None if this PSN is not known."""
         sender: MessageSender = direction.ses
         request: AuditedMessage | ReturnedData | None = None
         number = 0

@@ -102,7 +102,7 @@ class Meters:
         self._swept = 0
 
     def of(self, kind: str, state: Any, mask: int) -> FlowMeter:
-        """Return the meter of a flow, which is opened if it does not exist. `mask` is the largest PSN."""
+        """Return the meter of a flow. If the flow has no meter, a new one is opened. `mask` is the largest PSN."""
         return self.flows.get(state) or self._open(kind, state, mask)
 
     def counted(self, kind: str, state: Any, mask: int, seen: ObservedPacket) -> FlowMeter:

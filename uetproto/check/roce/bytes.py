@@ -104,8 +104,8 @@ class RoceFrames(FuzzTarget):
     """This target tests the decoder with RoCE frames. A decoded frame must be encoded to the same bytes, and a prefix
     of a frame must be decoded as truncated.
 
-    The compiled decoders must give the same result as decoding header by header, with RD headers decoded or left raw.
-    A frame that is encoded anew must have a right ICRC.
+    The compiled decoders must give the same result as decoding header by header, whether RD headers are decoded or left
+    raw. A frame that is encoded anew must have a right ICRC.
     """
 
     name = "roce"

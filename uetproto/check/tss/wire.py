@@ -21,8 +21,8 @@ class SealedPacket(NamedTuple):
     """Whether the DSCP says that the packet was trimmed. The DSCP is not authenticated."""
 
     def below(self, ip_version: int) -> AssociatedData:
-        """Return the headers before the security header as associated data (tss.md §7.1), in the encapsulation of UET
-        directly in IP."""
+        """Return the headers before the security header as associated data (tss.md §7.1). The encapsulation is UET
+        directly in IP, without UDP."""
         return AssociatedData(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
 
     @property

@@ -10,8 +10,8 @@ from uetproto.engine.fep import Fep
 
 
 class Guard:
-    """A guard is an `Engine` around a `Fep` that checks invariants. `join` must connect two guards before they are
-    used."""
+    """A guard is an `Engine` that contains a `Fep` and checks its invariants. `join` must connect two guards before
+    they are used."""
 
     def __init__(self, fep: Fep) -> None:
         self.fep = fep

@@ -77,7 +77,7 @@ def addresses(group: int, subgroups: int) -> list[int]:
 
 
 class Nowhere:
-    """This class represents memory without content, with the methods of `engine.memory.Memory`. Writes are dropped,
+    """This class represents memory without content. It has the methods of `engine.memory.Memory`. Writes are dropped,
     reads return zeros, and no storage is used."""
 
     def __init__(self, length: int) -> None:
