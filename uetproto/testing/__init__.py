@@ -23,8 +23,10 @@ _PLACES = {
     "adapters.adapter": ("Adapter", "AdapterFault", "Capabilities", "WorkRefused"),
     "adapters.engines": ("PdcEngine",),
     "adapters.process": ("ProcessAdapter",),
+    "adapters.roce": ("RoceEngine",),
     "machines.machine": ("ProtocolMachine",),
     "machines.pdc": ("PdcMachine",),
+    "machines.roce": ("RoceMachine",),
     "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
     "strategies.exchanges": ("PlayedExchange", "ExchangedFrame", "exchanges"),
@@ -36,8 +38,8 @@ _PLACES = {
 }
 __all__ = [
     "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "PdcEngine", "PdcMachine", "PlayedExchange",
-    "ProcessAdapter", "ProtocolMachine", "Spoilt", "WorkRefused", "WorldFailure", "captures", "exchanges", "frames",
-    "headers", "messages", "packets", "scenarios",
+    "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine", "Spoilt", "WorkRefused", "WorldFailure",
+    "captures", "exchanges", "frames", "headers", "messages", "packets", "scenarios",
 ]  # fmt: skip
 
 

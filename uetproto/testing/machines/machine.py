@@ -74,6 +74,8 @@ class ProtocolMachine(RuleBasedStateMachine):
     factory: ClassVar[AdapterFactory]
     """Makes the adapter of the implementation."""
     options: ClassVar[Options] = judged_at_port(Options(crc="on"))
+    trims: ClassVar[bool] = True
+    """Whether switches may trim the frames of the protocol."""
     verdicts: ClassVar[Verdicts]
     """What was judged in all runs of this class."""
     steps: ClassVar[dict[str, Callable[..., None]]]
@@ -137,11 +139,15 @@ class ProtocolMachine(RuleBasedStateMachine):
         if adapter is not None:
             adapter.close()
 
-    def make_world(self, config: Mapping[str, Any]) -> None:
+    def make_world(
+        self, config: Mapping[str, Any], own: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    ) -> None:
         """Make the world of the run, and reset both ends with `config`. The name of the machine, a seed of 0 unless
-        `config` has one, and the addresses are added to `config`."""
+        `config` has one, and the addresses are added to `config`. `own` has what only the implementation, and what only
+        the peer, is told."""
+        whole = {"machine": self.name, "seed": 0, **config}
         self.world = World(
-            self.adapter(), type(self).peer(), {"machine": self.name, "seed": 0, **config}, self.options,
+            self.adapter(), type(self).peer(), ({**whole, **own[0]}, {**whole, **own[1]}), self.options,
             type(self)._readers, self.on_event, self.on_state, self.verdicts,
         )  # fmt: skip
 
@@ -154,6 +160,9 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def on_state(self, state: Mapping[str, Any] | None) -> None:
         """Check what was observed of the state of the implementation; None: it is a black box."""
+
+    def last_work(self) -> None:
+        """Submit what all other work needs in order to end."""
 
     def is_done(self) -> bool:
         """Return whether all operations have ended."""
@@ -174,6 +183,9 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def is_begun(self) -> bool:
         return hasattr(self, "world")
+
+    def is_trimmable(self) -> bool:
+        return self.trims and self.is_flying()
 
     @precondition(is_flying)
     @step(index=st.integers(0, 100))
@@ -202,7 +214,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Copy a frame that left long ago."""
         self.world.duplicate(self.world.sent - back)
 
-    @precondition(is_flying)
+    @precondition(is_trimmable)
     @step(index=st.integers(0, 100), last_hop=st.booleans())
     def trim(self, index: int, last_hop: bool) -> None:
         self.world.trim(self.world.number(index), last_hop)
@@ -229,6 +241,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         if self.failed or not self.is_begun():
             return
         with self.told(), time_limit(PATIENCE):
+            self.last_work()
             self.world.finish(self.is_done)
             self.check_end()
             self.world.end()

@@ -4,7 +4,7 @@ Frames stay on the wire until a rule delivers, drops, copies, trims, marks or da
 says so. After each step the frames that left are judged.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +60,13 @@ class World:
     """This class holds the two ends, the wire, the time and the judge of one run."""
 
     def __init__(
-        self, tested: GuardedAdapter, peer: EngineAdapter, config: Mapping[str, Any], options: Options,
-        readers: Readers, on_event: Callable[[int, Mapping[str, Any]], None],
+        self, tested: GuardedAdapter, peer: EngineAdapter, configs: Sequence[Mapping[str, Any]],
+        options: Options, readers: Readers, on_event: Callable[[int, Mapping[str, Any]], None],
         on_state: Callable[[Mapping[str, Any] | None], None], verdicts: Verdicts,
     ) -> None:  # fmt: skip
-        """Reset both ends. `on_event` gets the events of both, with the number of the end. `on_state` gets the state of
-        the implementation after each step, or None for a black box. `verdicts` counts what is judged."""
+        """Reset both ends, each with its own of `configs`. `on_event` gets the events of both, with the number of the
+        end. `on_state` gets the state of the implementation after each step, or None for a black box. `verdicts` counts
+        what is judged."""
         self.peer = peer
         self.ends: tuple[Adapter, Adapter] = (tested, peer)
         self.judge = LiveJudge(options, readers)
@@ -81,7 +82,7 @@ class World:
         self.disturbed = 0
         """Number of frames that were lost, trimmed or damaged."""
         for node in (IMPLEMENTATION, PEER):
-            self.ends[node].reset({**config, "address": ADDRESSES[node], "peer": ADDRESSES[1 - node]})
+            self.ends[node].reset({**configs[node], "address": ADDRESSES[node], "peer": ADDRESSES[1 - node]})
         self.settle()
 
     # Steps
@@ -107,7 +108,7 @@ class World:
         before = self._refused_by_peer()
         self.ends[node].deliver(frame.data)
         if node == PEER and frame.intact and self._refused_by_peer() != before:
-            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC32C")
+            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC")
         self.settle()
 
     def _refused_by_peer(self) -> int:
