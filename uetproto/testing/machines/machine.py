@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import hypothesis.strategies as st
 from hypothesis.errors import InvalidArgument
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, precondition, rule
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
@@ -246,18 +246,23 @@ class ProtocolMachine(RuleBasedStateMachine):
             self.check_end()
             self.world.end()
 
+    def play(self, steps: Sequence[PlayedStep]) -> None:
+        """Play rules by name. A rule that is not possible at its turn, as it delivers a frame where none is on its way,
+        is left out. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
+        for name, arguments in steps:
+            if name not in self.steps:
+                raise InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}")
+            play = self.steps[name]
+            if all(condition(self) for condition in getattr(getattr(play, RULE_MARKER, None), "preconditions", ())):
+                play(self, **arguments)
+
     @classmethod
     def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "ProtocolMachine":
         """Play `steps`, which are rules by name with their arguments. If `finish` is true, also play the end of the
         run. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
         machine = cls()
         try:
-            for name, arguments in steps:
-                if name not in cls.steps:
-                    raise InvalidArgument(
-                        f"{name!r} is no rule of {cls.name}; there are {', '.join(sorted(cls.steps))}"
-                    )
-                cls.steps[name](machine, **arguments)
+            machine.play(steps)
         finally:
             if finish:
                 machine.teardown()
