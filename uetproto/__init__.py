@@ -1,8 +1,9 @@
 """uetproto is a packet codec and emulator for AI-cluster networks.
 
 This module exports the codec and the base classes of errors. It imports each of these names only when a program first
-uses the name, so a command handles signals before it loads anything else (`cli.entry`). The modules `uetproto.schemas`,
-`uetproto.layers` and `uetproto.columns` need Construct, Scapy and NumPy; a program imports them by name.
+uses the name, so a command handles signals before it loads anything else (`cli.entry`). Three modules need further
+packages, and a program imports these modules by name: `uetproto.schemas` needs Construct, `uetproto.layers` needs
+Scapy, and `uetproto.columns` needs NumPy.
 """
 
 from importlib import import_module as _import_module

@@ -1,5 +1,5 @@
-"""This package judges captures against the protocol (interfaces.md §8): trackers follow the conversations in a capture
-and report events, and rules, which are tables, judge the events.
+"""This package judges captures against the protocol (interfaces.md §8). Trackers follow the conversations in a capture
+and report events. Rules, which are rows of tables, judge the events.
 
 Stations of a packet, in order
 ------------------------------
@@ -8,7 +8,7 @@ Stations of a packet, in order
                   (fast_path.py, fast_path_codegen.py), or by decoding (slow_path.py). expected_values.py says
                   what an expected header is, crc_of_packet.py what a single packet shows about its CRC,
                   mirror.py which packets are copies
-    */tracker.py  follows what a packet belongs to, and reports events; each subject has a folder
+    */tracker.py  follows the conversation of a packet, and reports events; each subject has a folder
     judge.py      asks the rules that subscribe to an event, counts in a `RuleTally`, and keeps a `Finding` (finding.py)
     */rules.py    the rules (rule.py: what a rule is; rules.py: all), beside the tracker whose events they judge
 

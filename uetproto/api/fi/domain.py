@@ -103,9 +103,9 @@ class Domain:
         then enabled.
 
         Any bit of `msg_order` selects ROD. `op_flags` hold for all operations of the endpoint. `resource_index` is 1 …
-        0xfff; the default is the first free index from 15 on. `initiator_id` has 32 bits; the default is the next one
-        of the job. Raises FI_EINVAL for an illegal argument, FI_EBADFLAGS for an unknown flag, FI_EADDRINUSE for an
-        index that is taken, and FI_ENOSPC if all indices are taken.
+        0xfff; the default is the first free index from 15 on. `initiator_id` has 32 bits; the default is the next
+        initiator ID of the job. Raises FI_EINVAL for an illegal argument, FI_EBADFLAGS for an unknown flag,
+        FI_EADDRINUSE for an index that is taken, and FI_ENOSPC if all indices are taken.
         """
         self._open("endpoint")
         ep_type, msg_order = member("ep_type", ep_type, EpType), member("msg_order", msg_order, Order)

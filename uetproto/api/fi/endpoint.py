@@ -546,10 +546,10 @@ class Endpoint:
     ) -> None:  # fmt: skip
         """`fi_write`, `fi_writev`, `fi_writemsg` and, with `data`, `fi_writedata` write to a memory region of the peer.
 
-        `addr` is the place in the region: it counts from 0, or, with FI_MR_VIRT_ADDR, from the region's base address.
-        `key` has 64 bits. The opcode is WRITE. An ordered endpoint uses ROD. Any other endpoint uses RUDI if the key is
-        IDEMPOTENT_SAFE, the peer has the profile HPC and `data` is None, and otherwise RUD. The completion has the
-        flags WRITE | RMA; the peer gets a completion only if `data` is given.
+        `addr` is the address in the region. The first byte of the region has the address 0 or, with FI_MR_VIRT_ADDR,
+        the region's base address. `key` has 64 bits. The opcode is WRITE. An ordered endpoint uses ROD. Any other
+        endpoint uses RUDI if the key is IDEMPOTENT_SAFE, the peer has the profile HPC and `data` is None, and otherwise
+        RUD. The completion has the flags WRITE | RMA; the peer gets a completion only if `data` is given.
         """
         self._write(buf, dest, addr, key, data, flags, context)
 

@@ -1,7 +1,7 @@
 """This module says which values an expected header has: its reserved bits are 0, and its codes have a meaning.
 
-`fast_path.py` compiles these tables into functions that read expected packets; for any other packet,
-`audit/wire/rules.py` and `audit/roce/rules_wire.py` use them to find what is wrong.
+`fast_path.py` compiles the tables of this module into functions that read expected packets. For any other packet,
+`audit/wire/rules.py` and `audit/roce/rules_wire.py` use the tables to find what is wrong.
 """
 
 from collections.abc import Container, Mapping, Sequence

@@ -1,9 +1,9 @@
 """This module finds RoCE packets that are shorter than their length fields say, although the capture does not mark them
 as truncated.
 
-Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length; roce.md §4
-does not tell such a packet from a malformed one. A packet is suspected to be truncated in this way only if no packet of
-the capture has more bytes.
+Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length. By the
+rules of roce.md §4 alone, such a packet cannot be distinguished from a malformed one. A packet is suspected to be
+truncated in this way only if no packet of the capture has more bytes.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,5 @@
-"""This module holds the state of queue pairs: the requests that one queue pair sends to another, and its answers to
-requests of the other."""
+"""This module holds the state of queue pairs: the requests that a queue pair sends to its peer, and the answers that it
+sends to requests of the peer."""
 
 from dataclasses import dataclass
 from enum import auto

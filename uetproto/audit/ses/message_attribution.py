@@ -47,7 +47,7 @@ def is_surely_of(message: AuditedMessage, psn: int) -> bool:
 
 def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) -> int:
     """Return how many PSNs other packets used between the known packets of the message and the packet with this PSN.
-    The number is negative if the packet comes before the known ones, and 0 if it is not known."""
+    The number is negative if the packet comes before the known packets, and 0 if the number is not known."""
     if origin is None or message.origin is None or not mtu:
         return 0
     drift = diff32(origin, message.origin)

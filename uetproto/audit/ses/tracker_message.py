@@ -1,5 +1,5 @@
-"""This module holds the messages of one direction, the read data that answers reads, and the PSNs of the packets of
-both.
+"""This module holds the messages of one direction and the read data that answers reads. It also holds the PSNs of the
+packets that carry messages and read data.
 
 A `MessageSender` stands for one direction of a PDC, or for RUDI between two addresses. It maps the PSN of a packet to
 the `AuditedMessage` or the `ReturnedData` that the packet carries. The number of entries that it keeps is bounded.
@@ -77,8 +77,8 @@ class MessageSender:
     """Payload MTU in bytes that the last message of several packets showed, or 0 if there was none."""
     rod: bool = False
     successes: dict[int, int] = field(default_factory=dict)
-    """Maps a PSN to the number of the packet with the default response to it. Only responses that SES made are
-    included, not those that PDS made."""
+    """Maps a PSN to the number of the packet that has the default response to this PSN. Only responses that SES made
+    are included, not those that PDS made."""
     echoed: tuple[int, ...] = ()
     """Message ids of reads. The data of each of these reads had the read's own id as response_message_id. At most two
     ids are kept."""
@@ -90,8 +90,8 @@ class MessageSender:
         return self.direction.flow()
 
     def drop(self) -> None:
-        """Drop all messages. They refer to this object, and Python frees objects at once only if they do not refer to
-        each other."""
+        """Drop all messages. A message refers to this object, and this object to its messages. Python frees objects
+        that refer to each other late."""
         self.messages.clear()
         self.sent.clear()
         self.current = None
@@ -430,8 +430,8 @@ class ReturnedData:
         return int(getattr(ses, "message_offset", 0))
 
     def expected(self, ses: Head) -> int:
-        """Return how many bytes the request packet with the offset of this header asked for, or -1 if it is not
-        known."""
+        """Return how many bytes were asked for by the request packet that has the same offset as the header `ses`. It
+        is -1 if this number is not known."""
         message = self.message
         if message is None:
             return -1

@@ -231,7 +231,7 @@ class SharpTracker:
             self._follow_next()
 
     def see_roce(self, seen: ObservedPacket) -> None:
-        """Report a SEND that carries no message, if its queue pairs send messages."""
+        """Report a SEND that carries no SHARP message, if its queue pairs have sent SHARP messages."""
         head = seen.head
         pair = seen.src, seen.dst, head.destqp
         if head.opcode in _SENDS and self.queue_pairs.get(pair, 0) >= FEW and seen.size:

@@ -326,7 +326,7 @@ class FlowMeter:
             self._close(message)
 
     def flow(self) -> Flow:
-        """Return the addresses and numbers of the flow. Rows of the flow share them."""
+        """Return a map with the addresses and numbers of the flow. All rows of the flow share this map."""
         flow: Flow = self.state.flow()
         if flow != self._flow:
             self._flow = flow

@@ -145,9 +145,9 @@ class Meters:
         return (flow.last_ns for flow in self.flows.values())
 
     def sweep(self, quiet: bool = False) -> None:
-        """Close the meters of flows that are over, of flows that have been silent for long, and, if there are too many
-        flows, of the least recent ones. The flow of a closed PDC is over if no packet of it came since the last sweep
-        or if `quiet` is True."""
+        """Close the meters of flows that are over or have been silent for long. If there are still too many flows,
+        close the meters of the least recent flows. The flow of a closed PDC is over if no packet of it came since the
+        last sweep or if `quiet` is True."""
         flows = self.flows
         for state in [state for state, flow in flows.items() if self._is_over(flow, quiet)]:
             self._close(state)

@@ -31,7 +31,7 @@ class UsedCounters:
     _ends: list[int] = field(default_factory=list)
     contents: dict[int, CounterUse] = field(default_factory=dict)
     floor: int = -1
-    """Highest counter of the ranges that were dropped. Whether a counter up to this one was used is no longer known.
+    """Highest counter of the ranges that were dropped. It is no longer known which counters up to this one were used.
     The value is -1 if no range was dropped."""
     newest: int = -1
     seen_at: int = 0

@@ -221,7 +221,7 @@ class TssTracker:
 
     def see_inside(self, seen: ObservedPacket) -> None:
         """Follow a packet of a PDC. If earlier packets of the PDC were sealed and this packet is in the clear, report
-        this packet. The packet was sealed itself if it has the number of the last sealed packet."""
+        this packet. If this packet has the number of the last sealed packet, it was sealed itself."""
         ends = _ends(seen)
         if seen.number == self._last:
             self._tell[TssEvent.INSIDE](ClearPacket(seen, seen.number), seen)

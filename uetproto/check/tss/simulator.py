@@ -1,9 +1,9 @@
 """This module simulates two members of a secure domain with an attacker on the wire, and checks invariants.
 
 A run is a function of its settings and its steps (`steps.TssStep`). The attacker sees and may change every packet, but
-does not know the keys of the domain. The endpoints are members of a second domain, too, and the attacker knows its key.
-The key server follows the protocol: it never hands out a key twice, and moves epochs for all members at once (tss.md
-§10).
+does not know the keys of the domain. The endpoints are members of a second domain, too, and the attacker knows the key
+of this second domain. The key server follows the protocol: it never hands out a key twice, and moves epochs for all
+members at once (tss.md §10).
 """
 
 from typing import Any

@@ -100,7 +100,7 @@ class SharpFabric:
         self._labels = 0
 
     def specs(self, hosts: Sequence[str], cables: NetworkOptions, spec: Callable[..., Any]) -> dict[str, Any]:
-        """Return the specifications of the nodes to build: of the hosts, and of an aggregation node in every switch.
+        """Return the specifications of the nodes to build, which are the hosts and an aggregation node in every switch.
         `spec` is the class of the specifications."""
         layout = layout_of_cables(cables, len(hosts))
         switches = ("switch",) if layout is None else layout.switches

@@ -21,7 +21,8 @@ def network_of(
     transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]
 ) -> CollectiveNetwork:
     """Return the network of `ranks` ranks that `transport` names, or `transport` itself if it is a network. Raises
-    `ArgumentError` for an unknown transport, for illegal options, and for a network of another size."""
+    `ArgumentError` for an unknown transport, for illegal options, and for a network that does not have `ranks`
+    ranks."""
     if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:
             text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
