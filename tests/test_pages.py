@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -82,6 +83,8 @@ def test_python(page: str, here: Path) -> None:
 @pytest.mark.parametrize("page", [*PAGES, "docs/construct.md", "docs/scapy.md", "docs/testing.md", "docs/machines.md"])
 def test_values_said_in_comments(page: str, tmp_path: Path) -> None:
     """`expression    # value` in a block is true."""
+    if page == "docs/machines.md" and shutil.which("cc") is None:
+        pytest.skip("there is no C compiler (cc)")
     checked = 0
     with pytest.MonkeyPatch.context() as patch:
         (tmp_path / "g.pcapng").write_bytes((ROOT / "pcaps" / "gradient.pcapng").read_bytes())

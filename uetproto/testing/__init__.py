@@ -22,11 +22,10 @@ if _find_spec("hypothesis") is None:
 _PLACES = {
     "adapters.adapter": ("Adapter", "AdapterFault", "Capabilities", "WorkRefused"),
     "adapters.engines": ("PdcEngine",),
+    "adapters.library": ("LibraryAdapter",),
     "adapters.process": ("ProcessAdapter",),
-    "adapters.roce": ("RoceEngine",),
     "machines.machine": ("ProtocolMachine",),
     "machines.pdc": ("PdcMachine",),
-    "machines.roce": ("RoceMachine",),
     "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
     "strategies.exchanges": ("PlayedExchange", "ExchangedFrame", "exchanges"),
@@ -37,9 +36,9 @@ _PLACES = {
     "strategies.spoilt": ("Spoilt",),
 }
 __all__ = [
-    "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "PdcEngine", "PdcMachine", "PlayedExchange",
-    "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine", "Spoilt", "WorkRefused", "WorldFailure",
-    "captures", "exchanges", "frames", "headers", "messages", "packets", "scenarios",
+    "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "LibraryAdapter", "PdcEngine", "PdcMachine",
+    "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "Spoilt", "WorkRefused", "WorldFailure", "captures",
+    "exchanges", "frames", "headers", "messages", "packets", "scenarios",
 ]  # fmt: skip
 
 

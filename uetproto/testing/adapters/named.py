@@ -8,15 +8,19 @@ from importlib import import_module
 from uetproto.errors import LocalError, shown, similar
 from uetproto.testing.adapters.adapter import AdapterFactory
 from uetproto.testing.adapters.engines import PdcEngine
+from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
-from uetproto.testing.adapters.roce import RoceEngine
 
-ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine}
+ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine}
 """The adapters of our engines, by the name of the machine that drives them."""
+
+LIBRARIES = (".so", ".dylib")
+"""Ends of the names of shared libraries."""
 
 
 def adapter_named(name: str) -> AdapterFactory:
-    """Return the adapter that `name` stands for: one of `ENGINES`, MODULE:CLASS, or a command line, which is started.
+    """Return the adapter that `name` stands for: one of `ENGINES`, MODULE:CLASS, a shared library (`*.so`), or a
+    command line, which is started.
 
     Modules are also looked for in the current folder. Raises `LocalError` for a name that is none of these.
     """
@@ -25,10 +29,13 @@ def adapter_named(name: str) -> AdapterFactory:
     module, colon, attribute = name.partition(":")
     if colon and module.replace(".", "").replace("_", "").isalnum() and attribute.isidentifier():
         return _imported(module, attribute)
+    if name.endswith(LIBRARIES) and " " not in name:
+        return partial(LibraryAdapter, name)
     if not name.strip() or ("/" not in name and " " not in name):
         raise LocalError(
             shown(name), f"is no adapter{similar(name, ENGINES)}",
-            f"{', '.join(ENGINES)}, MODULE:CLASS, or a command line such as './my_stack --adapter'",
+            f"{', '.join(ENGINES)}, MODULE:CLASS, a library such as ./my_stack.so, or a command line such as"
+            " './my_stack --adapter'",
         )  # fmt: skip
     return partial(ProcessAdapter, name)
 

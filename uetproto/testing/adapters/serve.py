@@ -2,6 +2,7 @@
 
 python -m uetproto.testing.adapters.serve pdc                  our engine
 python -m uetproto.testing.adapters.serve MODULE:CLASS         an adapter of somebody else
+python -m uetproto.testing.adapters.serve ./my_stack.so        a shared library (LibraryAdapter)
 """
 
 import json
@@ -49,11 +50,11 @@ def main(words: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        factory = adapter_named(words[0])
+        adapter = adapter_named(words[0])()
     except LocalError as error:
         print(f"{shown(words[0])}: {error}", file=sys.stderr)
         return 2
-    serve(factory(), sys.stdin, sys.stdout)
+    serve(adapter, sys.stdin, sys.stdout)
     return 0
 
 

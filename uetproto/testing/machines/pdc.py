@@ -51,7 +51,10 @@ class PdcMachine(ProtocolMachine):
         capabilities = self.adapter().capabilities
         self.serial = 0
         self.model = PdcModel(self.verdicts, capabilities.observable, capabilities.losses)
-        self.make_world({"seed": seed, "knobs": self.knobs(ENDLESS | knobs)})
+        self.endless = "max_rto_retx_cnt" in capabilities.knobs
+        """Whether no PDC of the implementation gives up."""
+        followed = self.knobs(ENDLESS | knobs)
+        self.make_world({"seed": seed, "knobs": followed}, ({}, {"knobs": followed | ENDLESS}))
 
     @precondition(ProtocolMachine.is_begun)
     @step(node=st.sampled_from((IMPLEMENTATION, PEER)), mode=st.sampled_from(MODES), packets=st.sampled_from(SIZES))
@@ -83,7 +86,8 @@ class PdcMachine(ProtocolMachine):
             self.world.submit(node, {"op": op, "mode": mode, "value": value})
 
     def on_event(self, node: int, event: Mapping[str, Any]) -> None:
-        self.model.on_event(node, event, self.world.disturbed)
+        late = 0 if self.endless or node == PEER else self.world.late
+        self.model.on_event(node, event, self.world.disturbed + late)
 
     def on_state(self, state: Mapping[str, Any] | None) -> None:
         self.model.on_state(state)

@@ -64,9 +64,9 @@ class World:
         options: Options, readers: Readers, on_event: Callable[[int, Mapping[str, Any]], None],
         on_state: Callable[[Mapping[str, Any] | None], None], verdicts: Verdicts,
     ) -> None:  # fmt: skip
-        """Reset both ends, each with its own of `configs`. `on_event` gets the events of both, with the number of the
-        end. `on_state` gets the state of the implementation after each step, or None for a black box. `verdicts` counts
-        what is judged."""
+        """Reset both ends, each with its own of `configs`. `on_event` gets the events of both, with the number of
+        the end. `on_state` gets the state of the implementation after each step, or None for a black box. `verdicts`
+        counts what is judged."""
         self.peer = peer
         self.ends: tuple[Adapter, Adapter] = (tested, peer)
         self.judge = LiveJudge(options, readers)
@@ -81,6 +81,8 @@ class World:
         """Number of events of both ends."""
         self.disturbed = 0
         """Number of frames that were lost, trimmed or damaged."""
+        self._waited = 0
+        """Picoseconds that passed while frames were on the wire."""
         for node in (IMPLEMENTATION, PEER):
             self.ends[node].reset({**configs[node], "address": ADDRESSES[node], "peer": ADDRESSES[1 - node]})
         self.settle()
@@ -108,12 +110,17 @@ class World:
         before = self._refused_by_peer()
         self.ends[node].deliver(frame.data)
         if node == PEER and frame.intact and self._refused_by_peer() != before:
-            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC")
+            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC32C")
         self.settle()
 
     def _refused_by_peer(self) -> int:
         framer = self.peer.framer
         return framer.bad_crc + framer.bad_header + framer.foreign
+
+    @property
+    def late(self) -> int:
+        """Return the number of timers that ran out while frames waited on the wire: timers of 1 ms that double."""
+        return (1 + self._waited // MILLISECOND).bit_length() - 1
 
     def drop(self, number: int) -> None:
         del self.flight[number]
@@ -126,8 +133,8 @@ class World:
             self._fly(Flying(frame.src, frame.data, frame.intact))
 
     def change(self, number: int, changed: bytes | None) -> None:
-        """Replace the bytes of a frame, unless `changed` is None."""
-        if changed is not None:
+        """Replace the bytes of a frame, unless `changed` is None, or the frame was changed before."""
+        if changed is not None and self.flight[number].intact:
             self.flight[number] = Flying(self.flight[number].src, changed, intact=False)
             self.disturbed += 1
 
@@ -155,6 +162,7 @@ class World:
             for end in self.ends:
                 end.advance(duration)
             self.now += duration
+            self._waited += duration if self.flight else 0
             self.settle()
 
     # What the ends do
