@@ -180,8 +180,8 @@ def keys_of(kind: Any) -> dict[str, KeyType]:
 def with_defaults(keys: Mapping[str, KeyType], kind: Any, prefix: str = "") -> dict[str, KeyType]:
     """Return the keys with their defaults, for the docs.
 
-    A key without a default gets that of a field of the dataclass `kind`. If `prefix` is "ack_", for example, the key
-    `ack_size` gets the default of the field `size`.
+    A key without a default gets the default of a field of the dataclass `kind`. If `prefix` is "ack_", for example, the
+    key `ack_size` gets the default of the field `size`.
     """
     found = dict(keys)
     for one in fields(kind):
@@ -212,7 +212,7 @@ def with_unit(value: Any, units: Mapping[str, int]) -> Any:
 
 
 def unit_legal(low: int, high: int, unit: str) -> str:
-    """Return a text for errors and docs: it names the times, rates or sizes from `low` to `high` as the legal ones."""
+    """Return a text for errors and docs: it says which times, rates or sizes are legal, from `low` to `high`."""
     return f"{UNITS[unit][1]}, {unit_text(low, unit)} … {unit_text(high, unit)}"
 
 

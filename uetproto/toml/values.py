@@ -30,7 +30,7 @@ def _with_unit(low: int, high: int, unit: str, legal: str = "") -> KeyType:
 
 
 def integer_legal(legal: range) -> str:
-    """Return a text for errors and docs: it names the whole numbers of a range as the legal values."""
+    """Return a text for errors and docs: it says that the whole numbers in the range `legal` are legal."""
     high = legal[-1]
     return f"a whole number, {legal[0]} … {high if high < 1 << 20 else hex(high)}"
 

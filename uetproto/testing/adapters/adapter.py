@@ -102,7 +102,7 @@ class Adapter(Protocol):
         """Let time pass, and run the timers that expire."""
 
     def observe(self) -> Mapping[str, Any] | None:
-        """Return the events since the last call and the state, or None for a black box."""
+        """Return the state, and the events since the last call. Return None for a black box."""
 
 
 AdapterFactory: TypeAlias = Callable[[], Adapter]

@@ -23,7 +23,7 @@ TIMEOUT = 10.0
 LONGEST = 64 << 20
 """Bytes that an answer may have."""
 VERSION = 1
-"""Version of the schema, which the first request tells."""
+"""Version of the schema. The first request states this version."""
 _LAST_WORDS = 2000
 """Bytes of standard error that a fault shows."""
 

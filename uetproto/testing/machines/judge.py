@@ -67,7 +67,7 @@ class LiveJudge:
         return self._reading.others
 
     def finding(self) -> Finding | None:
-        """Return a new finding about a frame that the implementation sent; None: there is none."""
+        """Return a new finding about a frame that the implementation sent, or None if there is no new finding."""
         doubtful = {id(found) for found in self._judge.in_doubt}
         findings = self._judge.findings
         while self._known < len(findings):
@@ -81,8 +81,8 @@ class LiveJudge:
         return found.severity is not Severity.NOTE and self.frames[found.packet][2]
 
     def end(self, verdicts: Verdicts) -> Finding | None:
-        """Finish the audit: no frame follows. Count what was judged. Return a finding that was open until now, or
-        None."""
+        """Finish the audit: no frame follows. Count what was judged. Return a finding that the audit could
+        have withdrawn until now, or None."""
         self._reading.end()
         self._auditor.end_reading(self._reading)
         self._auditor.end()

@@ -29,8 +29,8 @@ PlayedStep = tuple[str, Mapping[str, Any]]
 """Type of a rule that was played: its name and its arguments."""
 
 PATIENCE = 60.0
-"""Seconds of CPU time that a rule, or the end of a run, may take; a call that has not returned then counts as hung. An
-adapter that waits for a process has its own limit."""
+"""Seconds of CPU time that a rule, or the end of a run, may take. If the time ends during a call of the
+adapter, this call counts as hung. An adapter that waits for a process has its own limit."""
 WAITS = (1, MILLISECOND // 2, MILLISECOND, 5 * MILLISECOND, 40 * MILLISECOND)
 """Durations that a rule lets pass, in picoseconds."""
 
@@ -157,7 +157,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Compare an event of an end with the model."""
 
     def on_state(self, state: Mapping[str, Any] | None) -> None:
-        """Check what was observed of the state of the implementation; None: it is a black box."""
+        """Check what was observed of the state of the implementation. `state` is None for a black box."""
 
     def is_done(self) -> bool:
         """Return whether all operations have ended."""

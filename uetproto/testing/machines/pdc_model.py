@@ -169,7 +169,7 @@ class PdcModel:
     # The end
 
     def is_done(self) -> bool:
-        """Return whether all messages completed whose completion can be observed."""
+        """Return whether all messages have completed. Messages whose completion cannot be observed do not count."""
         ends = (IMPLEMENTATION, PEER) if self._observable else (PEER,)
         return all(message.ended is not None for node in ends for message in self.sent[node].values())
 

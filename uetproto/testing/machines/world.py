@@ -1,4 +1,4 @@
-"""A world has the adapter of the implementation, the adapter of our engine, which is its peer, and a wire between.
+"""A world has two ends and a wire between them. One end is the implementation, the other end is our engine.
 
 Frames stay on the wire until a rule delivers, drops, copies, trims, marks or damages them. Time passes only when a rule
 says so. After each step the frames that left are judged.
@@ -218,7 +218,8 @@ class World:
         raise WorldFailure("QUIET", f"not quiet after {MOST_ARRIVALS} frames of a network that loses nothing")
 
     def end(self) -> None:
-        """Finish the audit, and count what was judged. Raises `WorldFailure` for a finding that was open until now."""
+        """Finish the audit, and count what was judged. Raises `WorldFailure` for a finding that the audit
+        could have withdrawn until now."""
         found = self.judge.end(self.verdicts)
         if found is not None:
             raise WorldFailure(found.rule.id, f"{found.text} ({found.rule.cite})")

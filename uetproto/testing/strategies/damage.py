@@ -112,7 +112,7 @@ def _mutated(kind: str, draw: st.DrawFn, frames: Sequence[bytes], index: int) ->
 
 
 def rules_broken(frames: Iterable[bytes]) -> set[str]:
-    """Return the ids of the rules that `frames` break. For the audit, a frame follows the other after a microsecond."""
+    """Return the ids of the rules that `frames` break. For the audit, the frames are one microsecond apart."""
     file = io.BytesIO()
     with PcapWriter(file) as writer:
         for number, data in enumerate(frames):

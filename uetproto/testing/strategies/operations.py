@@ -34,7 +34,7 @@ _SMALL = 100
 
 
 class DrawnOperation(NamedTuple):
-    """This tuple draws the rows of one operation."""
+    """This tuple describes one operation. Its methods draw the rows of the operation."""
 
     draw: st.DrawFn
     opcode: Opcode
@@ -63,12 +63,12 @@ class DrawnOperation(NamedTuple):
         return {"length": self.length()} | self.maybe(offset=numbers(0, self.mtu))
 
     def length(self) -> int:
-        """Return the number of bytes of a message: that of some full packets, and that of the last packet."""
+        """Return the number of bytes of a message that has some full packets and a last packet of any size."""
         full = 0 if self.mode == "uud" else self.draw(numbers(0, LONGEST - 1))
         return full * self.mtu + self.draw(numbers(0, self.mtu))
 
     def completion_data(self) -> Row:
-        """Return a row with or without completion data. In RUDI it is always without."""
+        """Return a row that may have completion data. In RUDI the row is empty."""
         return {} if self.mode == "rudi" else self.maybe(completion_data=numbers(0, _U64))
 
     def sync(self) -> Row:

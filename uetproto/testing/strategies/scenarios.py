@@ -48,7 +48,7 @@ class ScenarioOptions(MessageOptions, total=False):
     faults: bool | None
     """Whether frames are lost, doubled, delayed, overtaken or trimmed."""
     operations: int
-    """Number of operations at most; by default 3."""
+    """Largest number of operations. The default is 3."""
 
 
 class Wanted(NamedTuple):

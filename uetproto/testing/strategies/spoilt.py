@@ -16,7 +16,7 @@ class Spoilt(NamedTuple, Generic[T]):
     """Rule that the value breaks: an id of `uetproto audit --list-rules`; for a header, a column of its table; for a
     scenario, the key that is refused."""
     what: str
-    """What is wrong, in words, with the place."""
+    """Text that says what is wrong, and where."""
 
 
 def spoilt_value(value: T, rule: str, what: str) -> st.SearchStrategy[Spoilt[T]]:

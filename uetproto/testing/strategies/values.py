@@ -59,8 +59,8 @@ class Draft:
         """Return the headers, with a value for every field in wire order.
 
         Fields that do not depend on other fields are drawn before all others: those of the first header, then those of
-        the SES headers, then the rest. A packet that loses a header, or gets another opcode, therefore keeps its other
-        values.
+        the SES headers, then the rest. If Hypothesis removes a header or changes the opcode, the other values therefore
+        stay as they are.
         """
         steps = self.stack.steps
         in_ses = [step.header.name.startswith("ses.") for step in steps]
