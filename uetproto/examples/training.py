@@ -1,4 +1,4 @@
-"""This program trains two layers data-parallel. An all_reduce sums the gradients; each algorithm is used in turn.
+"""This program trains two layers data-parallel, and sums the gradients with each all_reduce algorithm in turn.
 
 Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process
 that has the whole batch: with whole numbers they are equal bit for bit; with floats they differ by at most 1e-6,
