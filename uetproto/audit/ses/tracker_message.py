@@ -90,8 +90,8 @@ class MessageSender:
         return self.direction.flow()
 
     def drop(self) -> None:
-        """Drop all messages. A message refers to this object, and this object to its messages. Python frees objects
-        that refer to each other late."""
+        """Drop all messages. The messages and this object refer to each other; without this method Python would not
+        free them at once."""
         self.messages.clear()
         self.sent.clear()
         self.current = None

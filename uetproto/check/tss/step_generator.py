@@ -17,8 +17,8 @@ from uetproto.wire.headers.uet_pds import NackCode, PdsType
 
 PROFILES = (MACHINE,)
 MSL = 200 * MILLISECOND
-"""Maximum segment lifetime (MSL) of all episodes, in picoseconds. It is short, because then many packets arrive after
-it has passed. It is longer than twice the sum of the RTOs."""
+"""Maximum segment lifetime (MSL) of all episodes, in picoseconds. It is short: many old packets arrive only after this
+time has passed. It is longer than twice the sum of the RTOs."""
 
 _STARTS = (None, None, 1, 0x7FFFFFF0, 0xFFFFFFF0, 0xFFFFFFFF)
 _STARTS_EXPECTED = (None, None, 1, 0x7FFF0000)
