@@ -87,14 +87,14 @@ def by_turns() -> tuple[str, ...]:
     return MACHINES if find_spec("cryptography") else tuple(name for name in MACHINES if name not in tss.PROFILES)
 
 
-def unplayable(machine: str) -> LocalError | None:
+def unplayable(machine: str, others: tuple[str, ...] = ()) -> LocalError | None:
     """Return the error for a machine that does not exist, or that needs a package which is not installed. Return None
     if the machine can be played.
 
-    For `ALL` the error names the machines that are left out.
+    For `ALL` the error names the machines that are left out. `others` are machines that are played elsewhere.
     """
     if machine not in (ALL, *MACHINES):
-        known = (*MACHINES, ALL)
+        known = (*MACHINES, ALL, *others)
         return LocalError(machine, f"no such machine{similar(machine, known)}", ", ".join(known))
     missing = [name for name in MACHINES if name not in by_turns() and machine in (ALL, name)]
     return missing_package(", ".join(missing), "cryptography", "security") if missing else None

@@ -22,10 +22,12 @@ from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text,
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz, unplayable
 from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.machines import HYPOTHESIS, TESTED, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
+from uetproto.errors import similar
 from uetproto.garbage import seldom_collected
 
 PULSE = 0.25
@@ -63,12 +65,18 @@ Example:
   uetproto fuzz tss --seed 7 --episode 12
   uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
   uetproto run found/pds-1-7-12.toml --check
+  uetproto fuzz pdc --adapter my_stack:Adapter --seed 7
+  uetproto fuzz pdc --adapter './my_stack --adapter' --seconds 600
 
 Machines: {", ".join(MACHINES)}; without one: all of them in turn.
+Machines for an implementation of your own (docs/machines.md): {", ".join(TESTED) or "none without Hypothesis"}.
 
 {EXIT_STATUS}"""
 )
 @click.argument("machine", required=False, default=ALL)
+@click.option(
+    "--adapter", metavar="MODULE:CLASS|COMMAND", help="Implementation that a machine drives; default: our engine."
+)
 @click.option("--seconds", type=click.IntRange(1), metavar="N", help="Duration of the run; default: 60.")
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps, in place of --seconds.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed; default: a new one for every run.")
@@ -81,8 +89,8 @@ Machines: {", ".join(MACHINES)}; without one: all of them in turn.
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, then one of the whole run.")
 def command(
-    machine: str, seconds: int | None, steps: int | None, seed: int | None, episode: int | None, jobs: int | None,
-    output: str, as_json: bool,
+    machine: str, adapter: str | None, seconds: int | None, steps: int | None, seed: int | None, episode: int | None,
+    jobs: int | None, output: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Test packet delivery, RDMA (rc, uc, ud) or sealed packets (tss) with random steps, and check invariants after
     each step.
@@ -91,8 +99,18 @@ def command(
     it. An attack on sealed packets (tss) is written as text; --seed with --episode replays it. A finding just before
     the time is up, or just before Ctrl-C, is written without shrinking. Equal --seed and --steps with --jobs 1 give an
     equal run. Exit status 1 if anything was found.
+
+    With --adapter a machine drives an implementation of your own; Hypothesis shrinks what it finds. Each finding is
+    written as its steps, its capture and its ladder; `uetproto run FILE` plays it again.
     """
-    left_out = unplayable(machine)
+    if adapter is not None or machine in TESTED or not (HYPOTHESIS or similar(machine, (*MACHINES, ALL))):
+        if not HYPOTHESIS:
+            raise no_hypothesis(f"fuzz {machine}")
+        from uetproto.cli.drive import drive
+
+        drive(machine, adapter, seconds, steps, seed, episode, jobs, output, as_json)
+        return
+    left_out = unplayable(machine, TESTED)
     if left_out is not None and machine != ALL:
         raise left_out
     if seconds is not None and steps is not None:

@@ -11,6 +11,7 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
+from uetproto.cli.machines import HYPOTHESIS, is_finding, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output, toml_file
 from uetproto.cli.terminal import Paint, painter, printable, status, tell
@@ -72,8 +73,9 @@ def command(
 ) -> None:
     """Run scenarios in virtual time: transfer bytes from the memory of one node to that of another, and compare them.
 
-    SCENARIO is a shipped name, also with wildcards ('ses-*'), or a TOML file. Exit status 1 if the memory of the target
-    differs from the input, if the transfer failed, or if --check found a fault.
+    SCENARIO is a shipped name, also with wildcards ('ses-*'), or a TOML file. A finding of `uetproto fuzz --adapter` is
+    played again on the same implementation, or on that of --set run.adapter=MODULE:CLASS. Exit status 1 if the memory
+    of the target differs from the input, if the transfer failed, if --check found a fault, or if a finding still fails.
     """
     scenario = tuple(name for asked in scenario for name in _named(asked))
     if comparing:
@@ -86,6 +88,18 @@ def command(
         raise LocalError(f"-o {output}", f"a capture holds one scenario, here are {len(scenario)}")
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
+    findings = [name for name in scenario if is_finding(name)]
+    if findings:
+        if len(findings) < len(scenario) or tap is not None or seed is not None:
+            raise LocalError(findings[0], "a finding of a machine goes with no scenario, --tap or --seed")
+        if not HYPOTHESIS:
+            raise no_hypothesis(findings[0])
+        from uetproto.cli.drive import play_again
+
+        failing = [name for name in findings if not play_again(name, settings, output, as_json)]
+        if failing:
+            raise click.exceptions.Exit(FAULT)
+        return
     if tap is not None:
         settings = (*settings, f"tap.nodes={tap}")
     if seed is not None:

@@ -24,8 +24,10 @@ _PLACES = {
     "adapters.engines": ("PdcEngine",),
     "adapters.library": ("LibraryAdapter",),
     "adapters.process": ("ProcessAdapter",),
+    "adapters.roce": ("RoceEngine",),
     "machines.machine": ("ProtocolMachine",),
     "machines.pdc": ("PdcMachine",),
+    "machines.roce": ("RoceMachine",),
     "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
     "strategies.exchanges": ("PlayedExchange", "ExchangedFrame", "exchanges"),
@@ -37,8 +39,8 @@ _PLACES = {
 }
 __all__ = [
     "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "LibraryAdapter", "PdcEngine", "PdcMachine",
-    "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "Spoilt", "WorkRefused", "WorldFailure", "captures",
-    "exchanges", "frames", "headers", "messages", "packets", "scenarios",
+    "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine", "Spoilt", "WorkRefused",
+    "WorldFailure", "captures", "exchanges", "frames", "headers", "messages", "packets", "scenarios",
 ]  # fmt: skip
 
 

@@ -2,8 +2,10 @@ from uetproto.testing.adapters.adapter import Adapter, AdapterFault, Capabilitie
 from uetproto.testing.adapters.engines import PdcEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
+from uetproto.testing.adapters.roce import RoceEngine
 from uetproto.testing.machines.machine import ProtocolMachine
 from uetproto.testing.machines.pdc import PdcMachine
+from uetproto.testing.machines.roce import RoceMachine
 from uetproto.testing.machines.world import WorldFailure
 from uetproto.testing.strategies.captures import captures
 from uetproto.testing.strategies.exchanges import ExchangedFrame, PlayedExchange, exchanges
@@ -24,6 +26,8 @@ __all__ = [
     "PlayedExchange",
     "ProcessAdapter",
     "ProtocolMachine",
+    "RoceEngine",
+    "RoceMachine",
     "Spoilt",
     "WorkRefused",
     "WorldFailure",

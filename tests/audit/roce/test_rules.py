@@ -200,6 +200,14 @@ def test_order_of_first_transmissions_needs_the_first_copies() -> None:
     assert why([only(0), only(3), only(1)], "ROCE-PSN-GAP", Options(complete=True)) == (3, 1, {})
 
 
+def test_the_rest_of_a_read_is_asked_for_behind_a_short_read() -> None:
+    """The first answer shows the path MTU of the READ that needs it, although a READ that does not is newer."""
+    first = [read(0), read(3, 8), data(0)[0]]
+    rest = read(1, PMTU + 10, va=0x20000000 + PMTU)
+    assert why([*first, rest], "ROCE-PSN-ORDER", ALL) == (2, 0, {})
+    assert RoceAudit().see(observed([*first, rest])) == []
+
+
 def test_answers_before_the_first_request_wait_for_it() -> None:
     """A capture need not be in the order of time."""
     assert RoceAudit().see(observed([ack(0), ack(1, 2), only(0), only(1)])) == []

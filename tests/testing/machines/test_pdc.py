@@ -4,32 +4,19 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import InvalidArgument
-from hypothesis.stateful import run_state_machine_as_test
 
-from tests.support.effort import effort
+from tests.support.testing import machines
 from tests.testing.machines import broken
 from uetproto.testing import AdapterFault, PdcMachine, ProcessAdapter, WorldFailure
 
-RUNS = settings(
-    max_examples=effort(15, 200, 2000), database=None, deadline=None, stateful_step_count=25,
-    suppress_health_check=list(HealthCheck), print_blob=False, report_multiple_bugs=False,
-    phases=[Phase.generate, Phase.shrink],
-)  # fmt: skip
-
 
 def run(factory: Any, examples: int = 100) -> type[PdcMachine]:
-    machine = PdcMachine.of(factory)
-    try:
-        run_state_machine_as_test(machine, settings=settings(RUNS, max_examples=examples))
-    finally:
-        machine.release()
-    return machine
+    return machines.run(PdcMachine, factory, examples)
 
 
 def test_our_engine_has_no_finding() -> None:
-    machine = run(PdcMachine.peer, RUNS.max_examples)
+    machine = run(PdcMachine.peer, machines.RUNS.max_examples)
     judged = machine.verdicts.judged
     assert all(judged[name] for name in ("PDS-DELIVERED-ONCE", "PDS-COMPLETED", "PDC-WINDOW", "PDS-ACK-RETX"))
 

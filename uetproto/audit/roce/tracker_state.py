@@ -178,8 +178,8 @@ class AuditedRead:
         self.va: int = reth.va
         self.r_key: int = reth.r_key
         self.dmalen: int = reth.dmalen
-        self.pmtu = PMTUS[-1] if self.dmalen <= PMTUS[0] else 0
-        """Path MTU in bytes. It is 0 if the path MTU is not known and the number of PSNs depends on it."""
+        self.pmtu = 0
+        """Path MTU in bytes, or 0 if it is not known."""
         self.is_first = is_first
         """Whether the request surely does not ask for the rest of a READ that was not seen, because another message has
         the PSN before."""
@@ -196,7 +196,9 @@ class AuditedRead:
     @property
     def span(self) -> int:
         """Return the number of PSNs of the READ, or 0 if it is not known."""
-        return max(1, -(-self.dmalen // self.pmtu)) if self.pmtu else 0
+        if self.dmalen <= PMTUS[0]:
+            return 1
+        return -(-self.dmalen // self.pmtu) if self.pmtu else 0
 
     def has(self, psn: int) -> bool:
         return (psn - self.start) & M24 < (self.span or 1)

@@ -10,8 +10,9 @@ from uetproto.testing.adapters.adapter import AdapterFactory
 from uetproto.testing.adapters.engines import PdcEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
+from uetproto.testing.adapters.roce import RoceEngine
 
-ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine}
+ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine}
 """The adapters of our engines, by the name of the machine that drives them."""
 
 LIBRARIES = (".so", ".dylib")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import hypothesis.strategies as st
 from hypothesis.errors import InvalidArgument
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, precondition, rule
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
@@ -74,6 +74,8 @@ class ProtocolMachine(RuleBasedStateMachine):
     factory: ClassVar[AdapterFactory]
     """Makes the adapter of the implementation."""
     options: ClassVar[Options] = judged_at_port(Options(crc="on"))
+    trims: ClassVar[bool] = True
+    """Whether switches may trim the frames of the protocol."""
     verdicts: ClassVar[Verdicts]
     """What was judged in all runs of this class."""
     steps: ClassVar[dict[str, Callable[..., None]]]
@@ -159,6 +161,9 @@ class ProtocolMachine(RuleBasedStateMachine):
     def on_state(self, state: Mapping[str, Any] | None) -> None:
         """Check what was observed of the state of the implementation. `state` is None for a black box."""
 
+    def last_work(self) -> None:
+        """Submit what all other work needs in order to end."""
+
     def is_done(self) -> bool:
         """Return whether all operations have ended."""
         return True
@@ -178,6 +183,9 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def is_begun(self) -> bool:
         return hasattr(self, "world")
+
+    def is_trimmable(self) -> bool:
+        return self.trims and self.is_flying()
 
     @precondition(is_flying)
     @step(index=st.integers(0, 100))
@@ -206,7 +214,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Copy a frame that left long ago."""
         self.world.duplicate(self.world.sent - back)
 
-    @precondition(is_flying)
+    @precondition(is_trimmable)
     @step(index=st.integers(0, 100), last_hop=st.booleans())
     def trim(self, index: int, last_hop: bool) -> None:
         self.world.trim(self.world.number(index), last_hop)
@@ -233,9 +241,20 @@ class ProtocolMachine(RuleBasedStateMachine):
         if self.failed or not self.is_begun():
             return
         with self.told(), time_limit(PATIENCE):
+            self.last_work()
             self.world.finish(self.is_done)
             self.check_end()
             self.world.end()
+
+    def play(self, steps: Sequence[PlayedStep]) -> None:
+        """Play rules by name. A rule that is not possible at its turn, as it delivers a frame where none is on its way,
+        is left out. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
+        for name, arguments in steps:
+            if name not in self.steps:
+                raise InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}")
+            play = self.steps[name]
+            if all(condition(self) for condition in getattr(getattr(play, RULE_MARKER, None), "preconditions", ())):
+                play(self, **arguments)
 
     @classmethod
     def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "ProtocolMachine":
@@ -243,12 +262,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         run. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
         machine = cls()
         try:
-            for name, arguments in steps:
-                if name not in cls.steps:
-                    raise InvalidArgument(
-                        f"{name!r} is no rule of {cls.name}; there are {', '.join(sorted(cls.steps))}"
-                    )
-                cls.steps[name](machine, **arguments)
+            machine.play(steps)
         finally:
             if finish:
                 machine.teardown()

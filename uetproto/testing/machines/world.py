@@ -64,9 +64,9 @@ class World:
         options: Options, readers: Readers, on_event: Callable[[int, Mapping[str, Any]], None],
         on_state: Callable[[Mapping[str, Any] | None], None], verdicts: Verdicts,
     ) -> None:  # fmt: skip
-        """Reset both ends, each with its own of `configs`. `on_event` gets the events of both, with the number of
-        the end. `on_state` gets the state of the implementation after each step, or None for a black box. `verdicts`
-        counts what is judged."""
+        """Reset both ends, each with its own of `configs`. `on_event` gets the events of both, with the number of the
+        end. `on_state` gets the state of the implementation after each step, or None for a black box. `verdicts` counts
+        what is judged."""
         self.peer = peer
         self.ends: tuple[Adapter, Adapter] = (tested, peer)
         self.judge = LiveJudge(options, readers)
@@ -110,7 +110,7 @@ class World:
         before = self._refused_by_peer()
         self.ends[node].deliver(frame.data)
         if node == PEER and frame.intact and self._refused_by_peer() != before:
-            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC32C")
+            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC")
         self.settle()
 
     def _refused_by_peer(self) -> int:

@@ -1,0 +1,112 @@
+"""`uetproto fuzz MACHINE --adapter …` on implementations with faults, and `uetproto run` with what it found."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli.frames import invoke
+from uetproto.cli import fuzz as command
+from uetproto.wire.capture.pcap import open_capture
+
+BROKEN = "tests.testing.machines.broken"
+
+
+def fuzzed(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status; findings, and at the end the summary."""
+    result = invoke("fuzz", "pdc", *arguments, "--json")
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_fault_is_found_written_and_played_again(tmp_path: Path) -> None:
+    status, lines = fuzzed("--adapter", f"{BROKEN}:Foreign", "--steps", "500", "--seed", "7", "-o", str(tmp_path))
+    assert (status, len(lines)) == (1, 2), lines
+    finding, last = lines
+    assert (finding["rule"], finding["replay"], finding["given_up"]) == ("FRAME", finding["text"], False)
+    assert finding["steps"] <= 3
+    assert (last["steps"], last["findings"]) == (500, 1)
+    assert last["times"]["FRAME"] == last["failed"] > 1  # one of its name is written, all are counted
+    with open_capture(finding["capture"]) as records:
+        assert len(list(records)) >= 1
+    assert "10.0.0.1 is the implementation" in Path(finding["ladder"]).read_text("utf-8")
+
+    again = invoke("run", finding["file"])
+    assert (again.exit_code, "FRAME: no frame of the protocol" in again.stdout) == (1, True), again.output
+    mended = invoke("run", finding["file"], "--set", "run.adapter=pdc", "-o", str(tmp_path / "again.pcap"))
+    assert (mended.exit_code, "no longer fails" in mended.stdout) == (0, True), mended.output
+    with open_capture(tmp_path / "again.pcap") as records:
+        assert len(list(records)) > 1
+
+
+def test_one_seed_one_run(tmp_path: Path) -> None:
+    first, again, other = (fuzzed("--steps", "100", "--seed", seed, "-o", str(tmp_path)) for seed in "778")
+    assert (first[0], first[1][-1]["steps"], first[1][-1]["findings"]) == (0, 100, 0)
+    assert first[1][-1]["digest"] == again[1][-1]["digest"] != other[1][-1]["digest"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_black_box_hides_is_told(tmp_path: Path) -> None:
+    result = invoke("fuzz", "pdc", "--adapter", f"{BROKEN}:BlackBox", "--steps", "50", "-o", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    told = result.stdout.splitlines()[-1]
+    assert told.startswith("not judged: ")
+    assert "PDC-CACK-FORWARD, PDC-CLEAR-FORWARD, PDC-WINDOW (observe gives no PDCs)" in told
+
+
+def test_a_command_that_ends_is_a_finding(tmp_path: Path) -> None:
+    adapter = f"{sys.executable} -c 'import sys; sys.exit(3)'"
+    status, (finding, _) = fuzzed("--adapter", adapter, "--steps", "5", "-o", str(tmp_path))
+    assert (status, finding["rule"], finding["capture"]) == (1, "adapter-died", None)
+    assert invoke("run", finding["file"]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pdc", "--adapter", "nothing"], "'nothing': is no adapter; legal: pdc"),
+        (["pdc", "--adapter", "no.such:Stack"], "no.such:Stack: the module is not imported: No module named 'no'"),
+        (["pdc", "--adapter", f"{BROKEN}:Stack"], "has no attribute 'Stack'"),
+        (["pdc", "--adapter", "pathlib:PurePath"], "--adapter: PurePosixPath('.') is no adapter"),
+        (["rud", "--adapter", f"{BROKEN}:Deaf"], "--adapter: 'rud' is no machine for it; legal: pdc"),
+        (["pdc", "--steps", "1", "--seconds", "1"], "--seconds and --steps exclude each other"),
+        (["pdc", "--jobs", "2"], "--jobs: does not go with pdc"),
+        (["pdc", "--episode", "2", "--seed", "1"], "--episode: does not go with pdc"),
+        (["pdcs"], "pdcs: no such machine (did you mean pdc?)"),
+    ],
+)
+def test_misuse(arguments: list[str], said: str) -> None:
+    result = invoke("fuzz", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "HYPOTHESIS", False)
+    monkeypatch.setattr(command, "TESTED", ())
+    result = invoke("fuzz", "pdc")
+    assert result.exit_code == 2
+    assert "fuzz pdc: needs the package hypothesis" in result.stderr
+    assert "'.[testing]'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[run]\nmachine = "pdcs"', ":2: machine: 'pdcs' is no machine (did you mean pdc?); legal: pdc"),
+        ('[run]\nmachine = "pdc"\nspeed = 1', ":3: run.speed: is no key of a finding; legal: machine, adapter"),
+        ('[run]\nmachine = "pdc"\nadapter = "x"', ":3: 'x': is no adapter; legal: pdc"),
+        ('[run]\nmachine = "pdc"\n[pds]', ":3: pds: is no key of a finding; legal: run, step"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "begun"', ":4: step.0.rule: 'begun' is no rule of pdc (did"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nindex = 1', ":3: step.0.rule: is missing; legal: begin, close, "),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "drop"\nat = 1', ":5: step.0.at: is no argument of drop; legal: "),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "drop"', ":3: step.0.index: is missing: drop needs it; legal:"),
+    ],
+)  # fmt: skip
+def test_wrong_findings(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "finding.toml"
+    path.write_text(text, "utf-8")
+    result = invoke("run", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{path}{said}" in result.stderr

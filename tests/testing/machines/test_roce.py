@@ -1,0 +1,43 @@
+"""The RoCE machine finds nothing in our queue pairs, and names each fault of others."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.testing.machines import RUNS, run
+from tests.testing.machines import broken_roce as broken
+from uetproto.testing import RoceMachine, WorldFailure
+
+
+def test_our_queue_pair_has_no_finding() -> None:
+    judged = run(RoceMachine, RoceMachine.peer, RUNS.max_examples).verdicts.judged
+    names = (
+        "ROCE-COMPLETED", "ROCE-RECEIVED", "ROCE-MEMORY", "ROCE-READ-DATA", "ROCE-ATOMIC-RESULT", "ROCE-ICRC",
+        "ROCE-MSN",
+    )  # fmt: skip
+    assert all(judged[name] for name in names)
+
+
+def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
+    verdicts = run(RoceMachine, broken.BlackBox, 5).verdicts
+    assert {"ROCE-COMPLETED", "ROCE-MEMORY", "ROCE-COMPLETED-EARLY"} <= verdicts.not_judged.keys()
+    assert verdicts.judged["ROCE-READ-DATA"]  # by what the peer read
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules"),
+    [
+        (broken.NoRetransmission, {"ROCE-COMPLETED"}),
+        (broken.WrongMsn, {"ROCE-MSN"}),
+        (broken.AddsAgain, {"ROCE-MEMORY"}),
+        (broken.LosesByte, {"ROCE-COMPLETED-EARLY"}),
+        (broken.Twice, {"ROCE-COMPLETION-ORDER"}),
+    ],
+)
+def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
+    with pytest.raises(WorldFailure) as found:
+        run(RoceMachine, kind, steps=10)
+    assert found.value.name in rules, found.value
+    notes = "\n".join(found.value.__notes__)
+    assert "10.0.0.1 is the implementation" in notes
+    assert 1 <= notes.count("state.") <= 8, notes

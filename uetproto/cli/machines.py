@@ -1,0 +1,35 @@
+"""This module says which machines Hypothesis drives, and which files are findings of theirs, without an import of
+Hypothesis."""
+
+import tomllib
+from importlib.util import find_spec
+
+from uetproto import LocalError
+from uetproto.errors import MissingPackageError, missing_package
+from uetproto.textfile import read_bounded
+
+HYPOTHESIS = find_spec("hypothesis") is not None
+"""Whether Hypothesis, which drives these machines, is installed."""
+TESTED: tuple[str, ...] = ()
+"""Names of the machines. The tuple is empty if Hypothesis is not installed."""
+if HYPOTHESIS:
+    from uetproto.testing.machines.named import PLACES
+
+    TESTED = tuple(PLACES)
+
+
+def no_hypothesis(what: str) -> MissingPackageError:
+    """Return the error for `what` if Hypothesis is not installed."""
+    return missing_package(what, "hypothesis", "testing")
+
+
+def is_finding(name: str) -> bool:
+    """Return whether a file is a finding of a machine: its `[run]` has the key `machine`."""
+    if not name.endswith(".toml") and "/" not in name:
+        return False
+    try:
+        data = read_bounded(name)
+        run = tomllib.loads(data.decode()).get("run") if b"machine" in data else None
+    except (OSError, ValueError, RecursionError, LocalError):  # whoever loads the file tells what is wrong
+        return False
+    return isinstance(run, dict) and "machine" in run

@@ -1,0 +1,211 @@
+"""This module writes what a machine has found as a TOML file with its steps, and plays such a file again."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from hypothesis.errors import InvalidArgument
+
+from uetproto.check.finding import NOT_SHRUNK
+from uetproto.check.toml_text import printable
+from uetproto.errors import LocalError, Location, shown, similar
+from uetproto.testing.adapters.adapter import AdapterFault
+from uetproto.testing.adapters.named import adapter_named
+from uetproto.testing.machines.machine import PlayedStep, ProtocolMachine
+from uetproto.testing.machines.named import machine_named
+from uetproto.testing.machines.picture import Frames, lines_of, write_capture
+from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, WorldFailure
+from uetproto.toml.file import TomlFile
+
+RULE = "rule"
+"""Key of a `[[step]]` that has the name of its rule; all other keys are arguments."""
+
+
+@dataclass(slots=True)
+class MachineFailure:
+    """This record says how the run of a machine failed."""
+
+    name: str
+    """Name of the rule or invariant, or the kind of the fault of an adapter."""
+    text: str
+    steps: tuple[PlayedStep, ...]
+    frames: Frames = ()
+    """Frames at the port of the implementation."""
+
+    @property
+    def ladder(self) -> list[str]:
+        """Return the lines of the ladder of the frames."""
+        return lines_of(self.frames, {ADDRESSES[IMPLEMENTATION]: "implementation"}) if self.frames else []
+
+
+def failure_of(machine: ProtocolMachine, error: Exception) -> MachineFailure:
+    """Return the failure of a run that ended with `error`, with the frames up to then."""
+    match error:
+        case WorldFailure():
+            name, text = error.name, str(error)
+        case AdapterFault():
+            name, text = error.kind, str(error)
+        case _:
+            name, text = type(error).__name__, f"{type(error).__name__}: {error}"
+    steps = tuple((rule, dict(arguments)) for rule, arguments in machine.played)
+    if not machine.is_begun():
+        return MachineFailure(name, text, steps)
+    return MachineFailure(name, text, steps, frames=tuple(machine.world.judge.frames))
+
+
+def played_again(
+    kind: type[ProtocolMachine], steps: Sequence[PlayedStep]
+) -> tuple[ProtocolMachine, MachineFailure | None]:
+    """Play steps, and return the machine and how it failed; None: it did not fail."""
+    machine = kind()
+    try:
+        try:
+            machine.play(steps)
+        finally:
+            machine.teardown()
+    except (LocalError, InvalidArgument):
+        raise
+    except Exception as error:
+        return machine, failure_of(machine, error)
+    finally:
+        kind.release()
+    return machine, None
+
+
+# Written --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class MachineFinding:
+    """This record holds one way in which an implementation fails."""
+
+    machine: str
+    adapter: str | None
+    """Name of the adapter; None: our engine."""
+    seed: str
+    """Seed of the run, `/`, and the number of the round."""
+    failure: MachineFailure
+    drawn: int
+    """Number of steps that the run had when it failed first."""
+    given_up: bool = False
+    """Whether the search for fewer steps was ended."""
+    only_once: bool = False
+    """Whether the same steps did not fail when they were played again."""
+    times: int = 1
+    """Number of runs that failed so."""
+
+    @property
+    def file_name(self) -> str:
+        """Return the name of the files of the finding, without an ending."""
+        return re.sub(r"[^\w.]+", "-", f"{self.machine} {self.failure.name} {self.seed}").strip("-").lower()
+
+
+def keep(finding: MachineFinding, folder: Path) -> Path:
+    """Write the finding, its capture (.pcap) and its ladder (.txt) into a folder; return the path of the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{finding.file_name}.toml"
+    file.write_text("\n".join(_lines(finding)) + "\n", encoding="utf-8")
+    if finding.failure.frames:
+        write_capture(file.with_suffix(".pcap"), finding.failure.frames)
+    ladder_text = "\n".join((finding.failure.text, "", *finding.failure.ladder)) + "\n"
+    file.with_suffix(".txt").write_text(ladder_text, encoding="utf-8")
+    return file
+
+
+def _lines(finding: MachineFinding) -> Iterator[str]:
+    failure = finding.failure
+    adapter = "" if finding.adapter is None else f" --adapter {json.dumps(finding.adapter, ensure_ascii=False)}"
+    yield f"# Found by `uetproto fuzz {finding.machine}{printable(adapter)}`, seed {finding.seed}:"
+    how = NOT_SHRUNK if finding.given_up else "after shrinking"
+    yield f"# {len(failure.steps)} steps of {finding.drawn}, {how}. `uetproto run` plays them again."
+    if finding.only_once:
+        yield "# Only once: played again, the same steps do not fail."
+    yield from (f"# {printable(line)}".rstrip() for line in failure.text.splitlines())
+    run = {"machine": finding.machine, "adapter": finding.adapter, "description": failure.text.partition("\n")[0]}
+    yield from ("", "[run]", *_keys({name: value for name, value in run.items() if value is not None}))
+    for rule, arguments in failure.steps:
+        yield from ("", "[[step]]", *_keys({RULE: rule, **arguments}))
+
+
+def _keys(values: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{name} = {_value(value)}" for name, value in values.items())
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML writes it on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(name)} = {_value(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(printable(value) if isinstance(value, str) else value, ensure_ascii=False)
+
+
+# Read -----------------------------------------------------------------------------------------------------------------
+
+
+class FindingFile(TomlFile):
+    """This class reads a finding: `[run]` with `machine` and `adapter`, and a `[[step]]` for each rule."""
+
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        if key not in ("run.adapter", "run.machine"):
+            raise LocalError(f"--set {name}", "is no key of a finding that can be set", "run.adapter, run.machine")
+        table = self.data.get("run")
+        if not isinstance(table, dict):
+            raise self.refuse("run", "is no table", "[run] with the key machine")
+        return table
+
+    def place(self, key: str) -> Location:
+        """Return the place of a key."""
+        return Location(str(self.path), self.lines.get(key, 1))
+
+    def machine(self) -> type[ProtocolMachine]:
+        """Return the machine with its adapter. Raises `LocalError` for names that do not exist."""
+        for key in self.data:
+            if key not in ("run", "step"):
+                raise self.refuse(key, "is no key of a finding", "run, step")
+        run = self.data["run"]
+        for key in run:
+            if key not in ("machine", "adapter", "description"):
+                raise self.refuse(f"run.{key}", "is no key of a finding", "machine, adapter, description")
+        kind = machine_named(run["machine"], self.place("run.machine"))
+        adapter = run.get("adapter")
+        if adapter is None:
+            return kind.of(kind.factory)
+        if not isinstance(adapter, str):
+            raise self.refuse("run.adapter", f"{shown(adapter)} is not legal", "a text")
+        try:
+            return kind.of(adapter_named(adapter))
+        except LocalError as error:
+            raise LocalError(*error.args, place=self.place("run.adapter")) from error
+
+    def steps(self, kind: type[ProtocolMachine]) -> list[PlayedStep]:
+        """Return the steps. Raises `LocalError` for rules and arguments that the machine does not have."""
+        rows = self.data.get("step", [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self.refuse("step", f"{shown(rows)} is not legal", "[[step]], a table each")
+        return [self._step(kind, f"step.{number}", row) for number, row in enumerate(rows)]
+
+    def _step(self, kind: type[ProtocolMachine], at: str, row: Mapping[str, Any]) -> PlayedStep:
+        rule = row.get(RULE)
+        if not isinstance(rule, str) or rule not in kind.steps:
+            what = (
+                "is missing" if rule is None else f"{shown(rule)} is no rule of {kind.name}{similar(rule, kind.steps)}"
+            )
+            raise self.refuse(f"{at}.{RULE}", what, ", ".join(sorted(kind.steps)))
+        names = [*signature(kind.steps[rule]).parameters][1:]
+        arguments = {name: value for name, value in row.items() if name != RULE}
+        for name in arguments:
+            if name not in names:
+                raise self.refuse(f"{at}.{name}", f"is no argument of {rule}{similar(name, names)}", _listed(names))
+        for name in names:
+            if name not in arguments:
+                raise self.refuse(f"{at}.{name}", f"is missing: {rule} needs it", _listed(names))
+        return rule, arguments
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join((RULE, *names))

@@ -1,0 +1,26 @@
+"""This module finds a machine by its name. Its table is read without Hypothesis, and a machine is imported when it is
+used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from uetproto.errors import LocalError, Location, shown, similar
+
+if TYPE_CHECKING:
+    from uetproto.testing.machines.machine import ProtocolMachine
+
+PLACES = {
+    "pdc": "pdc:PdcMachine",
+}
+"""Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""
+
+
+def machine_named(name: object, place: Location | None = None) -> "type[ProtocolMachine]":
+    """Return the machine with a name of `PLACES`. Raises `LocalError`, at `place` of a file of the user."""
+    if not isinstance(name, str) or name not in PLACES:
+        raise LocalError(
+            "machine", f"{shown(name)} is no machine{similar(name, PLACES)}", ", ".join(PLACES), place=place
+        )
+    module, _, kind = PLACES[name].partition(":")
+    found: type[ProtocolMachine] = getattr(import_module(f"uetproto.testing.machines.{module}"), kind)
+    return found

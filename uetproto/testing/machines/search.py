@@ -1,0 +1,217 @@
+"""This module lets Hypothesis look for findings with a machine, round after round, until the time or the steps are used
+up.
+
+Each round has a seed of its own, which follows from that of the search. A round ends with its first new finding, in as
+few steps as Hypothesis finds. What was found before is only counted from then on.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, reject, seed, settings
+from hypothesis.errors import InvalidArgument, Unsatisfiable
+from hypothesis.stateful import run_state_machine_as_test
+
+from uetproto.errors import LocalError
+from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault
+from uetproto.testing.machines.finding import MachineFailure, MachineFinding, failure_of, played_again
+from uetproto.testing.machines.judge import Verdicts
+from uetproto.testing.machines.machine import ProtocolMachine
+
+LENGTH = 50
+"""Steps of a run."""
+RUNS = 100
+"""Runs of a round that finds nothing."""
+HUNG = "adapter-hung"
+"""Name of a finding that is not shrunk, as each attempt takes as long."""
+
+Stop = Callable[[], bool]
+
+
+class SearchEnded(KeyboardInterrupt):
+    """This exception ends a round. Hypothesis ends at once for Ctrl-C, and for this exception, too."""
+
+
+@dataclass(slots=True)
+class SearchTally:
+    """A tally has the counts and the findings of a search."""
+
+    steps: int = 0
+    """Steps that were drawn; those of attempts to shrink a finding are not counted."""
+    moves: int = 0
+    """Steps, and frames that left an end, of all runs."""
+    runs: int = 0
+    failed: int = 0
+    digest: int = 0
+    """Digest of all steps and frames, in order."""
+    findings: dict[str, MachineFinding] = field(default_factory=dict)
+    verdicts: Verdicts = field(default_factory=Verdicts)
+
+    @property
+    def never_judged(self) -> dict[str, str]:
+        """Return the rules and invariants that were never judged, and why not."""
+        return {
+            name: reasons.most_common(1)[0][0]
+            for name, reasons in sorted(self.verdicts.not_judged.items())
+            if not self.verdicts.judged[name]
+        }
+
+
+def search(
+    kind: type[ProtocolMachine], adapter: str | None, factory: AdapterFactory | None, start: int,
+    tally: SearchTally, *, steps: int | None = None, stop: Stop = lambda: False,
+) -> Iterator[MachineFinding | None]:  # fmt: skip
+    """Look for findings until `stop()` is true or `steps` steps were drawn. Count in `tally`, and yield the finding or
+    None after each round. `start` is the seed. `factory` makes the adapter, whose name is `adapter`; None: our engine.
+    """
+    tested = kind.of(kind.factory if factory is None else factory)
+    try:
+        tested.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
+    except InvalidArgument as error:
+        raise LocalError("--adapter", str(error)) from error
+    except AdapterFault:
+        pass
+    try:
+        for number in count():
+            left = None if steps is None else steps - tally.steps
+            if stop() or (left is not None and left <= 0):
+                return
+            length = LENGTH if left is None else min(LENGTH, left)
+            yield _Round(tested, tally, f"{start}/{number}", length, steps, stop).play(adapter)
+    finally:
+        tested.release()
+
+
+class _Round:
+    """This class has one call of Hypothesis, and watches the runs of the machine."""
+
+    def __init__(
+        self, tested: type[ProtocolMachine], tally: SearchTally, name: str, length: int, steps: int | None, stop: Stop
+    ) -> None:
+        self._tested, self._tally, self._name = tested, tally, name
+        self._length, self._steps, self._stop = length, steps, stop
+        self._hash = hashlib.sha256(tally.digest.to_bytes(8, "big"))
+        self._drawn = 0
+        self._target: str | None = None
+        """Name of the finding that is shrunk."""
+        self._best: MachineFailure | None = None
+        self._last: MachineFailure | None = None
+
+    def play(self, adapter: str | None) -> MachineFinding | None:
+        """Run Hypothesis once; return what it found that is new."""
+        watched = self._watched()
+        how = settings(
+            max_examples=RUNS, stateful_step_count=self._length, database=None, deadline=None, print_blob=False,
+            suppress_health_check=list(HealthCheck), report_multiple_bugs=False, derandomize=False,
+            phases=[Phase.generate, Phase.shrink],
+        )  # fmt: skip
+        ended = False
+        try:
+            run_state_machine_as_test(seed(self._name)(watched), settings=how)
+        except SearchEnded:
+            ended = True
+        except Unsatisfiable:  # every run failed as one before
+            pass
+        except Exception:
+            if self._target is None:
+                raise
+        finally:
+            watched.release()
+            self._tally.verdicts.add(watched.verdicts)
+        self._tally.digest = int.from_bytes(self._hash.digest()[:8], "big")
+        found = self._best if ended else self._last
+        if found is None:
+            return None
+        finding = MachineFinding(self._tested.name, adapter, self._name, found, self._drawn, given_up=ended)
+        if found.name != HUNG:
+            _, again = played_again(self._tested, found.steps)
+            finding.only_once = again is None or again.name != found.name
+            if again is not None and not finding.only_once:
+                finding.failure = again
+        self._tally.findings[found.name] = finding
+        return finding
+
+    def _watched(self) -> type[ProtocolMachine]:
+        """Return the machine, with a context around each rule that tells this class."""
+        here, tested = self, self._tested
+
+        def made(machine: ProtocolMachine) -> None:
+            tested.__init__(machine)
+            here.begin()
+
+        def told(machine: ProtocolMachine) -> AbstractContextManager[None]:
+            return _Watch(here, machine)
+
+        kind: Any = type(f"{tested.__name__}Watched", (tested,), {"__init__": made, "told": told})
+        kind.factory = tested.factory
+        watched: type[ProtocolMachine] = kind
+        return watched
+
+    def begin(self) -> None:
+        """Begin a run. Raises `SearchEnded` if the steps that are left are too few."""
+        if self._target is None:
+            if self._steps is not None and self._tally.steps + self._length > self._steps:
+                raise SearchEnded
+            self._tally.runs += 1
+        self._counted = 0
+
+    def enter(self, machine: ProtocolMachine) -> None:
+        """Begin a rule, or the end of the run."""
+        if self._stop():
+            machine.failed = True  # so that its end does not play the rest
+            raise SearchEnded
+        if len(machine.played) > self._counted:
+            self._counted = len(machine.played)
+            self._tally.moves += 1
+            self._tally.steps += self._target is None
+            self._hash.update(repr(machine.played[-1]).encode())
+        elif machine.is_begun():
+            self.count(machine)
+
+    def count(self, machine: ProtocolMachine) -> None:
+        """Count the frames of a run that ends."""
+        self._tally.moves += machine.world.sent
+        for _, data, _ in machine.world.judge.frames:
+            self._hash.update(data)
+
+    def failed(self, machine: ProtocolMachine, error: Exception) -> None:
+        """Note a failure; one that is not looked for at this moment makes Hypothesis reject the run."""
+        machine.failed = True
+        if machine.is_begun():
+            self.count(machine)
+        failure = failure_of(machine, error)
+        if self._target is None:
+            self._tally.failed += 1
+            known = self._tally.findings.get(failure.name)
+            if known is not None:
+                known.times += 1
+                reject()
+            self._target, self._drawn = failure.name, len(failure.steps)
+        elif failure.name != self._target:
+            reject()
+        self._last = failure
+        if self._best is None or len(failure.steps) <= len(self._best.steps):
+            self._best = failure
+        if failure.name == HUNG:
+            raise SearchEnded
+
+
+class _Watch(AbstractContextManager[None]):
+    """This context tells a round of what happens in a rule of a machine. The ladder is drawn only of what is kept."""
+
+    def __init__(self, here: _Round, machine: ProtocolMachine) -> None:
+        self._here, self._machine = here, machine
+
+    def __enter__(self) -> None:
+        self._here.enter(self._machine)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception):
+            if isinstance(error, AdapterFault):
+                self._machine.release()
+            if not self._machine.failed:
+                self._here.failed(self._machine, error)
