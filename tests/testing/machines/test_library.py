@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import uetproto.testing
 from tests.support.effort import effort
 from tests.support.paths import ROOT
-from tests.testing.machines.test_pdc import RUNS
+from tests.support.testing.machines import RUNS
 from uetproto.errors import LocalError
 from uetproto.testing import AdapterFault, LibraryAdapter, PdcMachine, ProcessAdapter, WorkRefused, WorldFailure
 from uetproto.testing.adapters.named import adapter_named
