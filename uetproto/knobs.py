@@ -48,7 +48,7 @@ the docs."""
 BOOL: Legal = (True, False)
 
 REQUIRED: Any = MISSING
-"""Default of a knob that has no default value: the user must give one."""
+"""Default of a knob that has no default value. The user must give a value."""
 
 TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
 """Number of picoseconds in each unit of time."""

@@ -161,8 +161,8 @@ def nearest(layer: Any, kind: type) -> Any:
 
 
 def last_of(packet: Any, *behind: type) -> Any:
-    """Return the last layer of a packet. If the packet has padding, or a layer of a class in `behind`, the last layer
-    is the one before it."""
+    """Return the last layer of a packet before its padding. If the packet has a layer of a class in `behind`, return
+    the last layer before that layer."""
     while packet.payload and not isinstance(packet.payload, (Padding, *behind)):
         packet = packet.payload
     return packet

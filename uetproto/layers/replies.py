@@ -59,10 +59,10 @@ def uet_reply(
 
     `data` is what each read or fetching atomic returns, from byte 0 of its message on. Without `data`, zeros are
     returned. `return_code` is the return code of all responses. If `nack` is given, each packet is refused by a NACK
-    with this code. An ACK is sent where one is due, or for every packet if `every` is true. The data of a message
-    travel in ACKs if they have at most `max_ack_data` bytes. Other data travel in the return direction, in packets of
-    up to `mtu` bytes of payload. The first of these packets has the PSN `start_psn`, by default the first PSN of the
-    PDC.
+    with this code. If `every` is true, every packet is answered by an ACK, otherwise only a packet for which an ACK is
+    due. The data of a message travel in ACKs if they have at most `max_ack_data` bytes. Other data travel in the return
+    direction, in packets of up to `mtu` bytes of payload. The first of these packets has the PSN `start_psn`, by
+    default the first PSN of the PDC.
 
     If the packets open a PDC, `spdcid` is its PDCID at the target. `fields` may give `mpr` and `cc_flags` for ACKs, and
     `vendor_code` and `nack_payload` for NACKs. Packets that ask for nothing, such as datagrams and ACKs, are not

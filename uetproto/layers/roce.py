@@ -274,7 +274,7 @@ _LINKS = ((Ether, "type"), (Dot1Q, "type"), (CookedLinux, "proto"), (CookedLinux
 
 
 def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
-    """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, in preference to other layers bound there.
+    """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, in preference to other layers.
 
     Scapy uses only the first class in its list of bindings (roce.md §16), so `scapy.contrib.roce` is not used until
     `unbind_roce`. `rd` has the meaning that it has in `uetproto.decode`. Earlier bindings by this function are removed.

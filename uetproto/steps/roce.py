@@ -50,7 +50,7 @@ class SendSpec(NamedTuple):
     add: int = 1
     """Number that an ATOMIC adds or swaps in."""
     compare: int | None = None
-    """Number that CmpSwap compares with memory, or None for the number in memory, so that the swap happens."""
+    """Number that CmpSwap compares with memory. None stands for the number in memory: the swap then happens."""
     fault: str = ""
     """Fault of the send, one of `SEND_FAULTS`. It is empty if the send is right."""
 

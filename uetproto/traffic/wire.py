@@ -140,7 +140,7 @@ class TrafficPort:
     """This class drives one endpoint: it delivers arrivals, polls for packets, runs timers and collects events."""
 
     sends_frames = False
-    """Whether the port sends whole frames, each of which is then stored in `header` of its packet."""
+    """Whether the port sends whole frames. The `header` of a packet then has the whole frame."""
 
     def __init__(
         self, wire: DirectWire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]

@@ -1,6 +1,6 @@
 """This module has the applications of a profile. Initiators keep operations open, and targets post buffers for them.
 
-An operation is drawn only when it can start at once, so that only open operations are stored. The modules `uet` and
+An operation is drawn only when it can start at once. Only open operations are therefore stored. The modules `uet` and
 `roce` have a subclass of `Workload` each.
 """
 

@@ -308,4 +308,5 @@ RULES: dict[tuple[str, str], Rule] = {
     for header in headers
     if field in header.names and not (header[field].only and len(header[field].only) == 1)
 }
-"""Rule of each field that has one, by the names of the header form and of the field."""
+"""Maps the names of a header form and of one of its fields to the rule of the field. Fields without a rule are
+missing."""

@@ -4,7 +4,7 @@ One function reads all headers below UET or RoCE (`shapes.stack_reader`). It is 
 have come several times. Each header behind them is read by the function of its form (`shapes.header_reader`), which a
 `_Fork` finds. A fork is a dictionary; its key is those bits of the header's first two bytes that decide the form, the
 following headers, or the length of the payload. Its value has the function and the fork of the next header. Forks are
-filled from `NEXT` as frames come, so that a rare frame needs no function of its own.
+filled from `NEXT` as frames come. A rare frame therefore needs no function of its own.
 
 `FastWalk.read` returns None for any other frame, which `stack.walk` then decodes. A test compares the results of
 `FastWalk.read` and `stack.walk`.

@@ -144,7 +144,7 @@ def shape_of(
     `ending` says what ends the frame:
 
     - "matching": a right CRC32C,
-    - "none": no CRC32C, so that the compiled function refuses a frame that might have one,
+    - "none": no CRC32C; the compiled function refuses a frame that might have a CRC32C,
     - "unchecked": bytes that are not checked,
     - "invariant": a right ICRC.
 

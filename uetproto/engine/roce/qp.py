@@ -108,8 +108,8 @@ def bring_up_steps(
 ) -> Iterator[tuple[QpState, dict[str, Any]]]:
     """Yield the states INIT, RTR and RTS, each with the attributes that it requires.
 
-    An attribute has its value from `wanted`, or else from the configuration. `wanted` has at least the values that the
-    peer has sent out of band. An attribute that no state requires is ignored.
+    If `wanted` has no value for an attribute, the value is the default in the configuration. `wanted` has at least the
+    values that the peer has sent out of band. An attribute that no state requires is ignored.
     """
     for state, names in REQUIRED[kind].items():
         values = {**defaults_of(kind, state, config), **wanted}

@@ -151,8 +151,8 @@ class HeldMessages(Generic[HeldT]):
 
     Each message is in four lists, which are selected by source and tag, tag only, source only, or nothing. A receive
     with `ignore` 0 or ALL_BITS takes the first message of one list, in constant time. A receive with another `ignore`
-    is compared with the messages one by one, oldest first, or with the messages of its source if it is directed. The
-    other operations take constant time.
+    is compared with the messages one by one, oldest first. If the receive is directed, only the messages of its source
+    are compared. The other operations take constant time.
     """
 
     __slots__ = ("_length", "_lines")

@@ -11,8 +11,8 @@ CompiledTable: TypeAlias = dict[tuple[Any, Any], tuple[Callable[..., None], Any]
 def compile_table(table: StateTable, owner: type) -> CompiledTable:
     """Return `table` with the methods of `owner` in place of their names.
 
-    This is called when a class is defined, so that a name which is no method of `owner` raises `AttributeError` at
-    import.
+    Raises `AttributeError` for a name that is no method of `owner`. The function is called when a class is defined, so
+    the error comes at import.
     """
     return {pair: (getattr(owner, action), after) for pair, (action, after) in table.items()}
 

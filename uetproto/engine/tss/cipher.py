@@ -34,7 +34,7 @@ class SecurityHeader(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> "SecurityHeader | None":
-        """Return the security header at the start of `data`; None if `data` does not start with a whole one."""
+        """Return the security header at the start of `data`; None if `data` does not start with a whole header."""
         if not data or data[0] >> 3 != PdsType.TSS:
             return None
         if data[0] & 0x04:
@@ -94,7 +94,7 @@ class AssociatedData:
     """The associated data are the authenticated bytes before the security header, from the source address on (tss.md
     §7.1, §7.3).
 
-    They are the same in all packets of a flow, so that a caller may keep the object.
+    They are the same in all packets of a flow. A caller may therefore keep the object.
     """
 
     __slots__ = ("destination", "dst", "ip_version", "run", "source", "src")

@@ -140,7 +140,8 @@ class SecureDomain:
     def receive(
         self, header: SecurityHeader, below: AssociatedData, sealed: bytes, *, is_trimmed: bool = False
     ) -> OpenedPacket | TrimmedPart | Refused:
-        """Apply the checks of tss.md §9 from the third one on, and open the packet; `sealed` starts with `header`."""
+        """Apply the third check of tss.md §9 and all later checks, and open the packet. `sealed` starts with
+        `header`."""
         counters, domain = self.counters, self.domain
         if not self.enabled:
             counters.in_invalid_sa += 1

@@ -121,7 +121,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     @classmethod
     def adapter(cls) -> GuardedAdapter:
-        """Return the adapter of the implementation, which all runs share. A new one is made after a fault."""
+        """Return the adapter of the implementation, which all runs share. A new adapter is made after a fault."""
         if cls._adapter is None:
             made = cls.factory()
             if not isinstance(made, Adapter):

@@ -1,4 +1,4 @@
-"""This module makes one frame of a conversation wrong, so that an audit of the conversation finds a named rule."""
+"""This module makes one frame of a conversation wrong. An audit of the conversation finds the rule that is broken."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """This module draws the operations of a scenario: the rows `[[operation]]` for each opcode that an application can ask
 for.
 
-Each operation has a region or a tag of its own, so that it ends the same whatever the others do.
+Each operation has a region or a tag of its own. The other operations therefore do not change how it ends.
 """
 
 from collections.abc import Callable

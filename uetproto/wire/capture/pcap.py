@@ -110,7 +110,7 @@ def open_writer(
     compresses the capture.
 
     The path "-" is standard output, in pcapng. `interfaces` are pairs of name and link type, and `comment` is about the
-    whole capture. A pcap cannot hold names or the comment, so they are dropped there. Raises `LocalError` for another
+    whole capture. A pcap cannot hold names or a comment: both are dropped. Raises `LocalError` for another
     suffix, and for a pcap of several interfaces.
     """
     typed("path", path, (str, os.PathLike), 'a path, or "-"')

@@ -35,7 +35,7 @@ class ChunkStream:
     furthest: int = 0
     """Greatest vec_off received."""
     done: int = 0
-    """Lowest vec_off whose chunk is not DONE; the window of chunks begins there."""
+    """Lowest vec_off whose chunk is not DONE. The window of chunks begins at this vec_off."""
     ready: dict[int, OstEntry] = field(default_factory=dict)
     """Results, by vec_off, that wait until the results of all lower vec_offs have been sent."""
     out: deque[OstEntry] = field(default_factory=deque)
