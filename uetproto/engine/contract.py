@@ -145,9 +145,9 @@ class Write(Addressed):
     """Completion data of 64 bits for the completion queue of the target (fi_writedata). `completion_data` is None if
     the write has none."""
     sync: tuple[int, int] | None = None
-    """Group and total of a SYNC_WRITE (after UE 1.0.1). The total is 0, except in the operation that ends the group,
-    where it is the number of messages of the group, including this one. If `sync` is None, the write is an ordinary
-    WRITE."""
+    """Group and total of a SYNC_WRITE (after UE 1.0.1). In the operation that ends the group, the total is the
+    number of messages of the group, including this one. In all other operations of the group, it is 0. If `sync` is
+    None, the write is an ordinary WRITE."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +167,9 @@ class Read(Addressed):
 
 @dataclass(slots=True, kw_only=True)
 class Atomic(Addressed):
-    """An atomic is fi_atomic, fi_fetch_atomic or fi_compare_atomic, or with `tag` a TSEND (ses.md §5.10, §5.11, §6)."""
+    """An atomic performs fi_atomic, fi_fetch_atomic or fi_compare_atomic (ses.md §5.10, §6). With `tag`, it is sent as
+    a TSEND_ATOMIC or TSEND_FETCH_ATOMIC (ses.md §5.11).
+    """
 
     opcode: int
     """Atomic operation, an `AtomicOpcode`."""
@@ -182,8 +184,8 @@ class Atomic(Addressed):
     """Memory key of the region. It is ignored if `tag` is given."""
     offset: int = 0
     tag: int | None = None
-    """Match bits that select the posted receive to whose buffer the operation is applied. If `tag` is None, `key`
-    selects a region."""
+    """Match bits that select a posted receive. The operation is applied to the buffer of this receive. If `tag` is
+    None, the operation is applied to the region of `key`."""
     result: Any = None
     """Writable buffer of one element, which gets the former value in host order. If it is None, the operation does not
     fetch."""
@@ -452,8 +454,8 @@ class Cancelled:
 
 
 class RemoteAccess(NamedTuple):
-    """This event says that a peer has accessed a region of this target. Counters that are bound to the region count it
-    (ses.md §13.3).
+    """This event says that a peer has accessed a region of this target. Counters that are bound to the region count
+    this access (ses.md §13.3).
     """
 
     key: int

@@ -54,7 +54,7 @@ class FileMemory:
     length.
 
     `file` must be seekable, and writable if a peer writes to it. The caller closes the file after a call of `flush`. A
-    view that `read` returned stays valid when its window leaves RAM, but from then on it does not show writes.
+    view that `read` returned stays valid when its window leaves RAM, but later writes do not appear in the view.
     """
 
     __slots__ = ("_dirty", "_file", "_windows", "length", "window", "windows")

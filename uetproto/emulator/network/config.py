@@ -15,7 +15,9 @@ from uetproto.framing.framer import Framer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFeatures:
-    """Network features are the parameters that a program passes to the emulator without conversion."""
+    """Network features are the parameters that have the same names and values in `NetworkConfig`, which the emulator
+    takes, and in `api.network.NetworkOptions`, which a program sets.
+    """
 
     topology: str = "switch"
     """Name of the topology: "switch" has one switch, "pair" has two nodes and a cable, "leaf-spine", "fat-tree" and
@@ -33,8 +35,8 @@ class NetworkFeatures:
     metered: bool = False
     """Whether links also count payload bytes, which makes a run slower."""
     sharp: bool = False
-    """Whether the payload of a SEND that carries a SHARP message is counted without the SHARP header, as the vector
-    alone (sharp.md §2.2)."""
+    """Whether the payload of a SEND with a SHARP message is only the vector of this message (sharp.md §2.2). If this is
+    False, the SHARP header is counted as payload, too."""
     most_groups: int = MOST_GROUPS
     """Greatest number of multicast groups that a switch can hold."""
     wire: str = "bytes"

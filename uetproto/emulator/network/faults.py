@@ -24,7 +24,7 @@ numbers of the selected frames."""
 class Faults:
     """Faults say which frames are dropped, copied, delayed, damaged or trimmed.
 
-    The number of a frame counts the frames that reach a port, from 0. All times are in picoseconds.
+    At each port, the arriving frames are numbered from 0. All times are in picoseconds.
     """
 
     drop: Which = 0.0

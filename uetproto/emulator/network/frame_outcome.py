@@ -55,7 +55,8 @@ class FrameOutcomes:
             del self._frames[id(frame)]
 
     def changed(self, frame: bytes, now: bytes, outcome: FrameOutcome | None = None) -> None:
-        """Note that the network replaced `frame` by `now`, and the reason `outcome`, if given."""
+        """Note that the network replaced `frame` by `now`. If `outcome` is given, it is the new outcome of the
+        frame."""
         found = self._frames.get(id(frame))
         if found is not None:
             found.outcome = outcome or found.outcome

@@ -168,8 +168,8 @@ class Pauser:
 
 @dataclass(slots=True)
 class PauseGate:
-    """A pause gate passes frames from a NIC to its link one at a time, so that only the frame in transmission leaves
-    after a pause frame.
+    """A pause gate passes frames from a NIC to its link one at a time. When a pause frame arrives, the link holds at
+    most the data frame that it is sending, and no other data frame leaves until the pause ends.
 
     A pause holds only data frames. All other frames leave also during a pause, and before all waiting data frames.
     """

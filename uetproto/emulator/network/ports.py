@@ -90,8 +90,8 @@ class PortLinks:
 
     @property
     def busy_until(self) -> int:
-        """Return when, in picoseconds, the NIC may make more frames: when a port is free, or later if too many frames
-        wait for another port.
+        """Return the instant in picoseconds from which the NIC may make more frames. This is the instant at which the
+        first port is free, or a later one if too many frames wait for one of the other ports.
         """
         times = [link.busy_until for link in self.links]
         return max(min(times), max(times) - self._backlog)

@@ -15,8 +15,8 @@ from uetproto.emulator.network.queue import OutputQueue
 
 @dataclass(slots=True)
 class LayoutRouting:
-    """A layout routing belongs to one switch. It returns the output queues to other switches by which a frame may leave
-    (`switch.Routing`).
+    """A layout routing belongs to one switch. It selects the other switches to which this switch may send a frame, and
+    returns the output queues to them (`switch.Routing`).
     """
 
     layout: Layout
@@ -27,8 +27,8 @@ class LayoutRouting:
     """Output queues to other switches. The key is the number of the link in the layout."""
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
-        """Return the output queues on the shortest paths to the node with the MAC address `mac`. There is none for an
-        address that no node has.
+        """Return the output queues on the shortest paths to the node with the MAC address `mac`. If no node has
+        this address, return no queue.
         """
         end, layout = self.vertices.get(mac), self.layout
         if end is None:

@@ -73,8 +73,8 @@ class ScriptedWire:
         return self._clock.now
 
     def play(self, step: FrameStep) -> None:
-        """Play a step whose action is one of `WIRE_ACTIONS`. Raises `LocalError` for a step that is impossible, such as
-        one that names a frame that is not on the wire.
+        """Play a step whose action is one of `WIRE_ACTIONS`. Raises `LocalError` for a step that is impossible, for
+        example if its frame is not on the wire.
         """
         numbers = tuple(self._frames) if step.numbers == (ALL,) else step.numbers
         act = WIRE_ACTIONS[step.action]

@@ -71,11 +71,13 @@ def flow_of(frame: bytes) -> bytes:
 
 
 class Routing(Protocol):
-    """A routing belongs to one switch. It returns the output queues to other switches by which a frame may leave."""
+    """A routing belongs to one switch. It selects the other switches to which this switch may send a frame, and returns
+    the output queues to them.
+    """
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
-        """Return the output queues on the shortest paths to the node with the MAC address `mac`. There is none for an
-        address that no node has.
+        """Return the output queues on the shortest paths to the node with the MAC address `mac`. If no node has
+        this address, return no queue.
         """
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:

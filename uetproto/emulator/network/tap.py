@@ -38,9 +38,9 @@ class FrameWriter(RecordWriter, Protocol):
 class Capture:
     """A capture sorts the records of all taps of a run by time.
 
-    The record of a frame that waits for a busy link is added before the frame leaves. It is kept until the frame has
-    left and for `patience` picoseconds more, in which the network reports the outcome of the frame. If `patience` is
-    None, the record is kept until all copies of the frame have arrived or are lost.
+    If a frame waits for a busy link, its record is added before the frame leaves. The record is kept until the frame
+    has left, and then for `patience` picoseconds more. In this time the network reports the outcome of the frame. If
+    `patience` is None, the record is kept until all copies of the frame have arrived or are lost.
     """
 
     __slots__ = ("_clock", "_number", "_patience", "_pending", "_several", "_wait", "_writer", "frames", "outcomes")

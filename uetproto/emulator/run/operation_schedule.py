@@ -1,5 +1,5 @@
-"""This module has what runs of operations over any transport share: when the rows of the scenario begin, how they end,
-and what memory must hold.
+"""This module is for runs of operations over any transport. It decides when the rows of the scenario begin, notes how
+they end, and compares memory with the expected content.
 
 A `MemoryArea` holds the actual bytes, which the engines use, and the expected bytes, which operations change when they
 end. In the end, the actual bytes and the expected bytes must be equal.

@@ -80,7 +80,7 @@ def run(
     writer: FrameWriter | None = None,
 ) -> RunResult:
     """Run `scenario` to its end. Frames that pass the taps are written to the capture file `output`; "-" means standard
-    output. Without a file they are passed to `writer`.
+    output. If `output` is None, these frames are passed to `writer`.
 
     With `check`, every frame is judged, and every invariant of the engines is checked. Raises `LocalError` for a
     scenario that cannot be played, and `OSError` for a file that cannot be read or written. A run that is interrupted

@@ -198,8 +198,8 @@ class RoceEffects:
     # The end
 
     def settle_last(self) -> None:
-        """Look in memory, at the end of the run, for packets of operations that failed or did not complete, and of
-        writes on UC. The bytes of a packet that is found become expected bytes.
+        """At the end of the run, look in memory for packets of some operations: those that failed, those that did not
+        complete, and writes on UC. The bytes of each packet that is found become expected bytes.
         """
         leftovers = _Leftovers()
         for operation in self.operations:

@@ -108,8 +108,8 @@ class ScriptRun(ABC, Generic[StepT]):
         self._changed: set[bytes] = set()
         """Frames after the change by `corrupt`."""
         self.damaged = 0
-        """Number of frames that `corrupt` changed or `inject` made. These frames may be wrong, so that the judge
-        reports wrong frames only if it finds more than this number."""
+        """Number of frames that `corrupt` changed or `inject` made. These frames may be wrong on purpose. The
+        judge therefore reports wrong frames only if it finds more than this number."""
         self.sent = self.bytes = self.repeated = 0
 
     # The run (`play.PlayableRun`)

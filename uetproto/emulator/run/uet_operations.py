@@ -1,5 +1,5 @@
-"""This module plays operations over UET: it drives the applications of both nodes, and computes what all memory that
-they change should hold (ses.md §5, §6).
+"""This module plays operations over UET: it drives the applications of both nodes. It also computes the content
+that memory should have after the operations (ses.md §5, §6).
 """
 
 from collections.abc import Callable

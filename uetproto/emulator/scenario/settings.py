@@ -135,8 +135,8 @@ class NodeConfig:
     ssi: int | None = None
     """Secure source identifier of the node in sealed packets (tss.md §3). It is None if the scenario gives none."""
     data_path: DataPath | None = None
-    """Path between the memory and the NIC of the node. The result has the costs of this path; if it is None, the result
-    has no costs of the node."""
+    """Path between the memory and the NIC of the node. The result has the costs of this path. If `data_path` is
+    None, the result has no costs of the node."""
     ports: int = 1
     """Number of ports of the node's NIC."""
 
@@ -333,9 +333,9 @@ def load(
 ) -> Scenario:
     """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
-    `options` maps a key to the option of the command line that stands for a setting of this key. Errors about such a
-    setting name the option. Raises `LocalError` for an illegal key or value, and `OSError` for a file that cannot be
-    read.
+    Some settings come from options of the command line. `options` maps the key of such a setting to its option. Errors
+    about the setting name the option. Raises `LocalError` for an illegal key or value, and `OSError` for a file that
+    cannot be read.
     """
     reader = _Reader(_FILES.find(name))
     reader.options = options

@@ -16,8 +16,8 @@ ACTIONS: dict[str, Callable[..., Any]] = {
     for name, function in vars(module).items()
     if callable(function) and not isinstance(function, type)
 }
-"""Functions of the four modules by name. The state tables name those functions that are actions, whose first argument
-is a PDC."""
+"""Functions of the four modules by name. The state tables name some of these functions. They are the actions,
+and their first argument is a PDC."""
 
 
 def _compile(role: Role) -> dict[State, list[Row]]:

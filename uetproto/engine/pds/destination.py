@@ -155,8 +155,8 @@ def deliver_buffered(pdc: Pdc, now: int) -> None:
 
 
 def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
-    """Return the slot of a PSN, which records what happened to the packet, or None if there is no slot. A buffered
-    packet is first delivered again, as SES may have refused it before.
+    """Return the slot of a PSN, or None if there is no slot. The slot records what happened to the packet. If the
+    packet is buffered, first try again to deliver it, as SES may have refused it before.
     """
     if isinstance(pdc.rx.slots.get(psn), BufferedSlot):
         deliver_buffered(pdc, now)

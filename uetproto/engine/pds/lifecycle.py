@@ -315,7 +315,7 @@ def drop(pdc: Pdc, *_: Any) -> bool:
 
 
 def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> bool:
-    """Refuse a packet that is not possible in this state with NACK UNEXP_EVENT.
+    """Send NACK UNEXP_EVENT for a packet that is not possible in this state.
 
     A control packet without ar is dropped instead.
     """

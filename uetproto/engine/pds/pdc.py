@@ -190,8 +190,8 @@ class Pdc:
 
     @property
     def idle(self) -> bool:
-        """Return True when the PDC is quiescent and has no lock, so that another PDC may take its place (pds.md
-        §6.1)."""
+        """Return True when the PDC is quiescent and has no lock. It may then be closed to make room for another PDC
+        (pds.md §6.1)."""
         return self.quiescent and not self.locks and not self.close_req
 
     @property

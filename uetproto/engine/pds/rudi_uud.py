@@ -220,7 +220,7 @@ class RudiUud:
         self._transmit(request, 1, now)
 
     def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
-        """Pass the first response to a request to SES. A response to no outstanding request is counted and dropped."""
+        """Pass a response to SES if its request is outstanding. Any other response is counted and dropped."""
         if datagram.trimmed:
             self.counters.trimmed_rx += 1
             return

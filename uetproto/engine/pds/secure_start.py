@@ -111,8 +111,8 @@ class ExpectedStart:
 
 
 class RandomStart:
-    """With the policy RANDOM_1RTT the target draws each Start_PSN, so that an initiator always sends its first packets
-    again with the demanded Start_PSN."""
+    """With the policy RANDOM_1RTT the target draws each Start_PSN. An initiator therefore always sends its first
+    packets twice, the second time with the Start_PSN that the target demands."""
 
     __slots__ = ("_rng",)
 

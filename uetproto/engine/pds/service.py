@@ -57,7 +57,7 @@ def is_no_response(data: Buffer, next_hdr: int) -> bool:
 
 
 class Outgoing(Protocol):
-    """A message that SES passes to PDS returns its packets one by one."""
+    """An outgoing message is what SES passes to PDS. PDS asks the message for its packets one by one."""
 
     peer: int
     mode: Mode

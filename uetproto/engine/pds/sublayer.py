@@ -647,9 +647,10 @@ class Pds:
     def open_initiator(
         self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
     ) -> Pdc:
-        """Open a PDC as its initiator, with a PDCID and a Start_PSN chosen here (pds.md §6.2 item 1).
+        """Open a PDC whose initiator is this endpoint (pds.md §6.2 item 1).
 
-        The next poll sends the first packets.
+        PDCID and Start_PSN are those of the preset. If the preset has none, this method chooses them. The next poll
+        sends the first packets.
         """
         if preset is None:
             preset = self.pool.presets.popleft() if self.pool.presets else Preset()

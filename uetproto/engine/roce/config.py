@@ -1,8 +1,8 @@
 """`RoceConfig` holds the parameters of roce.md §14.
 
-It also has a parameter for each behaviour that roce.md chooses itself, because no source prescribes it, and for each
-statement that roce.md could not verify. roce.md marks the former **choice** and the latter [M]. Times are integers in
-picoseconds, except the times that the wire carries as a code.
+It also has a parameter for each behaviour that no source prescribes, and that roce.md therefore chooses itself (marked
+**choice** in roce.md). Each statement that roce.md could not verify (marked [M]) has a parameter, too. Times are
+integers in picoseconds, except the times that the wire carries as a code.
 """
 
 from dataclasses import dataclass
