@@ -82,7 +82,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     "examples": {"api", "collectives"},
     # whoever tests an implementation of his own; nothing but cli imports it
-    "testing": {"audit", "check", "emulator", "engine", "framing", "testing", "toml", "wire",
+    "testing": {"api", "audit", "check", "emulator", "engine", "framing", "testing", "toml", "wire",
                 "steps", "cli.captures", "cli.ladder"},  # a finding is shown as the ladder of the command
     # commands
     "cli": {EVERYTHING},
@@ -110,6 +110,7 @@ OWNERS = {  # third-party package -> the only places that may import it
     "ml_dtypes": ("collectives/dtypes.py",),
     "cryptography": ("engine/tss/cipher.py",),
     "hypothesis": ("testing/",),
+    "pytest": ("testing/plugin.py",),
     "click": ("cli/", "bench/command.py"),
     "rich": ("cli/",),
     "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py"),

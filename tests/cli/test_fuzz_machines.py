@@ -99,7 +99,7 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         ('[run]\nmachine = "pdc"\nadapter = "x"', ":3: 'x': is no adapter; legal: pdc"),
         ('[run]\nmachine = "pdc"\n[pds]', ":3: pds: is no key of a finding; legal: run, step"),
         ('[run]\nmachine = "pdc"\n[[step]]\nrule = "begun"', ":4: step.0.rule: 'begun' is no rule of pdc (did"),
-        ('[run]\nmachine = "pdc"\n[[step]]\nindex = 1', ":3: step.0.rule: is missing; legal: begin, close, "),
+        ('[run]\nmachine = "pdc"\n[[step]]\nindex = 1', ":3: step.0.rule: is missing; legal: begin, "),
         ('[run]\nmachine = "pdc"\n[[step]]\nrule = "drop"\nat = 1', ":5: step.0.at: is no argument of drop; legal: "),
         ('[run]\nmachine = "pdc"\n[[step]]\nrule = "drop"', ":3: step.0.index: is missing: drop needs it; legal:"),
     ],

@@ -110,7 +110,7 @@ def _as_dict(
         "episodes": tally.runs,
         "failed": tally.failed,
         "times": {name: found.times for name, found in tally.findings.items()},
-        "not_judged": tally.never_judged,
+        "not_judged": tally.verdicts.never_judged,
         "digest": f"{tally.digest:016x}",
         **({"partial": True} if status else {}),
     }
@@ -124,17 +124,9 @@ def _summary(tally: SearchTally, machine: str, seed: int, elapsed: float) -> lis
         + (f" in {tally.failed:,} runs" if tally.failed else "")
     ]
     lines += [f"  {name}: {found.times:,} runs" for name, found in tally.findings.items() if found.times > 1]
-    if tally.never_judged:
-        lines.append(f"not judged: {'; '.join(_reasons(tally))}")
+    if tally.verdicts.never_judged:
+        lines.append(f"not judged: {tally.verdicts}")
     return lines
-
-
-def _reasons(tally: SearchTally) -> list[str]:
-    """Return the rules that were never judged, those with one reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for name, why in tally.never_judged.items():
-        by_reason.setdefault(why, []).append(name)
-    return [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]
 
 
 # uetproto run ---------------------------------------------------------------------------------------------------------
@@ -143,8 +135,6 @@ def _reasons(tally: SearchTally) -> list[str]:
 def play_again(name: str, settings: Sequence[str], output: str | None, as_json: bool) -> bool:
     """Play a finding again, and print how it fails. Return whether it no longer fails."""
     check_output("-o", output, [("SCENARIO", name)])
-    if output is not None and not output.endswith(".pcap"):
-        raise LocalError(f"-o {output}", "a finding of a machine is not captured so", "names in .pcap")
     file = FindingFile(Path(name))
     file.change(settings)
     kind = file.machine()
@@ -159,8 +149,8 @@ def play_again(name: str, settings: Sequence[str], output: str | None, as_json: 
             "rule": failure and failure.name, "text": failure and failure.text, "capture": output,
         }))  # fmt: skip
     elif failure is None:
-        tell([f"{printable(name)}: {len(steps)} steps of {run['machine']}: it no longer fails"])
+        tell([f"{printable(name)}: {len(steps)} steps of {run['machine']}: it no longer fails"], aside=output == "-")
     else:
-        tell([f"{printable(name)}: {painter()(printable(failure.text), 'alarm')}"])
-        tell(f"  {line}" for line in failure.ladder)
+        lines = [painter()(printable(failure.text), "alarm"), *failure.ladder]
+        tell([f"{printable(name)}: {lines[0]}", *(f"  {line}" for line in lines[1:])], aside=output == "-")
     return failure is None

@@ -4,7 +4,7 @@ Frames are whole Ethernet frames. Times are integers of picoseconds. The values 
 those of JSON: dictionaries with text keys, lists, texts, integers, booleans and None; bytes travel as hexadecimal text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -28,6 +28,9 @@ class AdapterFault(AssertionError):  # noqa: N818 - it is a finding
         """`kind` is one of `adapter-raised`, `adapter-hung`, `adapter-died`, `adapter-garbage`."""
         super().__init__(f"{kind}: {text}")
         self.kind = kind
+        self.frames: Sequence[tuple[int, bytes, bool]] = ()
+        """Frames at the port of the implementation up to the fault, if a machine drove it: time in picoseconds, bytes,
+        and whether the implementation sent it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

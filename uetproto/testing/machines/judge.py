@@ -30,6 +30,22 @@ class Verdicts:
     not_judged: dict[str, Counter[str]] = field(default_factory=dict)
     """For each rule or invariant by name: how often it could not be judged, by reason."""
 
+    @property
+    def never_judged(self) -> dict[str, str]:
+        """Return the rules and invariants that were never judged, and why not."""
+        return {
+            name: reasons.most_common(1)[0][0]
+            for name, reasons in sorted(self.not_judged.items())
+            if not self.judged[name]
+        }
+
+    def __str__(self) -> str:
+        """Return what was never judged; rules and invariants with one reason stand together."""
+        by_reason: dict[str, list[str]] = {}
+        for name, why in self.never_judged.items():
+            by_reason.setdefault(why, []).append(name)
+        return "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+
     def skip(self, name: str, why: str, number: int = 1) -> None:
         """Count `number` checks of a rule or invariant that were not possible."""
         self.not_judged.setdefault(name, Counter())[why] += number

@@ -286,6 +286,7 @@ class _Told:
         if isinstance(error, AdapterFault):
             machine.release()
         if machine.is_begun():
+            error.frames = tuple(machine.world.judge.frames)
             for line in ladder(machine.world):
                 error.add_note(line)
 

@@ -51,15 +51,6 @@ class SearchTally:
     findings: dict[str, MachineFinding] = field(default_factory=dict)
     verdicts: Verdicts = field(default_factory=Verdicts)
 
-    @property
-    def never_judged(self) -> dict[str, str]:
-        """Return the rules and invariants that were never judged, and why not."""
-        return {
-            name: reasons.most_common(1)[0][0]
-            for name, reasons in sorted(self.verdicts.not_judged.items())
-            if not self.verdicts.judged[name]
-        }
-
 
 def search(
     kind: type[ProtocolMachine], adapter: str | None, factory: AdapterFactory | None, start: int,

@@ -18,6 +18,7 @@ from uetproto.testing.adapters.adapter import Adapter
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import LiveJudge, Verdicts
+from uetproto.testing.machines.picture import Frames
 
 TRANSIT = 1_000_000
 """Picoseconds that pass when a frame is delivered."""
@@ -44,6 +45,8 @@ class WorldFailure(AssertionError):  # noqa: N818 - it is what a machine finds, 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
         self.name = name
+        self.frames: Frames = ()
+        """Frames at the port of the implementation up to the failure."""
 
 
 @dataclass(slots=True)
