@@ -85,7 +85,7 @@ def test_every_form_that_has_a_code_of_its_own_is_drawn() -> None:
         ({"transport": "roce", "mode": "uc", "form": "reth"}, lambda packet: packet["bth"]["opcode"] >> 5 == 1),
         ({"crc": False, "mode": "rod"}, lambda packet: packet.trailer is None),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_arguments_restrict_what_is_drawn(arguments: dict[str, Any], holds: Callable[[Packet], bool]) -> None:
     @given(packets(**arguments))
