@@ -186,8 +186,8 @@ class Rows(Mapping[str, Array]):
     """Rows hold all headers of one form in packet order. `rows["psn"]` is the array (count,) of the values of a field,
     in the smallest type that holds them.
 
-    `rows["index"]` (count,) has the number of each header's packet. The number of a packet with two headers of the
-    form, such as VLAN tags, is there twice.
+    `rows["index"]` (count,) has the number of each header's packet. If a packet has two headers of the form, such
+    as VLAN tags, its number appears twice.
     """
 
     def __init__(self, header: Header, blocks: list[list[Array]], shape: Array, often: Bytes, first: int) -> None:

@@ -169,8 +169,8 @@ def here(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
 
 
 def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
-    """Run the plan in several processes, which take episodes in turn, and yield their counts while they run. Raises
-    `UetError` if a process fails."""
+    """Run the plan in several processes, and yield their counts while they run. The processes take the episodes in
+    turn. Raises `UetError` if a process fails."""
     context = get_context("spawn")
     workers = {}
     patience = None

@@ -16,8 +16,8 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
-    """Raise `LocalError` if `output` cannot be written, or if it is the same file as one of `others`. The same file may
-    have another name there, or be given by a link.
+    """Raise `LocalError` if `output` cannot be written, or if it is the same file as one of `others`. Two names of one
+    file, such as a link and its target, count as the same file.
 
     The name "-" among `others` means the file that standard input is read from, if that is a regular file.
     """

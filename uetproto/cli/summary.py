@@ -72,7 +72,7 @@ def ses_layer(packet: Packet) -> Layer | None:
 
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
     """Return the source address, the destination address, and the number of bits of such an address (IP, GID or LID).
-    It is None if the packet has no addresses."""
+    Return None if the packet has no addresses."""
     for form, values, _ in packet.layers:
         if form == "ipv4":
             return values["src"], values["dst"], 32

@@ -62,7 +62,7 @@ class OffloadRequest:
     """Name of the operation, which is a key of `catalogue.ALGORITHMS`."""
     algorithm: str
     ranks: tuple[int, ...]
-    """Ranks in the network of the members of the group, in the order of the group."""
+    """Members of the group, in the order of the group. Each is given by its rank in the network."""
     group: int
     """Number of the group, which the messages of the group carry. No other group has this number, and no later run uses
     it again."""
@@ -84,8 +84,8 @@ class OffloadRequest:
 
     @property
     def folding(self) -> "OffloadRequest":
-        """Return the request for a stage of a larger collective. Its reduce operation combines elements in the same
-        way, without scaling them before or after."""
+        """Return a copy of this request for a stage of a larger collective. The reduce operation of the copy combines
+        elements in the same way, but does not scale them before or after."""
         return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
 

@@ -47,9 +47,9 @@ class ScratchPool:
 class Execution:
     """This class runs one rank's part of a schedule.
 
-    `ranks` has the rank in the transport for each rank of the schedule; None means that a rank has the same number in
-    both. `input` and `output` are contiguous arrays with as many elements as the schedule says, possibly none; both are
-    one array if the operation is in place. `gamma` is the time in picoseconds for each reduced byte. `done` is called
+    Rank r of the schedule is rank `ranks[r]` of the transport; if `ranks` is None, it is rank r. `input` and `output`
+    are contiguous arrays with as many elements as the schedule says, possibly none. If the operation is in place, they
+    are the same array. `gamma` is the time in picoseconds for each reduced byte. `done` is called
     once, with None or with the error of a message; the caller may then reuse the buffers.
     """
 
@@ -90,8 +90,8 @@ class Execution:
         self._nested = False
 
     def start(self) -> None:
-        """Copy the input to the output, and scale the elements, if the operations need this. Then begin the first
-        step."""
+        """Copy the input to the output if the operation is in place, and scale the elements if the reduce operation
+        does so. Then begin the first step."""
         source, output = self._input, self._output
         if self.schedule.op in IN_PLACE:
             if source.ctypes.data != output.ctypes.data:

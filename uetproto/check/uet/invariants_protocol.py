@@ -30,8 +30,8 @@ def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sen
 
 @invariant(25, PdsScope.PACKET, Request, Control)
 def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: Sent) -> None:
-    """A packet has syn = 1 exactly while its sender is an initiator that does not know its TPDCID yet. It then has psn
-    − psn_offset = Start_PSN and psn_offset ≤ 4095."""
+    """A packet has syn = 1 exactly while its sender is an initiator that does not know the PDCID of the target yet. It
+    then has psn − psn_offset = Start_PSN and psn_offset ≤ 4095."""
     pdc = shadow.pdc
     if not packet.syn:
         if pdc.state is State.CREATING:

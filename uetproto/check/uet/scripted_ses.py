@@ -173,8 +173,8 @@ class ScriptedSes:
         """Default responses, by message id."""
 
     def attach(self, pds: Pds, late: Callable[[Any, int, Response, int], None] | None = None) -> None:
-        """Set the PDS that the SES uses. `late` takes answers that are given later; if it is None, `respond_late` of
-        the PDS takes them."""
+        """Set the PDS that the SES uses. The SES calls `late` for an answer that it gives after the packet was
+        delivered. If `late` is None, it calls `respond_late` of the PDS."""
         self.pds = pds
         self.late = late or pds.respond_late
 

@@ -64,7 +64,7 @@ class TrackedMessage:
     marks: bytearray = field(default_factory=bytearray)
     """Outcomes of the packets of the message by index: OPEN, ANSWERED or FAILED."""
     failed: bool = False
-    """Whether the message failed, so that those of its packets that were not sent will never be sent."""
+    """Whether the message failed. Packets of a failed message that were not sent will never be sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,8 +84,8 @@ class SentPacket:
     """Time in picoseconds of the last transmission of the packet."""
     rto_cnt: int = 0
     nack_cnt: int = 0
-    """Numbers of retransmissions after time-outs and after NACKs that the PDS had recorded when the packet was last
-    sent."""
+    """`rto_cnt` is the number of retransmissions after time-outs, and `nack_cnt` is the number after NACKs. The PDS had
+    recorded these numbers when the packet was last sent."""
 
 
 Sent: TypeAlias = SentPacket | None
@@ -203,8 +203,8 @@ class PdcShadow:
         self.peer_cack = tx.peer_cack
 
     def note_ack(self, ack: Ack) -> None:
-        """Record what an ACK that is sent tells the peer about gaps. An ACK that answers a PROBE acknowledges no PSN
-        of its own."""
+        """Note that this end sends an ACK, and record what the ACK tells the peer about gaps. An ACK that answers a
+        PROBE acknowledges no PSN of its own."""
         cack = ack.cack_psn
         if self.early:
             self.early = {psn for psn in self.early if diff32(psn, cack) > 1}

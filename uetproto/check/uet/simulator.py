@@ -47,8 +47,8 @@ PATIENCE = 2 * SECOND
 
 
 class FewPdcids(PdcPool):
-    """This pool allocates the lowest free PDCID, so that old packets arrive at PDCs with the same PDCID
-    (pds.md §6.2)."""
+    """This pool always allocates the lowest free PDCID. A new PDC therefore often has the PDCID of a closed one, and
+    gets old packets of the closed PDC (pds.md §6.2)."""
 
     def allocate(self, preset: Preset) -> int:
         self.next_id = 1

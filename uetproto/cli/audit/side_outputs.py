@@ -51,7 +51,7 @@ class SideOutputs:
 
     @property
     def heard(self) -> Heard:
-        """Return the function that handles each event for the listeners."""
+        """Return the functions that handle the events for the listeners. The key is the event."""
         return {event: function for factory in self._factories for event, function in factory.heard.items()}
 
     def write(self, findings: Sequence[Finding]) -> list[str]:

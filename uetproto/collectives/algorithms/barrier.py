@@ -59,9 +59,9 @@ class Knomial(Pattern):
     """This pattern is recursive k-ing: in round i, ranks form groups of k at distances of k^i, and all ranks of a group
     exchange tokens in one step.
 
-    Let k^j be the largest power of k up to N, and m·k^j the largest multiple of k^j up to N. The groups have m·k^j
-    ranks together. If m > 1, each group has m ranks in the last round. The other e ranks are extras. Extras are the odd
-    ones of the first 2e ranks. Each extra has a proxy, the even rank before it, as in recursive doubling
+    Let k^j be the largest power of k up to N, and m·k^j the largest multiple of k^j up to N. The groups of a round have
+    m·k^j ranks in total. If m > 1, each group has m ranks in the last round. The other e ranks are extras. Extras are
+    the odd ones of the first 2e ranks. Each extra has a proxy, the even rank before it, as in recursive doubling
     (collectives.md §3.5). With k = 2 the pattern is recursive doubling. A larger k has fewer steps, and more messages
     in each step.
     """

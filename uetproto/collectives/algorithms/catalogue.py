@@ -208,8 +208,8 @@ def expected(
 
 
 def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
-    """Return the buffers of a collective that the network carries out. They form a schedule without messages, with root
-    0."""
+    """Return the buffers of a collective that the network carries out. They form a schedule without messages. If the
+    operation has a root, the root is rank 0."""
     request = ScheduleRequest(op=op, algorithm=algorithm, size=size, count=count, places=_places(size, None))
     if op == "reduce_scatter":
         return request.reduce_scatter()

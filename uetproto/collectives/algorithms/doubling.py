@@ -173,8 +173,8 @@ def all_gather(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def bruck_all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Return Bruck's plan of all_gather. Each rank collects blocks in SCRATCH from its own block on, modulo N; a
-    rotation at the end restores their order."""
+    """Return Bruck's plan of all_gather. In SCRATCH, each rank collects first its own block, and then the blocks of
+    the following ranks, modulo N. A rotation at the end restores the order of the blocks."""
     size, bounds = request.size, request.bounds
     around_twice = np.concatenate(
         [bounds, bounds[1:] + np.int64(request.count)]

@@ -91,8 +91,8 @@ def nodes_of(request: OffloadRequest, subgroups: Sequence[str] = ()) -> list[lis
     """Return the group ranks of each node or, if nodes have several sockets, of each socket. The first rank of such a
     list is its leader.
 
-    `subgroups` are the names in HCOLL_SBGP. If they do not include basesmsocket, as with basesmuma, a node has one
-    leader, whatever its sockets. With p2p alone every rank is a leader.
+    `subgroups` are the names in HCOLL_SBGP. If basesmsocket is not one of them, a node has one leader even if it has
+    several sockets. If p2p is the only name, every rank is a leader.
     """
     size, nodes = len(request.ranks), request.nodes
     found = spread_over(size, size if nodes is None or tuple(subgroups) == ("p2p",) else nodes)

@@ -38,8 +38,8 @@ class ScheduleRequest:
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """Return a part in which all ranks run a pattern. The blocks of the pattern are the ranks' blocks if there is
-        one for each rank, otherwise they are chunks of the vector. `bounds` sets other blocks."""
+        """Return a part in which all ranks run a pattern. If the pattern has one block for each rank, its blocks are
+        the blocks of the ranks. Otherwise its blocks are chunks of the vector. `bounds` sets other blocks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)

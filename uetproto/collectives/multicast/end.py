@@ -13,8 +13,8 @@ from uetproto.collectives.multicast.wire import ReadGrant
 from uetproto.errors import UetError
 
 Done: TypeAlias = Callable[[UetError | None], None]
-"""Type of a function that is called once, with None or the error. The call may come before the function to which it was
-passed has returned."""
+"""Type of a function that is called once, with None or the error. It may be called before the function that got it as
+an argument has returned."""
 Cancel: TypeAlias = Callable[[], None]
 """Type of a function that stops a timer. It has no effect if the timer has fired."""
 

@@ -214,8 +214,8 @@ class ChunkResponder(Machine[ResponderState], table=RESPONDER):
 
     @property
     def owner(self) -> int | None:
-        """Return the owner in the oldest request that was not answered. After a FIN it is the owner field of the FIN;
-        it is None if no message waits."""
+        """Return the owner field of the oldest message that was not answered: a request, or the FIN. Return None if no
+        message waits."""
         return self._arrived[0].owner if self._arrived else None
 
     def arrive(self, peer: int, immediate: int) -> bool:

@@ -10,7 +10,7 @@ TASKS = 256
 TASK_MASK = TASKS - 1
 CHUNK_SHIFT = 8
 CHUNK_IDS = 1 << 24
-"""Number of chunk ids. N * C, the number of blocks times the chunks of a block, must be less."""
+"""Number of chunk ids. The number of all chunks, N blocks of C chunks each, must be less than this."""
 
 
 class ChunkImmediate(NamedTuple):
