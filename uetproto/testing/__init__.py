@@ -25,9 +25,11 @@ _PLACES = {
     "adapters.library": ("LibraryAdapter",),
     "adapters.process": ("ProcessAdapter",),
     "adapters.roce": ("RoceEngine",),
+    "adapters.tss": ("TssEngine",),
     "machines.machine": ("ProtocolMachine",),
     "machines.pdc": ("PdcMachine",),
     "machines.roce": ("RoceMachine",),
+    "machines.tss": ("TssMachine",),
     "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
     "strategies.exchanges": ("PlayedExchange", "ExchangedFrame", "exchanges"),
@@ -39,8 +41,9 @@ _PLACES = {
 }
 __all__ = [
     "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "LibraryAdapter", "PdcEngine", "PdcMachine",
-    "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine", "Spoilt", "WorkRefused",
-    "WorldFailure", "captures", "exchanges", "frames", "headers", "messages", "packets", "scenarios",
+    "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine", "Spoilt", "TssEngine",
+    "TssMachine", "WorkRefused", "WorldFailure", "captures", "exchanges", "frames", "headers", "messages", "packets",
+    "scenarios",
 ]  # fmt: skip
 
 

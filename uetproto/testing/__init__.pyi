@@ -3,9 +3,11 @@ from uetproto.testing.adapters.engines import PdcEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
+from uetproto.testing.adapters.tss import TssEngine
 from uetproto.testing.machines.machine import ProtocolMachine
 from uetproto.testing.machines.pdc import PdcMachine
 from uetproto.testing.machines.roce import RoceMachine
+from uetproto.testing.machines.tss import TssMachine
 from uetproto.testing.machines.world import WorldFailure
 from uetproto.testing.strategies.captures import captures
 from uetproto.testing.strategies.exchanges import ExchangedFrame, PlayedExchange, exchanges
@@ -29,6 +31,8 @@ __all__ = [
     "RoceEngine",
     "RoceMachine",
     "Spoilt",
+    "TssEngine",
+    "TssMachine",
     "WorkRefused",
     "WorldFailure",
     "captures",

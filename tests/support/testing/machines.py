@@ -17,12 +17,15 @@ RUNS = settings(
 )  # fmt: skip
 
 
-def run(kind: type[_M], factory: Any, examples: int = 100, steps: int = 25) -> type[_M]:
-    """Run a machine on the implementation of an adapter, with at most `steps` steps in a run; return the machine, which
-    has the verdicts."""
+def run(kind: type[_M], factory: Any, examples: int = 100, steps: int = 25, shrinks: bool = True) -> type[_M]:
+    """Run a machine on the implementation of an adapter, with at most `steps` steps in a run, and shrink what fails if
+    `shrinks`; return the machine, which has the verdicts."""
+    phases = [Phase.generate, Phase.shrink] if shrinks else [Phase.generate]
     machine = kind.of(factory)
     try:
-        run_state_machine_as_test(machine, settings=settings(RUNS, max_examples=examples, stateful_step_count=steps))
+        run_state_machine_as_test(
+            machine, settings=settings(RUNS, max_examples=examples, stateful_step_count=steps, phases=phases)
+        )
     finally:
         machine.release()
     return machine

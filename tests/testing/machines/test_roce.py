@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.testing.machines import RUNS, run
 from tests.testing.machines import broken_roce as broken
 from uetproto.testing import RoceMachine, WorldFailure
@@ -35,9 +36,10 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
+    shrinks = kind is broken.Twice or effort(0, 1, 1) == 1
     with pytest.raises(WorldFailure) as found:
-        run(RoceMachine, kind, steps=10)
+        run(RoceMachine, kind, steps=15, shrinks=shrinks)
     assert found.value.name in rules, found.value
     notes = "\n".join(found.value.__notes__)
     assert "10.0.0.1 is the implementation" in notes
-    assert 1 <= notes.count("state.") <= 8, notes
+    assert notes.count("state.") <= 12 or not shrinks, notes

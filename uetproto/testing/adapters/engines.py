@@ -94,6 +94,11 @@ class EngineAdapter(ABC):
         self.now += picoseconds
 
     @property
+    def refused(self) -> int:
+        """Number of received frames that were dropped because of their lower headers or trailer."""
+        return self.framer.bad_crc + self.framer.bad_header + self.framer.foreign
+
+    @property
     def due(self) -> int | None:
         """Return the number of picoseconds until the next timer expires, or None if no timer is armed."""
         at = self.engine.deadline()

@@ -11,8 +11,9 @@ from uetproto.testing.adapters.engines import PdcEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
+from uetproto.testing.adapters.tss import TssEngine
 
-ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine}
+ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine, "tss": TssEngine}
 """The adapters of our engines, by the name of the machine that drives them."""
 
 LIBRARIES = (".so", ".dylib")

@@ -48,13 +48,17 @@ class PdcMachine(ProtocolMachine):
     )
     def begin(self, seed: int, knobs: dict[str, Any]) -> None:
         """Reset both ends."""
+        self.reset_ends(seed, knobs, {})
+
+    def reset_ends(self, seed: int, knobs: dict[str, Any], more: dict[str, Any]) -> None:
+        """Make the model and the world; `more` is added to the configuration of both ends."""
         capabilities = self.adapter().capabilities
         self.serial = 0
         self.model = PdcModel(self.verdicts, capabilities.observable, capabilities.losses)
         self.endless = "max_rto_retx_cnt" in capabilities.knobs
         """Whether no PDC of the implementation gives up."""
         followed = self.knobs(ENDLESS | knobs)
-        self.make_world({"seed": seed, "knobs": followed}, ({}, {"knobs": followed | ENDLESS}))
+        self.make_world({"seed": seed, "knobs": followed, **more}, ({}, {"knobs": followed | ENDLESS}))
 
     @precondition(ProtocolMachine.is_begun)
     @step(node=st.sampled_from((IMPLEMENTATION, PEER)), mode=st.sampled_from(MODES), packets=st.sampled_from(SIZES))

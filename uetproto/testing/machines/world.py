@@ -110,15 +110,11 @@ class World:
         node = 1 - frame.src
         if node == IMPLEMENTATION:
             self.judge.take(frame.data, self.now, sent=False)
-        before = self._refused_by_peer()
+        before = self.peer.refused
         self.ends[node].deliver(frame.data)
-        if node == PEER and frame.intact and self._refused_by_peer() != before:
-            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address or CRC")
+        if node == PEER and frame.intact and self.peer.refused != before:
+            raise WorldFailure("FRAME", "the peer drops the frame: wrong lower headers, address, CRC or seal")
         self.settle()
-
-    def _refused_by_peer(self) -> int:
-        framer = self.peer.framer
-        return framer.bad_crc + framer.bad_header + framer.foreign
 
     @property
     def late(self) -> int:
