@@ -6,17 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.cli.frames import invoke
 from uetproto.cli import fuzz as command
+from uetproto.engine.sharp.host.endpoint import SharpHost
+from uetproto.testing.machines.finding import FindingFile, MachineFailure, MachineFinding, keep
+from uetproto.testing.machines.machine import PlayedMachine
+from uetproto.testing.machines.named import PLACES, machine_named
 from uetproto.wire.capture.pcap import open_capture
 
+RUNS = settings(database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 BROKEN = "tests.testing.machines.broken"
 
 
-def fuzzed(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+def fuzzed(*arguments: str, machine: str = "pdc") -> tuple[int, list[dict[str, Any]]]:
     """Exit status; findings, and at the end the summary."""
-    result = invoke("fuzz", "pdc", *arguments, "--json")
+    result = invoke("fuzz", machine, *arguments, "--json")
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -62,14 +69,50 @@ def test_a_command_that_ends_is_a_finding(tmp_path: Path) -> None:
     assert invoke("run", finding["file"]).exit_code == 1
 
 
+def test_our_engines_in_a_fabric_are_driven_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(host: SharpHost) -> list[object]:
+        return [event for event in events(host) for _ in range(2)]
+
+    events = SharpHost.events
+    monkeypatch.setattr(SharpHost, "events", twice)
+    status, lines = fuzzed("--steps", "300", "--seed", "1", "-o", str(tmp_path), machine="sharp")
+    assert status == 1
+    assert lines[0]["rule"] == "SHARP-ENDS-ONCE", lines[0]["text"]
+    assert lines[0]["steps"] <= 8
+    assert invoke("run", lines[0]["file"]).exit_code == 1
+    monkeypatch.undo()
+    assert invoke("run", lines[0]["file"]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_steps_are_read_as_they_were_written(name: str, tmp_path: Path) -> None:
+    played = []
+    kind = machine_named(name)
+
+    def note(machine: PlayedMachine) -> None:
+        kind.teardown(machine)
+        played.append(machine.played)
+
+    try:
+        watched = type("Noted", (kind,), {"teardown": note, "__module__": __name__})
+        run_state_machine_as_test(watched, settings=settings(RUNS, max_examples=3, stateful_step_count=30))
+    finally:
+        watched.release()
+    for steps in played:
+        path = keep(MachineFinding(name, None, "1/0", MachineFailure("x", 'a "text"\n', tuple(steps)), 3), tmp_path)
+        file = FindingFile(path)
+        assert file.steps(file.machine()) == [(rule, dict(arguments)) for rule, arguments in steps]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pdc", "--adapter", "nothing"], "'nothing': is no adapter; legal: pdc"),
+        (["sharp", "--adapter", f"{BROKEN}:Deaf"], "--adapter: sharp drives our engines only; legal: no --adapter"),
+        (["pdc", "--adapter", "nothing"], "'nothing': is no adapter; legal: pdc, "),
         (["pdc", "--adapter", "no.such:Stack"], "no.such:Stack: the module is not imported: No module named 'no'"),
         (["pdc", "--adapter", f"{BROKEN}:Stack"], "has no attribute 'Stack'"),
         (["pdc", "--adapter", "pathlib:PurePath"], "--adapter: PurePosixPath('.') is no adapter"),
-        (["rud", "--adapter", f"{BROKEN}:Deaf"], "--adapter: 'rud' is no machine for it; legal: pdc"),
+        (["rud", "--adapter", f"{BROKEN}:Deaf"], "--adapter: 'rud' is no machine for it; legal: pdc, "),
         (["pdc", "--steps", "1", "--seconds", "1"], "--seconds and --steps exclude each other"),
         (["pdc", "--jobs", "2"], "--jobs: does not go with pdc"),
         (["pdc", "--episode", "2", "--seed", "1"], "--episode: does not go with pdc"),
@@ -94,9 +137,9 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[run]\nmachine = "pdcs"', ":2: machine: 'pdcs' is no machine (did you mean pdc?); legal: pdc"),
+        ('[run]\nmachine = "pdcs"', ":2: machine: 'pdcs' is no machine (did you mean pdc?); legal: pdc, "),
         ('[run]\nmachine = "pdc"\nspeed = 1', ":3: run.speed: is no key of a finding; legal: machine, adapter"),
-        ('[run]\nmachine = "pdc"\nadapter = "x"', ":3: 'x': is no adapter; legal: pdc"),
+        ('[run]\nmachine = "pdc"\nadapter = "x"', ":3: 'x': is no adapter; legal: pdc, "),
         ('[run]\nmachine = "pdc"\n[pds]', ":3: pds: is no key of a finding; legal: run, step"),
         ('[run]\nmachine = "pdc"\n[[step]]\nrule = "begun"', ":4: step.0.rule: 'begun' is no rule of pdc (did"),
         ('[run]\nmachine = "pdc"\n[[step]]\nindex = 1', ":3: step.0.rule: is missing; legal: begin, "),

@@ -140,8 +140,8 @@ def play_again(name: str, settings: Sequence[str], output: str | None, as_json: 
     kind = file.machine()
     steps = file.steps(kind)
     machine, failure = played_again(kind, steps)
-    if output is not None and machine.is_begun():
-        write_capture(output, machine.world.judge.frames)
+    if output is not None:
+        write_capture(output, machine.frames)
     run = file.data["run"]
     if as_json:
         click.echo(json.dumps({

@@ -18,7 +18,7 @@ import pytest
 from uetproto.errors import LocalError, UetError, shown
 
 if TYPE_CHECKING:
-    from uetproto.testing.machines.machine import ProtocolMachine
+    from uetproto.testing.machines.machine import PlayedMachine
 
 FOLDER = ".uetproto"
 """Name of the folder, in pytest's root directory, for the captures of tests that fail."""
@@ -163,7 +163,7 @@ def _frames_of(error: BaseException) -> Iterator[Any]:
 # What was not judged --------------------------------------------------------------------------------------------------
 
 
-def _machines(kind: "type[ProtocolMachine]") -> "Iterator[type[ProtocolMachine]]":
+def _machines(kind: "type[PlayedMachine]") -> "Iterator[type[PlayedMachine]]":
     for each in kind.__subclasses__():
         yield each
         yield from _machines(each)
@@ -174,6 +174,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     module = sys.modules.get("uetproto.testing.machines.machine")
     if module is None:
         return
-    for kind in _machines(module.ProtocolMachine):
+    for kind in _machines(module.PlayedMachine):
         if told := str(kind.verdicts):
             terminalreporter.write_line(f"{kind.__name__}: not judged: {told}")

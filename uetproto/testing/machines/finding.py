@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from hypothesis.errors import InvalidArgument
 
@@ -15,10 +16,10 @@ from uetproto.check.toml_text import printable
 from uetproto.errors import LocalError, Location, shown, similar
 from uetproto.testing.adapters.adapter import AdapterFault
 from uetproto.testing.adapters.named import adapter_named
-from uetproto.testing.machines.machine import PlayedStep, ProtocolMachine
+from uetproto.testing.machines.machine import PlayedMachine, PlayedStep, ProtocolMachine, ladder
 from uetproto.testing.machines.named import machine_named
-from uetproto.testing.machines.picture import Frames, lines_of, write_capture
-from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, WorldFailure
+from uetproto.testing.machines.picture import Frames, write_capture
+from uetproto.testing.machines.world import WorldFailure
 from uetproto.toml.file import TomlFile
 
 RULE = "rule"
@@ -39,10 +40,10 @@ class MachineFailure:
     @property
     def ladder(self) -> list[str]:
         """Return the lines of the ladder of the frames."""
-        return lines_of(self.frames, {ADDRESSES[IMPLEMENTATION]: "implementation"}) if self.frames else []
+        return ladder(self.frames)
 
 
-def failure_of(machine: ProtocolMachine, error: Exception) -> MachineFailure:
+def failure_of(machine: PlayedMachine, error: Exception) -> MachineFailure:
     """Return the failure of a run that ended with `error`, with the frames up to then."""
     match error:
         case WorldFailure():
@@ -52,14 +53,10 @@ def failure_of(machine: ProtocolMachine, error: Exception) -> MachineFailure:
         case _:
             name, text = type(error).__name__, f"{type(error).__name__}: {error}"
     steps = tuple((rule, dict(arguments)) for rule, arguments in machine.played)
-    if not machine.is_begun():
-        return MachineFailure(name, text, steps)
-    return MachineFailure(name, text, steps, frames=tuple(machine.world.judge.frames))
+    return MachineFailure(name, text, steps, machine.frames)
 
 
-def played_again(
-    kind: type[ProtocolMachine], steps: Sequence[PlayedStep]
-) -> tuple[ProtocolMachine, MachineFailure | None]:
+def played_again(kind: type[PlayedMachine], steps: Sequence[PlayedStep]) -> tuple[PlayedMachine, MachineFailure | None]:
     """Play steps, and return the machine and how it failed; None: it did not fail."""
     machine = kind()
     try:
@@ -128,7 +125,8 @@ def _lines(finding: MachineFinding) -> Iterator[str]:
     run = {"machine": finding.machine, "adapter": finding.adapter, "description": failure.text.partition("\n")[0]}
     yield from ("", "[run]", *_keys({name: value for name, value in run.items() if value is not None}))
     for rule, arguments in failure.steps:
-        yield from ("", "[[step]]", *_keys({RULE: rule, **arguments}))
+        told = {name: value for name, value in arguments.items() if value is not None}
+        yield from ("", "[[step]]", *_keys({RULE: rule, **told}))
 
 
 def _keys(values: Mapping[str, Any]) -> Iterator[str]:
@@ -162,7 +160,7 @@ class FindingFile(TomlFile):
         """Return the place of a key."""
         return Location(str(self.path), self.lines.get(key, 1))
 
-    def machine(self) -> type[ProtocolMachine]:
+    def machine(self) -> type[PlayedMachine]:
         """Return the machine with its adapter. Raises `LocalError` for names that do not exist."""
         for key in self.data:
             if key not in ("run", "step"):
@@ -173,6 +171,10 @@ class FindingFile(TomlFile):
                 raise self.refuse(f"run.{key}", "is no key of a finding", "machine, adapter, description")
         kind = machine_named(run["machine"], self.place("run.machine"))
         adapter = run.get("adapter")
+        if not issubclass(kind, ProtocolMachine):
+            if adapter is not None:
+                raise self.refuse("run.adapter", f"{kind.name} drives our engines only")
+            return kind
         if adapter is None:
             return kind.of(kind.factory)
         if not isinstance(adapter, str):
@@ -182,22 +184,24 @@ class FindingFile(TomlFile):
         except LocalError as error:
             raise LocalError(*error.args, place=self.place("run.adapter")) from error
 
-    def steps(self, kind: type[ProtocolMachine]) -> list[PlayedStep]:
+    def steps(self, kind: type[PlayedMachine]) -> list[PlayedStep]:
         """Return the steps. Raises `LocalError` for rules and arguments that the machine does not have."""
         rows = self.data.get("step", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise self.refuse("step", f"{shown(rows)} is not legal", "[[step]], a table each")
         return [self._step(kind, f"step.{number}", row) for number, row in enumerate(rows)]
 
-    def _step(self, kind: type[ProtocolMachine], at: str, row: Mapping[str, Any]) -> PlayedStep:
+    def _step(self, kind: type[PlayedMachine], at: str, row: Mapping[str, Any]) -> PlayedStep:
         rule = row.get(RULE)
         if not isinstance(rule, str) or rule not in kind.steps:
             what = (
                 "is missing" if rule is None else f"{shown(rule)} is no rule of {kind.name}{similar(rule, kind.steps)}"
             )
             raise self.refuse(f"{at}.{RULE}", what, ", ".join(sorted(kind.steps)))
-        names = [*signature(kind.steps[rule]).parameters][1:]
-        arguments = {name: value for name, value in row.items() if name != RULE}
+        parameters = [*signature(kind.steps[rule]).parameters.values()][1:]
+        names = [each.name for each in parameters]
+        optional = {each.name: None for each in parameters if NoneType in get_args(each.annotation)}
+        arguments = {**optional, **{name: value for name, value in row.items() if name != RULE}}
         for name in arguments:
             if name not in names:
                 raise self.refuse(f"{at}.{name}", f"is no argument of {rule}{similar(name, names)}", _listed(names))

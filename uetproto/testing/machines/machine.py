@@ -5,6 +5,7 @@ and lists. The exception of a failure has notes: a chart of the frames at the po
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +22,7 @@ from uetproto.testing.adapters.adapter import Adapter, AdapterFactory, AdapterFa
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import Verdicts, judged_at_port
+from uetproto.testing.machines.picture import Frames, lines_of
 from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, World, WorldFailure
 from uetproto.wire.capture.pcap import ETHERNET
 
@@ -44,7 +46,7 @@ def _kept(play: Callable[..., None]) -> Callable[..., None]:
     _STEPS.add(play.__qualname__)
 
     @wraps(play)
-    def kept(machine: "ProtocolMachine", **arguments: Any) -> None:
+    def kept(machine: "PlayedMachine", **arguments: Any) -> None:
         machine.played.append((play.__name__, arguments))
         with machine.told(), time_limit(PATIENCE):
             try:
@@ -65,10 +67,90 @@ def start(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]
     return lambda play: initialize(**strategies)(_kept(play))  # type: ignore[call-overload]
 
 
-class ProtocolMachine(RuleBasedStateMachine):
-    """This class is the base of all machines. Its rules deliver, drop, copy, trim, mark and damage frames, and wait."""
+class PlayedMachine(RuleBasedStateMachine):
+    """This class keeps the rules that were played, and plays them again."""
 
     name: ClassVar[str]
+    verdicts: ClassVar[Verdicts]
+    """What was judged in all runs of this class."""
+    steps: ClassVar[dict[str, Callable[..., None]]]
+    """The rules by name."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.verdicts = Verdicts()
+        cls.steps = {
+            name: getattr(cls, name)
+            for kind in cls.__mro__
+            for name in vars(kind)
+            if f"{kind.__qualname__}.{name}" in _STEPS
+        }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.played: list[PlayedStep] = []
+        self.refused = 0
+        """Number of operations that the implementation refused."""
+        self.failed = False
+
+    @property
+    def frames(self) -> Frames:
+        """Return the frames at the port of the implementation."""
+        return ()
+
+    @property
+    def sent(self) -> int:
+        """Return the number of frames or messages that left all ends."""
+        return 0
+
+    @classmethod
+    def release(cls) -> None:
+        """Close what all runs share."""
+
+    def told(self) -> AbstractContextManager[None]:
+        """Return a context for each rule, in which a failure ends the run."""
+        return _Told(self)
+
+    def finish(self) -> None:
+        """Play the end of the run, and check it."""
+
+    def is_begun(self) -> bool:
+        return bool(self.played)
+
+    def teardown(self) -> None:
+        """Play the end of the run, unless it has failed."""
+        if self.failed or not self.is_begun():
+            return
+        with self.told(), time_limit(PATIENCE):
+            self.finish()
+
+    def play(self, steps: Sequence[PlayedStep]) -> None:
+        """Play rules by name. A rule that is not possible at its turn, as it delivers a frame where none is on its way,
+        is left out. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
+        for name, arguments in steps:
+            if name not in self.steps:
+                raise InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}")
+            play = self.steps[name]
+            if all(condition(self) for condition in getattr(getattr(play, RULE_MARKER, None), "preconditions", ())):
+                play(self, **arguments)
+
+    @classmethod
+    def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "PlayedMachine":
+        """Play `steps`, which are rules by name with their arguments. If `finish` is true, also play the end of the
+        run. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
+        machine = cls()
+        try:
+            machine.play(steps)
+        finally:
+            if finish:
+                machine.teardown()
+        return machine
+
+
+class ProtocolMachine(PlayedMachine):
+    """This class is the base of the machines that drive an adapter. Its rules deliver, drop, copy, trim, mark and
+    damage frames, and wait."""
+
     peer: ClassVar[Callable[[], EngineAdapter]]
     """Makes the adapter of our engine, which is the peer of the implementation."""
     factory: ClassVar[AdapterFactory]
@@ -76,24 +158,13 @@ class ProtocolMachine(RuleBasedStateMachine):
     options: ClassVar[Options] = judged_at_port(Options(crc="on"))
     trims: ClassVar[bool] = True
     """Whether switches may trim the frames of the protocol."""
-    verdicts: ClassVar[Verdicts]
-    """What was judged in all runs of this class."""
-    steps: ClassVar[dict[str, Callable[..., None]]]
-    """The rules by name."""
     _readers: ClassVar[Readers]
     _adapter: ClassVar[GuardedAdapter | None]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls.verdicts = Verdicts()
         cls._readers = Readers(ETHERNET, cls.options)
         cls._adapter = None
-        cls.steps = {
-            name: getattr(cls, name)
-            for kind in cls.__mro__
-            for name in vars(kind)
-            if f"{kind.__qualname__}.{name}" in _STEPS
-        }
         if "peer" in cls.__dict__ and "factory" not in cls.__dict__:
             cls.factory = cls.peer
 
@@ -111,11 +182,15 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.played: list[PlayedStep] = []
-        self.refused = 0
-        """Number of operations that the implementation refused."""
-        self.failed = False
         self.world: World
+
+    @property
+    def frames(self) -> Frames:
+        return tuple(self.world.judge.frames) if self.is_begun() else ()
+
+    @property
+    def sent(self) -> int:
+        return self.world.sent if self.is_begun() else 0
 
     # The world
 
@@ -170,11 +245,6 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     def check_end(self) -> None:
         """Compare the end of the run with the model. Raises `WorldFailure`."""
-
-    def told(self) -> "_Told":
-        """Return a context manager that adds a chart of the exchanged frames, as a note, to the exception of a
-        failure."""
-        return _Told(self)
 
     # The wire
 
@@ -236,43 +306,18 @@ class ProtocolMachine(RuleBasedStateMachine):
 
     # The end
 
-    def teardown(self) -> None:
-        """End the run: let the network deliver everything, and check that all work ends and both ends become quiet."""
-        if self.failed or not self.is_begun():
-            return
-        with self.told(), time_limit(PATIENCE):
-            self.last_work()
-            self.world.finish(self.is_done)
-            self.check_end()
-            self.world.end()
-
-    def play(self, steps: Sequence[PlayedStep]) -> None:
-        """Play rules by name. A rule that is not possible at its turn, as it delivers a frame where none is on its way,
-        is left out. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
-        for name, arguments in steps:
-            if name not in self.steps:
-                raise InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}")
-            play = self.steps[name]
-            if all(condition(self) for condition in getattr(getattr(play, RULE_MARKER, None), "preconditions", ())):
-                play(self, **arguments)
-
-    @classmethod
-    def replay(cls, steps: Sequence[PlayedStep], finish: bool = True) -> "ProtocolMachine":
-        """Play `steps`, which are rules by name with their arguments. If `finish` is true, also play the end of the
-        run. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
-        machine = cls()
-        try:
-            machine.play(steps)
-        finally:
-            if finish:
-                machine.teardown()
-        return machine
+    def finish(self) -> None:
+        """Let the network deliver everything, and check that all work ends and both ends become quiet."""
+        self.last_work()
+        self.world.finish(self.is_done)
+        self.check_end()
+        self.world.end()
 
 
-class _Told:
+class _Told(AbstractContextManager[None]):
     """In this context a failure of a machine gets the ladder as a note, and ends the run."""
 
-    def __init__(self, machine: ProtocolMachine) -> None:
+    def __init__(self, machine: PlayedMachine) -> None:
         self._machine = machine
 
     def __enter__(self) -> None:
@@ -285,14 +330,11 @@ class _Told:
         machine.failed = True
         if isinstance(error, AdapterFault):
             machine.release()
-        if machine.is_begun():
-            error.frames = tuple(machine.world.judge.frames)
-            for line in ladder(machine.world):
-                error.add_note(line)
+        error.frames = machine.frames
+        for line in ladder(error.frames):
+            error.add_note(line)
 
 
-def ladder(world: World) -> list[str]:
-    """Return the lines of a chart of the frames at the port of the implementation, as `uetproto ladder` draws it."""
-    from uetproto.testing.machines.picture import lines_of
-
-    return lines_of(world.judge.frames, {ADDRESSES[IMPLEMENTATION]: "implementation"})
+def ladder(frames: Frames) -> list[str]:
+    """Return the lines of the ladder of the frames at the port of the implementation."""
+    return lines_of(frames, {ADDRESSES[IMPLEMENTATION]: "implementation"}) if frames else []

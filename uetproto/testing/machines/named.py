@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 from uetproto.errors import LocalError, Location, shown, similar
 
 if TYPE_CHECKING:
-    from uetproto.testing.machines.machine import ProtocolMachine
+    from uetproto.testing.machines.machine import PlayedMachine
 
 PLACES = {
     "pdc": "pdc:PdcMachine",
+    "roce": "roce:RoceMachine",
+    "sharp": "sharp:SharpMachine",
 }
 """Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""
 
 
-def machine_named(name: object, place: Location | None = None) -> "type[ProtocolMachine]":
+def machine_named(name: object, place: Location | None = None) -> "type[PlayedMachine]":
     """Return the machine with a name of `PLACES`. Raises `LocalError`, at `place` of a file of the user."""
     if not isinstance(name, str) or name not in PLACES:
         raise LocalError(
             "machine", f"{shown(name)} is no machine{similar(name, PLACES)}", ", ".join(PLACES), place=place
         )
     module, _, kind = PLACES[name].partition(":")
-    found: type[ProtocolMachine] = getattr(import_module(f"uetproto.testing.machines.{module}"), kind)
+    found: type[PlayedMachine] = getattr(import_module(f"uetproto.testing.machines.{module}"), kind)
     return found

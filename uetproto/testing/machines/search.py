@@ -20,7 +20,7 @@ from uetproto.errors import LocalError
 from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault
 from uetproto.testing.machines.finding import MachineFailure, MachineFinding, failure_of, played_again
 from uetproto.testing.machines.judge import Verdicts
-from uetproto.testing.machines.machine import ProtocolMachine
+from uetproto.testing.machines.machine import PlayedMachine, ProtocolMachine
 
 LENGTH = 50
 """Steps of a run."""
@@ -53,19 +53,23 @@ class SearchTally:
 
 
 def search(
-    kind: type[ProtocolMachine], adapter: str | None, factory: AdapterFactory | None, start: int,
+    kind: type[PlayedMachine], adapter: str | None, factory: AdapterFactory | None, start: int,
     tally: SearchTally, *, steps: int | None = None, stop: Stop = lambda: False,
 ) -> Iterator[MachineFinding | None]:  # fmt: skip
     """Look for findings until `stop()` is true or `steps` steps were drawn. Count in `tally`, and yield the finding or
     None after each round. `start` is the seed. `factory` makes the adapter, whose name is `adapter`; None: our engine.
     """
-    tested = kind.of(kind.factory if factory is None else factory)
-    try:
-        tested.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
-    except InvalidArgument as error:
-        raise LocalError("--adapter", str(error)) from error
-    except AdapterFault:
-        pass
+    tested = kind
+    if issubclass(kind, ProtocolMachine):
+        tested = made = kind.of(kind.factory if factory is None else factory)
+        try:
+            made.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
+        except InvalidArgument as error:
+            raise LocalError("--adapter", str(error)) from error
+        except AdapterFault:
+            pass
+    elif factory is not None:
+        raise LocalError("--adapter", f"{kind.name} drives our engines only", "no --adapter")
     try:
         for number in count():
             left = None if steps is None else steps - tally.steps
@@ -81,7 +85,7 @@ class _Round:
     """This class has one call of Hypothesis, and watches the runs of the machine."""
 
     def __init__(
-        self, tested: type[ProtocolMachine], tally: SearchTally, name: str, length: int, steps: int | None, stop: Stop
+        self, tested: type[PlayedMachine], tally: SearchTally, name: str, length: int, steps: int | None, stop: Stop
     ) -> None:
         self._tested, self._tally, self._name = tested, tally, name
         self._length, self._steps, self._stop = length, steps, stop
@@ -126,20 +130,21 @@ class _Round:
         self._tally.findings[found.name] = finding
         return finding
 
-    def _watched(self) -> type[ProtocolMachine]:
+    def _watched(self) -> type[PlayedMachine]:
         """Return the machine, with a context around each rule that tells this class."""
         here, tested = self, self._tested
 
-        def made(machine: ProtocolMachine) -> None:
+        def made(machine: PlayedMachine) -> None:
             tested.__init__(machine)
             here.begin()
 
-        def told(machine: ProtocolMachine) -> AbstractContextManager[None]:
+        def told(machine: PlayedMachine) -> AbstractContextManager[None]:
             return _Watch(here, machine)
 
         kind: Any = type(f"{tested.__name__}Watched", (tested,), {"__init__": made, "told": told})
-        kind.factory = tested.factory
-        watched: type[ProtocolMachine] = kind
+        if issubclass(tested, ProtocolMachine):
+            kind.factory = tested.factory
+        watched: type[PlayedMachine] = kind
         return watched
 
     def begin(self) -> None:
@@ -150,7 +155,7 @@ class _Round:
             self._tally.runs += 1
         self._counted = 0
 
-    def enter(self, machine: ProtocolMachine) -> None:
+    def enter(self, machine: PlayedMachine) -> None:
         """Begin a rule, or the end of the run."""
         if self._stop():
             machine.failed = True  # so that its end does not play the rest
@@ -163,13 +168,13 @@ class _Round:
         elif machine.is_begun():
             self.count(machine)
 
-    def count(self, machine: ProtocolMachine) -> None:
+    def count(self, machine: PlayedMachine) -> None:
         """Count the frames of a run that ends."""
-        self._tally.moves += machine.world.sent
-        for _, data, _ in machine.world.judge.frames:
+        self._tally.moves += machine.sent
+        for _, data, _ in machine.frames:
             self._hash.update(data)
 
-    def failed(self, machine: ProtocolMachine, error: Exception) -> None:
+    def failed(self, machine: PlayedMachine, error: Exception) -> None:
         """Note a failure; one that is not looked for at this moment makes Hypothesis reject the run."""
         machine.failed = True
         if machine.is_begun():
@@ -194,7 +199,7 @@ class _Round:
 class _Watch(AbstractContextManager[None]):
     """This context tells a round of what happens in a rule of a machine. The ladder is drawn only of what is kept."""
 
-    def __init__(self, here: _Round, machine: ProtocolMachine) -> None:
+    def __init__(self, here: _Round, machine: PlayedMachine) -> None:
         self._here, self._machine = here, machine
 
     def __enter__(self) -> None:
