@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from hypothesis.errors import InvalidArgument
 
+from tests.support.effort import effort
 from tests.support.testing import machines
 from tests.testing.machines import broken
 from uetproto.testing import AdapterFault, PdcMachine, ProcessAdapter, WorldFailure
 
 
-def run(factory: Any, examples: int = 100) -> type[PdcMachine]:
-    return machines.run(PdcMachine, factory, examples)
+def run(factory: Any, examples: int = 100, **how: Any) -> type[PdcMachine]:
+    return machines.run(PdcMachine, factory, examples, **how)
 
 
 def test_our_engine_has_no_finding() -> None:
@@ -43,12 +44,13 @@ def test_a_process_is_driven_like_the_engine_inside() -> None:
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
+    shrinks = kind is broken.Twice or effort(0, 1, 1) == 1
     with pytest.raises(WorldFailure) as found:
-        run(kind)
+        run(kind, steps=15, shrinks=shrinks)
     assert found.value.name in rules, found.value
     notes = "\n".join(found.value.__notes__)
     assert "10.0.0.1 is the implementation" in notes
-    assert 1 <= notes.count("state.") <= 6, notes
+    assert notes.count("state.") <= 12 or not shrinks, notes
 
 
 @pytest.mark.parametrize(("kind", "name"), [(broken.Raising, "adapter-raised"), (broken.Garbage, "adapter-garbage")])
