@@ -22,6 +22,7 @@ if _find_spec("hypothesis") is None:
 _PLACES = {
     "adapters.adapter": ("Adapter", "AdapterFault", "Capabilities", "WorkRefused"),
     "adapters.engines": ("PdcEngine",),
+    "adapters.fep": ("FepEngine",),
     "adapters.library": ("LibraryAdapter",),
     "adapters.process": ("ProcessAdapter",),
     "adapters.roce": ("RoceEngine",),
@@ -29,6 +30,7 @@ _PLACES = {
     "machines.machine": ("ProtocolMachine",),
     "machines.pdc": ("PdcMachine",),
     "machines.roce": ("RoceMachine",),
+    "machines.ses": ("SesInitiatorMachine", "SesTargetMachine"),
     "machines.tss": ("TssMachine",),
     "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
@@ -40,10 +42,10 @@ _PLACES = {
     "strategies.spoilt": ("Spoilt",),
 }
 __all__ = [
-    "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "LibraryAdapter", "PdcEngine", "PdcMachine",
-    "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine", "Spoilt", "TssEngine",
-    "TssMachine", "WorkRefused", "WorldFailure", "captures", "exchanges", "frames", "headers", "messages", "packets",
-    "scenarios",
+    "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "FepEngine", "LibraryAdapter", "PdcEngine",
+    "PdcMachine", "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine",
+    "SesInitiatorMachine", "SesTargetMachine", "Spoilt", "TssEngine", "TssMachine", "WorkRefused", "WorldFailure",
+    "captures", "exchanges", "frames", "headers", "messages", "packets", "scenarios",
 ]  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 from uetproto.testing.adapters.adapter import Adapter, AdapterFault, Capabilities, WorkRefused
 from uetproto.testing.adapters.engines import PdcEngine
+from uetproto.testing.adapters.fep import FepEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
@@ -7,6 +8,7 @@ from uetproto.testing.adapters.tss import TssEngine
 from uetproto.testing.machines.machine import ProtocolMachine
 from uetproto.testing.machines.pdc import PdcMachine
 from uetproto.testing.machines.roce import RoceMachine
+from uetproto.testing.machines.ses import SesInitiatorMachine, SesTargetMachine
 from uetproto.testing.machines.tss import TssMachine
 from uetproto.testing.machines.world import WorldFailure
 from uetproto.testing.strategies.captures import captures
@@ -22,6 +24,7 @@ __all__ = [
     "AdapterFault",
     "Capabilities",
     "ExchangedFrame",
+    "FepEngine",
     "LibraryAdapter",
     "PdcEngine",
     "PdcMachine",
@@ -30,6 +33,8 @@ __all__ = [
     "ProtocolMachine",
     "RoceEngine",
     "RoceMachine",
+    "SesInitiatorMachine",
+    "SesTargetMachine",
     "Spoilt",
     "TssEngine",
     "TssMachine",

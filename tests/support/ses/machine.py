@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.support.ses import invariants as inv
-from tests.support.ses.model import RegionModel, compares, load, size_of
 from tests.support.ses.world import MS, SECOND, US, Loss, Recorded, World
 from uetproto.engine import Mode, Region
 from uetproto.engine.contract import (
@@ -26,6 +25,7 @@ from uetproto.engine.contract import (
     SendKind,
     Write,
 )
+from uetproto.testing.machines.ses_memory import RegionModel, compares, load, size_of
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
 
 MTU = 1024

@@ -8,12 +8,13 @@ from importlib import import_module
 from uetproto.errors import LocalError, shown, similar
 from uetproto.testing.adapters.adapter import AdapterFactory
 from uetproto.testing.adapters.engines import PdcEngine
+from uetproto.testing.adapters.fep import FepEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
 from uetproto.testing.adapters.tss import TssEngine
 
-ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine, "tss": TssEngine}
+ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine, "ses": FepEngine, "tss": TssEngine}
 """The adapters of our engines, by the name of the machine that drives them."""
 
 LIBRARIES = (".so", ".dylib")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 PLACES = {
     "pdc": "pdc:PdcMachine",
     "roce": "roce:RoceMachine",
+    "ses_initiator": "ses:SesInitiatorMachine",
+    "ses_target": "ses:SesTargetMachine",
     "sharp": "sharp:SharpMachine",
 }
 """Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""

@@ -1,4 +1,4 @@
-"""This module has what memory must hold: bytes of regions, and values of atomics as whole numbers or exact fractions
+"""The model of what memory must hold: bytes of regions, and values of atomics as whole numbers or exact fractions
 (ses.md §6)."""
 
 import struct
