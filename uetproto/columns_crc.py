@@ -25,8 +25,8 @@ Bytes = NDArray[np.uint8]
 Index = NDArray[np.intp]
 
 RIGHT, WRONG, NONE, SUSPECT = 1, 0, -1, -2
-"""Values of `Columns.crc32c`: the CRC32C is right, it is wrong, there is none, and there may be a wrong one
-(crc-suspect)."""
+"""Values of `Columns.crc32c` for a packet. `RIGHT` and `WRONG`: the CRC32C is right or wrong. `NONE`: the packet has no
+CRC32C. `SUSPECT`: it may have a wrong one (crc-suspect)."""
 _NOT_RIGHT = -3
 """Value of a packet that does not end with a right CRC32C, and need not end with one."""
 _SUSPECT_SIZES = np.array(sorted(SUSPECT_SIZES))

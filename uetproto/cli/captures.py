@@ -58,8 +58,8 @@ class Decoding(NamedTuple):
         return decoded(records, self.packet, pipe=not os.path.isfile(file))
 
     def opened(self, record: Record, packet: Packet) -> tuple[Packet, str]:
-        """Return the packet, opened if it is sealed and a key opens it, and a text that says whether and how it was
-        opened. The text is empty if the packet is not sealed, or if there are no keys."""
+        """Return the packet, and a text that says whether and how it was opened. If the packet is sealed and a key
+        opens it, return the opened packet. The text is empty if the packet is not sealed, or if there are no keys."""
         if self.keys is None or "sealed" not in packet.notes:
             return packet, ""
         return self.keys.read(record.data, packet, partial(self._plain, record))
@@ -153,8 +153,8 @@ def check_files(files: Sequence[str]) -> None:
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:
-    """Print each damaged place of a capture on standard error, with its offset in bytes. Return whether
-    there is any."""
+    """Print each damaged place of a capture on standard error, with its offset in bytes. Return True if any place is
+    damaged."""
     for offset, reason in reader.damage:
         click.echo(f"uetproto: {printable(file)}: damaged at byte {offset}: {reason}", err=True)
     return bool(reader.damage)

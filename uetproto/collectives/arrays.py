@@ -25,7 +25,7 @@ class MessageColumns(NamedTuple):
 
     @classmethod
     def of(cls, **columns: Ints | int) -> "MessageColumns":
-        """Return messages from columns, which numpy broadcasts together.
+        """Return messages from columns. NumPy broadcasts the columns to one shape.
 
         A value that is the same in all messages takes no memory. If two columns are the same array, as `target` and
         `start` often are, this array is stored once.

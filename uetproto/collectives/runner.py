@@ -1,7 +1,7 @@
 """This module runs one rank's part of a collective: the steps of a `Schedule` over a `RankTransport`, by callbacks.
 
 A step posts its sends and receives, and ends when all of them are complete. Elements to be folded are first received in
-scratch memory, so that they are combined in the order of the schedule, whatever the order of arrival.
+scratch memory. They are then combined in the order of the schedule, whatever their order of arrival.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -225,8 +225,8 @@ class Send(Addressed):
     """Offset in the matched buffer at which the message starts (buffer_offset, ses.md §2.8). A deferrable send has no
     offset."""
     local_pid: int = 0
-    """PIDonFEP of the local process in which the source of a rendezvous is registered, so that the target can READ
-    it."""
+    """PIDonFEP of the local process with which the source of a rendezvous is registered. The target READs the source
+    from this process."""
     local_index: int = 15
 
 

@@ -1,9 +1,9 @@
 """This model computes the time and the copies of a transfer between the memory of a GPU and either the wire or storage.
 
 The model covers one end of the transfer and moves no bytes. A path is a list of hops. On a path with buffers, each hop
-stores all B bytes before the next hop begins, so that t = Σ (latency + B / bandwidth). On a path without buffers, the
-hops overlap, so that t = Σ latency + B / bandwidth of the slowest hop. The time that the CPU needs to post the work is
-added, unless the GPU posts the work.
+stores all B bytes before the next hop begins: t = Σ (latency + B / bandwidth). On a path without buffers, the hops
+overlap: t = Σ latency + B / bandwidth of the slowest hop. The time that the CPU needs to post the work is added, unless
+the GPU posts the work.
 """
 
 from dataclasses import asdict, dataclass
@@ -133,7 +133,7 @@ def cost(
 ) -> Report:
     """Return the cost of `size` bytes on `path`.
 
-    `nvlink` says that the bytes pass through another GPU over NVLink, without a copy there. `passive` says that this
+    `nvlink` says that the bytes pass over NVLink through another GPU, which makes no copy. `passive` says that this
     end is the target of a WRITE, READ or atomic, where no work is posted. Raises `LocalError` for a size below 0.
     """
     if size < 0:

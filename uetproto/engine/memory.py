@@ -50,8 +50,7 @@ class BufferMemory:
 
 
 class FileMemory:
-    """A file memory is an open binary file, of which only a few windows are in RAM, so that the file may have any
-    length.
+    """A file memory is an open binary file of any length. Only a few windows of the file are in RAM.
 
     `file` must be seekable, and writable if a peer writes to it. The caller closes the file after a call of `flush`. A
     view that `read` returned stays valid when its window leaves RAM, but later writes do not appear in the view.

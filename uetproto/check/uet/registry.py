@@ -46,7 +46,7 @@ _NUMBERS = range(10, 24)
 
 
 class CheckPlan:
-    """A check plan has the checks that apply to one configuration and mode, so that they are selected once and not at
+    """A check plan has the checks that apply to one configuration and mode. They are selected once, and not again at
     each step.
 
     The kinds of a `STEP` invariant are the types of arrived packets, or of events, after which it is checked. A

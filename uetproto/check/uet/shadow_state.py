@@ -17,7 +17,7 @@ CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items()
 """Types of control packets that consume a PSN of their own (pds.md §2.2)."""
 
 OPEN, ANSWERED, FAILED = 0, 1, 2
-"""Outcomes of a packet that SES sent: it has none yet, it got a response, or it got an error."""
+"""Outcomes of a packet that SES sent. `OPEN`: no outcome yet. `ANSWERED`: a response. `FAILED`: an error."""
 
 OLDER = 0x80000000
 """Bit that is set in a − b if the PSN a is older than the PSN b (pds.md §2.1)."""

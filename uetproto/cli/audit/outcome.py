@@ -62,7 +62,7 @@ class AuditOutcome:
         return groups
 
     def unlisted(self, rule: str) -> int:
-        """Return how many violations of a rule were only counted, so that there are no findings for them."""
+        """Return how many violations of a rule were only counted. There are no findings for these violations."""
         told = (*self.findings, *self.hidden)
         kept = sum(len(finding.everywhere) for finding in told if finding.rule.id == rule)
         return max(0, self.report.tallies[rule].failed - kept)

@@ -16,8 +16,8 @@ def reproduce_hints(finding: Finding, options: Sequence[str] = ()) -> Iterator[s
     packet.
 
     A finding about a single packet needs no ladder. For a damaged file the command dissects the whole file, as there
-    may be no packet at the damaged place. `options` are those with which the packets were read. Standard input cannot
-    be read again, so that a command for it begins with `… |`.
+    may be no packet at the damaged place. `options` are those with which the packets were read. A command for standard
+    input begins with `… |`, as standard input cannot be read again.
     """
     again = "… | " if finding.file == "-" else ""
     if not isinstance(finding.rule.on, WireEvent):

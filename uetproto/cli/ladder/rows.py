@@ -124,7 +124,7 @@ class LadderConversation:
 
     A RoCE packet names the destination queue pair, and only a datagram (UD) also names the source queue pair. Answers
     are therefore found by their UDP source port. Many implementations derive this port from the numbers of both queue
-    pairs, so that the port is equal in both directions (roce.md §1).
+    pairs. The port is then equal in both directions (roce.md §1).
     """
 
     def __init__(self, number: int) -> None:

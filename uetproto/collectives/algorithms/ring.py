@@ -16,11 +16,11 @@ from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
 
 @dataclass(frozen=True, slots=True)
 class Ring(Pattern):
-    """This pattern is the canonical ring. Its reduce-scatter leaves chunk r at rank r, and its all-gather starts from
-    there.
+    """This pattern is the canonical ring. Its reduce-scatter leaves chunk r at rank r, and its all-gather starts with
+    chunk r at rank r.
 
     In step s, rank r sends chunk r-1-s, modulo N. The steps of the all-gather continue at N-1, so that this rule holds
-    for both phases. `reduces` and `gathers` select both phases or one of them.
+    for both phases. `reduces` selects the reduce-scatter, and `gathers` selects the all-gather.
     """
 
     size: int

@@ -102,7 +102,7 @@ class CostCase:
 
     @property
     def folds(self) -> int:
-        """Return 1 if N is no power of two, so that extra ranks add steps, otherwise 0."""
+        """Return 0 if N is a power of two. Otherwise return 1, as extra ranks add steps."""
         return int(self.e > 0)
 
 

@@ -43,8 +43,8 @@ class MulticastEnd(Protocol):
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
         """Send a chunk, which is a UD SEND with immediate data, to the multicast group of a subgroup.
 
-        `done` is called when this chunk and all earlier chunks have left, so that their memory may change. If `done` is
-        None, nothing is called.
+        `done` is called when this chunk and all earlier chunks have left. The memory of these chunks may then change.
+        If `done` is None, nothing is called.
         """
 
     def token(self, peer: int, done: Done) -> None:
@@ -71,7 +71,7 @@ class MulticastEnd(Protocol):
 class MulticastCounters:
     """This class holds the counters of one rank in one operation.
 
-    Chunks that arrive after this operation, before the rank prepares for the next one, count here, too.
+    Chunks that arrive after this operation, before the rank prepares for the next operation, count here, too.
     """
 
     chunks_sent: int = 0

@@ -43,8 +43,8 @@ class Machine(Generic[State]):
 
     An action may wait for completions (`waited`). The next row is then taken only after the last of these completions.
 
-    A subclass names its table as a class argument. The table is checked when the class is made, so that the name of an
-    unknown method raises an error at import.
+    A subclass names its table as a class argument. The table is checked when the class is made: a name without a method
+    raises an error at import.
     """
 
     _rows: Mapping[State, tuple[tuple[Callable[[Any], bool], Callable[[Any], None], State], ...]]

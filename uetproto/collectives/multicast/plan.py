@@ -90,12 +90,12 @@ class MulticastPlan:
         return len(self.owners) // self.roots
 
     def starts(self, owner: int) -> bool:
-        """Return whether a rank is the first of its chain, so that it sends without a token. All other ranks wait for a
-        token."""
+        """Return whether a rank is the first of its chain. The first rank sends without a token; all other ranks wait
+        for a token."""
         return self.op == "broadcast" or owner % self._chain == 0
 
     def finishes(self, owner: int) -> bool:
-        """Return whether a rank is the last of its chain, so that it passes no token on."""
+        """Return whether a rank is the last of its chain. The last rank passes no token on."""
         return self.op == "broadcast" or (owner + 1) % self._chain == 0
 
     # The ring of recovery

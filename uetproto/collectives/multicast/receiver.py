@@ -99,7 +99,7 @@ class Receiver:
             self._stop(ReceiverInput.FULL)
 
     def on_chunk(self, immediate: int, data: memoryview | bytes | None) -> None:
-        """Handle a datagram. `data` is read only during the call, so that its slot may be posted again afterwards."""
+        """Handle a datagram. `data` is not used after the call; its slot may then be posted again."""
         if immediate & TASK_MASK != self._polled:
             if immediate & TASK_MASK == self._armed:
                 self._counted.late += 1

@@ -84,8 +84,8 @@ class Holdings:
         return block
 
     def holds(self, owner: int) -> bool:
-        """Return whether the rank holds the block of `owner`, so that others may read it. It holds its own block and
-        all complete ones."""
+        """Return whether this rank holds the block of `owner`. A rank holds its own block and all complete blocks.
+        Other ranks may read the blocks that it holds."""
         return all(receiver.holds(self._block(owner)) for receiver in self._receivers)
 
     def missing(self) -> list[int]:

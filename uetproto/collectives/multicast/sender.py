@@ -69,7 +69,7 @@ class ChunkSender(Machine[SenderState], table=SENDER):
         return awaited
 
     def arm(self) -> None:
-        """Note that barrier 2 is passed, so that the receivers of all ranks are armed."""
+        """Note that barrier 2 is passed. From now on the receivers of all ranks are armed."""
         self._armed = True
         self.advance()
 

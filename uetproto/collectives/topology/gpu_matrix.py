@@ -42,8 +42,8 @@ _ORDER = {label: place for place, label in enumerate(CLASSES)}
 
 
 class GpuConnection(NamedTuple):
-    """This record describes a connection between two devices: the label of its class, and the number of NVLinks, which
-    is 0 for other classes."""
+    """This record describes a connection between two devices: the label of its class, and the number of NVLinks. The
+    number is 0 unless the class is NV."""
 
     label: str
     nvlinks: int = 0

@@ -103,7 +103,7 @@ class Topology:
 
     def relay(self, source: int, destination: int) -> int:
         """Return the rank that forwards messages from `source` to `destination` (PXN). It is on the node of `source`
-        and on the rail of `destination`, so that the message stays on one rail.
+        and on the rail of `destination`. The message then stays on this rail.
 
         It is `source` itself if no relay is needed, or if the node has no such rank.
         """
@@ -165,7 +165,7 @@ class Topology:
     def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
         """Return the links of the multicast tree from a rank to all others (collectives.md §3.10.7, §4.2).
 
-        If several paths are equally short, the number `source` selects one of them, so that different sources use
+        If several paths are equally short, the number `source` selects one of them. Different sources can therefore use
         different paths. `source` and `targets` may be switches. If `targets` is None, the targets are all ranks.
         """
         parent = {source: -1}

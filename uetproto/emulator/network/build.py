@@ -113,8 +113,8 @@ class _NodeRate(Protocol):
 
 
 def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
-    """Return the largest number of bytes that may wait in one switch on their way to one node, from all other nodes
-    together (`Pfc.most`).
+    """Return the largest number of bytes that may wait in one switch on their way to one node. It is the sum of the
+    numbers for all other nodes (`Pfc.most`).
     """
     delays = {True: config.delay, False: config.inner_delay}
     shares = (pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in nodes)

@@ -28,8 +28,8 @@ class NetworkFeatures:
     trimming: bool = False
     """Whether switches trim data packets that find no room in a queue."""
     red: Red | None = None
-    """Parameters by which the queues of the switches mark packets, which DCQCN needs (roce.md §13). `red` is None if
-    the queues do not mark."""
+    """Parameters by which the queues of the switches mark packets (roce.md §13). DCQCN needs these marks. `red` is None
+    if the queues do not mark."""
     pfc: Pfc | None = None
     """Parameters of the switch's pause frames (roce.md §13). `pfc` is None if the switch sends no pause frames."""
     metered: bool = False
@@ -40,9 +40,9 @@ class NetworkFeatures:
     most_groups: int = MOST_GROUPS
     """Greatest number of multicast groups that a switch can hold."""
     wire: str = "bytes"
-    """Form of the frames. With "bytes", frames are encoded. With "objects", they are not encoded, so that a run is
-    faster, with the same times and counters. "objects" excludes all that needs bytes: capture, trimming, red, pfc, and
-    faults that corrupt or trim."""
+    """Form of the frames. With "bytes", frames are encoded. With "objects", they are not encoded: a run is faster, and
+    its times and counters are the same. "objects" does not go with anything that needs bytes: capture, trimming, red,
+    pfc, and faults that corrupt or trim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,9 +35,8 @@ class EmulatedLink:
     """An emulated link is one direction of a cable.
 
     `rate` is in bit/s, `delay` in picoseconds, and `mtu` in bytes of an IP packet. Frames leave in the order of the
-    calls of `send`. The sink is called when the last bit of a frame has arrived. This instant is known when the frame
-    is sent, so that a frame needs only one event. The size of a frame is its size in a capture, without preamble and
-    FCS.
+    calls of `send`. The sink is called when the last bit of a frame has arrived. A frame needs only one event, as this
+    instant is known when the frame is sent. The size of a frame is its size in a capture, without preamble and FCS.
     """
 
     __slots__ = (

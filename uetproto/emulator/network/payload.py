@@ -42,10 +42,10 @@ _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
 class PayloadSize:
     """A payload size is a function object that returns the number of payload bytes of a frame on the standard ports.
 
-    Frames of the same shape have equally large payloads, so that only one of them is decoded. The shape is the length,
-    the port, and the first bytes of PDS and SES, or of the BTH. With `sharp`, a SEND that looks like a SHARP message is
-    taken for a SHARP message. Its first packet has the length of the vector, so that the whole vector is counted at the
-    first packet.
+    Only one frame of each shape is decoded, as all frames of a shape have payload of the same size. The shape is the
+    length, the port, and the first bytes of PDS and SES, or of the BTH. With `sharp`, a SEND that looks like a SHARP
+    message is taken for a SHARP message. Its first packet has the length of the vector, so that the whole vector is
+    counted at the first packet.
     """
 
     def __init__(self, dscp: Dscp, *, sharp: bool = False) -> None:

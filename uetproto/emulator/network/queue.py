@@ -93,7 +93,8 @@ class OutputQueue:
         return self._peak
 
     def watch_from(self, instant: int) -> None:
-        """Make `late_peak` count only from `instant` (picoseconds) on, so that it leaves out the start of a run."""
+        """Make `late_peak` count only from `instant` (picoseconds) on. A caller can thus leave out the start of a
+        run."""
         self._clock.at(instant, self._watch)
 
     def _watch(self, _: object) -> None:

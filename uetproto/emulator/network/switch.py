@@ -123,7 +123,7 @@ MOST_GROUPS = 0xFFFF - 0xC000
 class Switch:
     """A switch has one output queue for each port, and selects the port by the destination MAC address.
 
-    Ports lead to nodes, except those of `routing`, which lead to other switches. With `trimming`, the switch trims data
+    The ports of `routing` lead to other switches. All other ports lead to nodes. With `trimming`, the switch trims data
     packets that do not fit into a queue.
 
     A frame to a multicast group leaves by the ports of the nodes that joined the group, or, if none joined, by all

@@ -1,7 +1,7 @@
 """This module has frames that are not encoded, for long runs without a capture: `wire = "objects"`.
 
-Such a frame has its lower headers, which switches read, its packet and its size. Times and counters of links, queues
-and switches are the same as with bytes. Features that change bytes on the way are refused.
+Such a frame has three parts: the lower headers (which switches read), the packet, and the size. Times and counters of
+links, queues and switches are the same as with bytes. Features that change bytes on the way are refused.
 """
 
 from collections.abc import Callable

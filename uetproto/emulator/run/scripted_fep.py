@@ -13,8 +13,8 @@ from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
 def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
-    """Return a list with one error text about all `respond` rows whose PSN did not arrive, or an empty list if there
-    are none.
+    """Return a list with one error text about all `respond` rows whose PSN did not arrive. If all PSNs arrived, the
+    list is empty.
 
     `rows` has the location and the PSN of each such row. The text names the first row and says how many more there are.
     """

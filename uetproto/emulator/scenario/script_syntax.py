@@ -66,8 +66,8 @@ class ScriptRow(NamedTuple, Generic[_StepT]):
 
 @dataclass(frozen=True, slots=True)
 class ScriptSyntax:
-    """A script syntax has the keys that rows of one kind of script may have: actions, of which a row has exactly one,
-    and other keys, which go with an action.
+    """A script syntax has the legal keys of the rows of one kind of script. A row has exactly one action, and may have
+    other keys that go with this action.
     """
 
     actions: Mapping[str, KeyType]

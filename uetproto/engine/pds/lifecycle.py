@@ -143,7 +143,7 @@ def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: i
 
 
 def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
-    """Start both PSN spaces at the Start_PSN of the packet, which confirms the PDC, and process the packet."""
+    """Start both PSN spaces at the Start_PSN of the packet that confirms the PDC, and process this packet."""
     pdc.pending_at = NEVER
     pdc.begin(packet.start_psn, packet.start_psn)
     pdc.owner.opened(pdc)

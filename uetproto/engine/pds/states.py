@@ -1,8 +1,8 @@
 """The state machines of a PDC are three tables, which map a state and an input to an action and the next state.
 
 `CLOSED` is for packets and calls without a PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5) are for the
-two ends of a PDC. An action is the name of a method of `sublayer.Pds` in `CLOSED`, and of a function in
-`actions.ACTIONS` in the other two tables. The state does not change if the action returns False (for a PSN outside the
+two ends of a PDC. In `CLOSED`, an action is the name of a method of `sublayer.Pds`. In the other two tables, it is the
+name of a function in `actions.ACTIONS`. The state does not change if the action returns False (for a PSN outside the
 window, for instance). If a table has no entry for an input in a state, the kind of the input decides: a packet gets the
 default action of its input (`DEFAULTS`), a local call raises `LocalError`, and time or progress has no effect.
 """

@@ -3,7 +3,7 @@ a message.
 
 Received packets are checked in the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC is an
 input of the table `states.CLOSED`, every other packet is an input of the table of its PDC. SES is the `user`
-(`service.PdsUser`); tests may pass another one.
+(`service.PdsUser`); tests may pass another user.
 """
 
 import heapq

@@ -192,7 +192,7 @@ class SgeSegments:
 
 
 class Inline:
-    """An INLINE send has its bytes here, which were copied when the send was posted."""
+    """This class holds the bytes of an INLINE send. They were copied when the send was posted."""
 
     __slots__ = ("_data", "length")
 
