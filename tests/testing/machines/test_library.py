@@ -85,21 +85,25 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return scope
 
 
-@pytest.mark.parametrize(("fault", "rules"), [
-    ("retx", {"PDS-RETX-MISSING", "PDS-COMPLETED"}), ("twice", {"PDS-DELIVERED-ONCE"}), ("cack", {"PDS-CACK-HOLE"}),
-][-effort(1, 3, 3):])  # fmt: skip
+SHOWN_AS = {
+    "retx": {"PDS-RETX-MISSING", "PDS-COMPLETED"}, "twice": {"PDS-DELIVERED-ONCE"},
+    "cack": {"PDS-CACK-HOLE", "PDS-COMPLETED-EARLY"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [*SHOWN_AS][-effort(1, 3, 3) :])
 def test_the_example_of_the_page_finds_and_shrinks_a_fault(
-    page: dict[str, Any], monkeypatch: pytest.MonkeyPatch, fault: str, rules: set[str]
+    page: dict[str, Any], monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setenv("PDC_FAULT", fault)
     case = page["TestPdc"]
     case.settings = settings(case.settings, phases=RUNS.phases, database=None, print_blob=False, derandomize=True)
     with pytest.raises(WorldFailure) as found:
         case().runTest()
-    assert found.value.name in rules, found.value
+    assert found.value.name in SHOWN_AS[fault], found.value
     notes = "\n".join(found.value.__notes__)
     assert "10.0.0.1 is the implementation" in notes
-    assert "state.message(" in notes, notes
+    assert 1 <= notes.count("\nstate.") <= 8, notes
 
 
 def test_a_library_in_a_process_of_its_own(library: Path) -> None:
