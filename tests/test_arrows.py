@@ -82,7 +82,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     "examples": {"api", "collectives"},
     # whoever tests an implementation of his own; nothing but cli imports it
-    "testing": {"api", "audit", "check", "emulator", "engine", "framing", "testing", "toml", "wire",
+    "testing": {"api", "audit", "check", "collectives", "emulator", "engine", "framing", "testing", "toml", "wire",
                 "steps", "cli.captures", "cli.ladder"},  # a finding is shown as the ladder of the command
     # commands
     "cli": {EVERYTHING},
@@ -103,6 +103,7 @@ OWNERS = {  # third-party package -> the only places that may import it
         "columns.py",
         "columns_crc.py",
         "collectives/",
+        "testing/machines/collectives.py",
         "api/distributed",
         "examples/",
         "engine/sharp/numeric.py",  # folds vectors in the arithmetic of the types, which Python has not

@@ -7,63 +7,24 @@ from hypothesis import strategies as st
 
 from tests.support.collectives.runner_bench import execute, schedule
 from tests.support.effort import examples
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution, ScratchPool
 from uetproto.collectives.transport import CollectiveTimers, Purpose, Tag
 from uetproto.errors import LocalError
-
-EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
-POWER_OF_TWO = {"halving"} | {name for op, name in EVERY if ALGORITHMS[op][name].powers_of_two}
+from uetproto.testing.machines.collectives import EVERY, expected, planned
 
 
 def inputs_of(plan, rng):
     return [rng.integers(-99, 99, plan.counts(rank).input) for rank in range(plan.size)]
 
 
-def expected(plan, inputs, root):
-    """What NumPy says; None: not specified."""
-    size = plan.size
-    total = np.sum(inputs, axis=0) if plan.op in ("all_reduce", "reduce", "reduce_scatter") else None
-    match plan.op:
-        case "all_reduce":
-            return [total] * size
-        case "reduce":
-            return [total if rank == root else None for rank in range(size)]
-        case "broadcast":
-            return [inputs[root]] * size
-        case "reduce_scatter":
-            ends = np.cumsum([0] + [plan.counts(rank).output for rank in range(size)])
-            return [total[ends[rank] : ends[rank + 1]] for rank in range(size)]
-        case "all_gather":
-            return [np.concatenate(inputs)] * size
-        case "gather":
-            return [np.concatenate(inputs) if rank == root else np.zeros(0, int) for rank in range(size)]
-        case "scatter":
-            ends = np.cumsum([0] + [plan.counts(rank).output for rank in range(size)])
-            return [inputs[root][ends[rank] : ends[rank + 1]] for rank in range(size)]
-        case "all_to_all":
-            blocks = [np.split(given, size) for given in inputs]
-            return [np.concatenate([blocks[source][rank] for source in range(size)]) for rank in range(size)]
-    return [np.zeros(0, int)] * size
-
-
 @pytest.mark.parametrize(("op", "algorithm"), EVERY, ids="-".join)
 @examples(8)
 @given(size=st.integers(1, 9), count=st.integers(0, 40), root=st.integers(0, 8), seed=st.integers(0, 99))
 def test_every_algorithm_gives_what_numpy_gives(op, algorithm, size, count, root, seed):
-    if algorithm in POWER_OF_TWO:
-        size = 1 << size.bit_length() - 1
-    nodes = None
-    if algorithm in HIERARCHICAL:
-        nodes = next(nodes for nodes in (3, 2, 1) if size % nodes == 0)
-    if op in ("all_to_all", "all_gather"):
-        count -= count % size
-    if op == "barrier":
-        count = 0
-    root %= size
-    plan = schedule(op, algorithm, size, count, root=root, nodes=nodes)
+    plan = planned(op, algorithm, size, count, root)
+    size, root = plan.size, root % plan.size
     rng = np.random.default_rng(seed)
     inputs = inputs_of(plan, rng)
     wanted = expected(plan, [given.copy() for given in inputs], root)

@@ -15,6 +15,7 @@ PLACES = {
     "ses_initiator": "ses:SesInitiatorMachine",
     "ses_target": "ses:SesTargetMachine",
     "sharp": "sharp:SharpMachine",
+    "collectives": "collectives:CollectivesMachine",
 }
 """Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""
 
