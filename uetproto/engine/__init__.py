@@ -46,14 +46,16 @@ then `process.register(memory.Region(key, buffer_or_FileMemory, base=0, remote_w
 job_restriction=None))`. `region.fault = ReturnCode.HOST_POISONED` makes each access fail with that code;
 `fep.target.fault = function(SesRequest) -> ReturnCode | None` makes chosen requests fail (`[[faults.target]]`).
 
-Packet delivery alone --------------------- `Pds(address, config, rng, user)` takes any `service.PdsUser` as its SES.
-The user answers `on_request` with a `Response(header, gtd)`, with a `Refusal(NackCode)`, or with None and later
-`pds.respond_late(connection, psn, response, now)`. `pds.send(message, now)` takes any `service.Outgoing`, of any mode;
-a target returns read data by `pds.send_return(pdcid, message, now)`; `pds.unlock(pdcid, now)` releases the lock of a
-message with `lock`. `pds.reserve()` takes an even PDCID and the next odd PDCID from the reserved pool, and returns the
-even PDCID. A peer can then be told both PDCIDs before the PDCs are opened (`sharp.carriers.uet`). Later
-`pds.open_reserved(pdcid, …)` opens each PDC, and `pds.release(even)` gives the PDCIDs back. With `objects=True` headers
-travel as values (`Datagram.message`): the behaviour is the same, without packing and parsing.
+Packet delivery alone
+---------------------
+`Pds(address, config, rng, user)` takes any `service.PdsUser` as its SES. The user answers `on_request` with a
+`Response(header, gtd)`, with a `Refusal(NackCode)`, or with None and later `pds.respond_late(connection, psn, response,
+now)`. `pds.send(message, now)` takes any `service.Outgoing`, of any mode; a target returns read data by
+`pds.send_return(pdcid, message, now)`; `pds.unlock(pdcid, now)` releases the lock of a message with `lock`.
+`pds.reserve()` takes an even PDCID and the next odd PDCID from the reserved pool, and returns the even PDCID. A peer
+can then be told both PDCIDs before the PDCs are opened (`sharp.carriers.uet`). Later `pds.open_reserved(pdcid, …)`
+opens each PDC, and `pds.release(even)` gives the PDCIDs back. With `objects=True` headers travel as values
+(`Datagram.message`): the behaviour is the same, without packing and parsing.
 
 Harness
 -------
