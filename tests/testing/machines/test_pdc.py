@@ -9,7 +9,8 @@ from hypothesis.errors import InvalidArgument
 from tests.support.effort import effort
 from tests.support.testing import machines
 from tests.testing.machines import broken
-from uetproto.testing import AdapterFault, PdcMachine, ProcessAdapter, WorldFailure
+from uetproto.engine.contract import MILLISECOND
+from uetproto.testing import AdapterFault, Capabilities, PdcEngine, PdcMachine, ProcessAdapter, WorldFailure
 
 
 def run(factory: Any, examples: int = 100, **how: Any) -> type[PdcMachine]:
@@ -91,3 +92,23 @@ def test_a_finding_is_played_again_from_its_steps() -> None:
     assert PdcMachine.replay(steps).played == steps
     with pytest.raises(InvalidArgument, match="no rule of pdc"):
         PdcMachine.replay([("lose", {})])
+
+
+class Finite(PdcEngine):
+    """Our PDS with its own settings: it gives up after five retransmissions."""
+
+    capabilities = Capabilities(work=("message",), modes=("rud",))
+
+
+WAIT = ("wait", {"duration": 40 * MILLISECOND})
+
+
+@pytest.mark.parametrize("more", [
+    [("message", {"node": 0, "mode": "rud", "packets": 1}), WAIT, WAIT],
+    [("message", {"node": 1, "mode": "rud", "packets": 1}), WAIT, WAIT],
+    [("message", {"node": 1, "mode": "rud", "packets": 3}), ("corrupt", {"index": 1, "bit": 272}),
+     ("trim", {"index": 1, "last_hop": False}), ("deliver", {"index": 2})],
+])  # fmt: skip
+def test_what_is_legal_is_no_finding(more: list[Any]) -> None:
+    """A frame that waits for long, at an implementation that gives up and at its peer; damage that no CRC32C shows."""
+    PdcMachine.of(Finite).replay([("begin", {"seed": 0, "knobs": {}}), *more])
