@@ -14,7 +14,7 @@ from uetproto.cli import fuzz as command
 from uetproto.engine.sharp.host.endpoint import SharpHost
 from uetproto.testing.machines.finding import FindingFile, MachineFailure, MachineFinding, keep
 from uetproto.testing.machines.machine import PlayedMachine
-from uetproto.testing.machines.named import PLACES, machine_named
+from uetproto.testing.machines.named import PLACES, machine_named, machines_named
 from uetproto.wire.capture.pcap import open_capture
 
 RUNS = settings(database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
@@ -52,6 +52,13 @@ def test_one_seed_one_run(tmp_path: Path) -> None:
     assert (first[0], first[1][-1]["steps"], first[1][-1]["findings"]) == (0, 100, 0)
     assert first[1][-1]["digest"] == again[1][-1]["digest"] != other[1][-1]["digest"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_machines_take_turns(tmp_path: Path) -> None:
+    status, (last,) = fuzzed("--steps", "600", "--seed", "1", "-o", str(tmp_path), machine="ses")
+    assert (status, last["machine"], last["steps"], last["findings"]) == (0, "ses", 600, 0)
+    assert last["episodes"] >= 12  # 10 of the one, the rest of the other
+    assert [kind.name for kind in machines_named("ses")] == ["ses_target", "ses_initiator"]
 
 
 def test_what_a_black_box_hides_is_told(tmp_path: Path) -> None:

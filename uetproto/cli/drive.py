@@ -21,7 +21,7 @@ from uetproto.errors import similar
 from uetproto.garbage import seldom_collected
 from uetproto.testing.adapters.named import adapter_named
 from uetproto.testing.machines.finding import FindingFile, MachineFinding, keep, played_again
-from uetproto.testing.machines.named import machine_named
+from uetproto.testing.machines.named import machines_named
 from uetproto.testing.machines.picture import write_capture
 from uetproto.testing.machines.search import SearchTally, search
 
@@ -45,7 +45,7 @@ def drive(
         name = "--jobs" if episode is None else "--episode"
         raise LocalError(name, f"does not go with {machine}, which runs in one process")
     folder = folder_for(output)
-    kind, factory = machine_named(machine), None if adapter is None else adapter_named(adapter)
+    kinds, factory = machines_named(machine), None if adapter is None else adapter_named(adapter)
     seed = secrets.randbits(32) if seed is None else seed
     start = perf_counter()
     with Interrupt() as interrupted, seldom_collected():
@@ -54,7 +54,7 @@ def drive(
             return bool(interrupted) or (steps is None and perf_counter() - start >= (seconds or SECONDS))
 
         tally = SearchTally()
-        for found in search(kind, adapter, factory, seed, tally, steps=steps, stop=stop):
+        for found in search(kinds, adapter, factory, seed, tally, steps=steps, stop=stop):
             if found is not None:
                 _tell(found, keep(found, folder), as_json)
         elapsed = perf_counter() - start

@@ -13,9 +13,9 @@ HYPOTHESIS = find_spec("hypothesis") is not None
 TESTED: tuple[str, ...] = ()
 """Names of the machines. The tuple is empty if Hypothesis is not installed."""
 if HYPOTHESIS:
-    from uetproto.testing.machines.named import PLACES
+    from uetproto.testing.machines.named import PLACES, TURNS
 
-    TESTED = tuple(PLACES)
+    TESTED = (*PLACES, *TURNS)
 
 
 def no_hypothesis(what: str) -> MissingPackageError:

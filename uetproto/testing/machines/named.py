@@ -19,6 +19,14 @@ PLACES = {
 }
 """Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""
 
+TURNS = {"ses": ("ses_target", "ses_initiator")}
+"""Names that stand for several machines, which `uetproto fuzz` plays by turns."""
+
+
+def machines_named(name: str) -> "list[type[PlayedMachine]]":
+    """Return the machine with a name of `PLACES`, or those of `TURNS`. Raises `LocalError`."""
+    return [machine_named(each) for each in TURNS.get(name, (name,))]
+
 
 def machine_named(name: object, place: Location | None = None) -> "type[PlayedMachine]":
     """Return the machine with a name of `PLACES`. Raises `LocalError`, at `place` of a file of the user."""

@@ -6,7 +6,7 @@ few steps as Hypothesis finds. What was found before is only counted from then o
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,6 +26,8 @@ LENGTH = 50
 """Steps of a run."""
 RUNS = 100
 """Runs of a round that finds nothing."""
+SHORT = 10
+"""Runs of such a round if several machines take turns."""
 HUNG = "adapter-hung"
 """Name of a finding that is not shrunk, as each attempt takes as long."""
 
@@ -53,32 +55,41 @@ class SearchTally:
 
 
 def search(
-    kind: type[PlayedMachine], adapter: str | None, factory: AdapterFactory | None, start: int,
+    kinds: Sequence[type[PlayedMachine]], adapter: str | None, factory: AdapterFactory | None, start: int,
     tally: SearchTally, *, steps: int | None = None, stop: Stop = lambda: False,
 ) -> Iterator[MachineFinding | None]:  # fmt: skip
     """Look for findings until `stop()` is true or `steps` steps were drawn. Count in `tally`, and yield the finding or
-    None after each round. `start` is the seed. `factory` makes the adapter, whose name is `adapter`; None: our engine.
-    """
-    tested = kind
-    if issubclass(kind, ProtocolMachine):
-        tested = made = kind.of(kind.factory if factory is None else factory)
-        try:
-            made.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
-        except InvalidArgument as error:
-            raise LocalError("--adapter", str(error)) from error
-        except AdapterFault:
-            pass
-    elif factory is not None:
-        raise LocalError("--adapter", f"{kind.name} drives our engines only", "no --adapter")
+    None after each round. Machines take turns, a round each. `start` is the seed. `factory` makes the adapter, whose
+    name is `adapter`; None: our engine."""
+    tested = [_tested(kind, factory) for kind in kinds]
+    runs = RUNS if len(tested) == 1 else SHORT
     try:
         for number in count():
             left = None if steps is None else steps - tally.steps
             if stop() or (left is not None and left <= 0):
                 return
             length = LENGTH if left is None else min(LENGTH, left)
-            yield _Round(tested, tally, f"{start}/{number}", length, steps, stop).play(adapter)
+            kind = tested[number % len(tested)]
+            yield _Round(kind, tally, f"{start}/{number}", length, steps, stop).play(adapter, runs)
     finally:
-        tested.release()
+        for kind in tested:
+            kind.release()
+
+
+def _tested(kind: type[PlayedMachine], factory: AdapterFactory | None) -> type[PlayedMachine]:
+    """Return the machine for an adapter. Raises `LocalError` for what is no adapter."""
+    if not issubclass(kind, ProtocolMachine):
+        if factory is not None:
+            raise LocalError("--adapter", f"{kind.name} drives our engines only", "no --adapter")
+        return kind
+    made = kind.of(kind.factory if factory is None else factory)
+    try:
+        made.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
+    except InvalidArgument as error:
+        raise LocalError("--adapter", str(error)) from error
+    except AdapterFault:
+        pass
+    return made
 
 
 class _Round:
@@ -96,11 +107,11 @@ class _Round:
         self._best: MachineFailure | None = None
         self._last: MachineFailure | None = None
 
-    def play(self, adapter: str | None) -> MachineFinding | None:
-        """Run Hypothesis once; return what it found that is new."""
+    def play(self, adapter: str | None, runs: int) -> MachineFinding | None:
+        """Let Hypothesis make `runs` runs; return what it found that is new."""
         watched = self._watched()
         how = settings(
-            max_examples=RUNS, stateful_step_count=self._length, database=None, deadline=None, print_blob=False,
+            max_examples=runs, stateful_step_count=self._length, database=None, deadline=None, print_blob=False,
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, derandomize=False,
             phases=[Phase.generate, Phase.shrink],
         )  # fmt: skip
