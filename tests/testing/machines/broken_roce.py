@@ -23,6 +23,12 @@ class BlackBox(RoceEngine):
         super().observe()
 
 
+class Limited(RoceEngine):
+    """Our queue pair with seven retries, and with the default of each setting."""
+
+    capabilities = Capabilities(work=RoceEngine.capabilities.work)
+
+
 class NoRetransmission(RoceEngine):
     """A queue pair that sends nothing again."""
 

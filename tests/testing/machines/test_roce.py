@@ -25,6 +25,16 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
     assert verdicts.judged["ROCE-READ-DATA"]  # by what the peer read
 
 
+def test_copies_may_exhaust_the_retries_of_an_implementation_that_counts_them() -> None:
+    """Each copy of a request behind a lost one gets a NAK, and seven NAKs end the queue pair."""
+    many = [("duplicate", {"index": 0})] * 7 + [("deliver", {"index": 0})] * 8
+    send = ("fetch_add", {"node": 0, "add": 1})
+    begin = ("begin", {"psns": [0, 0], "reads": 16, "rnr_timer": 12, "knobs": {}})
+    machine = RoceMachine.of(broken.Limited)
+    machine.replay([begin, send, send, ("deliver", {"index": 1}), ("drop", {"index": 0}), *many])
+    assert machine.verdicts.judged["ROCE-COMPLETED-FAILED"]
+
+
 @pytest.mark.parametrize(
     ("kind", "rules"),
     [

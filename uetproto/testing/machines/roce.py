@@ -23,9 +23,9 @@ KNOBS: dict[str, tuple[Any, ...]] = {
 """Settings that a run may draw, each with its values; all of them are legal (roce.md §14)."""
 STARTS = (0, 1, 0x7FFFFE, 0xFFFFF0, 0xFFFFFF)
 """PSNs of the first requests."""
-TIMEOUT, LONG_TIMEOUT = 8, 18
-"""Codes of the time that a requester waits for an answer: 1 ms. It is 1 s for an implementation whose number of retries
-is limited, so that it does not give up because the machine lets time pass."""
+TIMEOUT, LONG_TIMEOUT = 8, 17
+"""Codes of the time that a requester waits for an answer: 1 ms. It is 0.5 s for an implementation whose retries are
+limited, so that it does not give up because the machine lets time pass."""
 MTU = 256
 LENGTHS = (4, MTU, MTU + 1, 0, 1, 3 * MTU - 2, 5 * MTU)
 LONGEST = max(LENGTHS)
@@ -70,8 +70,9 @@ class RoceMachine(ProtocolMachine):
             "path_mtu": MTU, "retry_cnt": 7, "rnr_retry": 7, "min_rnr_timer": rnr_timer, "max_rd_atomic": reads,
             "max_dest_rd_atomic": 16,
         }  # fmt: skip
-        patient = all(name in capabilities.knobs for name in ENDLESS)
-        timeouts = TIMEOUT if patient else LONG_TIMEOUT, TIMEOUT
+        self.endless = all(name in capabilities.knobs for name in ENDLESS)
+        """Whether the implementation never gives up."""
+        timeouts = TIMEOUT if self.endless else LONG_TIMEOUT, TIMEOUT
         each = [
             {
                 "qp": {
@@ -153,7 +154,12 @@ class RoceMachine(ProtocolMachine):
     # Judging
 
     def on_event(self, node: int, event: Mapping[str, Any]) -> None:
-        self.model.on_event(node, event, self.world.disturbed)
+        self.model.on_event(node, event, self.losses())
+
+    def losses(self) -> int:
+        """Return the number of losses. Copies and changes of order count as losses for an implementation that gives up,
+        as they can cause a NAK, which uses up a retry."""
+        return self.world.disturbed + (0 if self.endless else self.world.disordered)
 
     def on_state(self, state: Mapping[str, Any] | None) -> None:
         if not self.is_begun():
@@ -178,4 +184,4 @@ class RoceMachine(ProtocolMachine):
         return self.model.is_done()
 
     def check_end(self) -> None:
-        self.model.end(self.world.disturbed)
+        self.model.end(self.losses())

@@ -84,6 +84,8 @@ class World:
         """Number of events of both ends."""
         self.disturbed = 0
         """Number of frames that were lost, trimmed or damaged."""
+        self.disordered = 0
+        """Number of frames that were copied, or that arrived before an older one."""
         self._waited = 0
         """Picoseconds that passed while frames were on the wire."""
         for node in (IMPLEMENTATION, PEER):
@@ -108,6 +110,7 @@ class World:
     def _deliver(self, number: int) -> None:
         frame = self.flight.pop(number)
         node = 1 - frame.src
+        self.disordered += any(older < number and each.src == frame.src for older, each in self.flight.items())
         if node == IMPLEMENTATION:
             self.judge.take(frame.data, self.now, sent=False)
         before = self.peer.refused
@@ -129,6 +132,7 @@ class World:
         """Put a copy of a frame on the wire, if the frame left recently."""
         frame = self._history.get(number)
         if frame is not None:
+            self.disordered += 1
             self._fly(Flying(frame.src, frame.data, frame.intact))
 
     def change(self, number: int, changed: bytes | None) -> None:
