@@ -132,6 +132,14 @@ def test_misuse(arguments: list[str], said: str) -> None:
     assert said in result.stderr
 
 
+def test_a_module_that_is_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "no_python_at_all.py").write_text("class:", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke("fuzz", "pdc", "--adapter", "no_python_at_all:Stack")
+    assert result.exit_code == 2
+    assert "no_python_at_all:Stack: the module is not imported: SyntaxError" in result.stderr
+
+
 def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "HYPOTHESIS", False)
     monkeypatch.setattr(command, "TESTED", ())

@@ -52,6 +52,9 @@ def _imported(module: str, attribute: str) -> AdapterFactory:
         raise LocalError(f"{module}:{attribute}", f"the module is not imported: {error}") from error
     except AttributeError as error:
         raise LocalError(f"{module}:{attribute}", str(error)) from error
+    except Exception as error:  # what the user's module raises
+        what = f"{type(error).__name__}: {error}"
+        raise LocalError(f"{module}:{attribute}", f"the module is not imported: {what}") from error
     if not callable(found):
         raise LocalError(f"{module}:{attribute}", f"{shown(found)} is no class or function")
     factory: AdapterFactory = found
