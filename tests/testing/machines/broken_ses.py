@@ -101,7 +101,7 @@ class WritesBeside(FepEngine):
 
 
 class CompletesAtOnce(FepEngine):
-    """An initiator whose writes complete when they are submitted."""
+    """An initiator whose legal writes complete when they are submitted."""
 
     def reset(self, config: Any) -> None:
         super().reset(config)
@@ -109,7 +109,8 @@ class CompletesAtOnce(FepEngine):
 
     def submit(self, work: Any) -> None:
         super().submit(work)
-        if work["op"] == "write":
+        legal = work.get("key") in self.regions and work["offset"] < 8192 and not {*self.place} & {*work}
+        if work["op"] == "write" and legal:
             self.found.append({"event": "completion", "id": work["id"], "ok": True, "code": 1, "early": True})
             self.writes.add(work["id"])
 

@@ -278,7 +278,8 @@ class SesMachine(ProtocolMachine):
     # What the ends do
 
     def on_event(self, node: int, event: Mapping[str, Any]) -> None:
-        self.model.on_event(node, event, self.world.disturbed)
+        late = self.world.late if node == IMPLEMENTATION else 0
+        self.model.on_event(node, event, self.world.disturbed + late)
 
     def last_work(self) -> None:
         """Post a receive for each message that has none."""
