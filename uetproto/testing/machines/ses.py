@@ -292,7 +292,7 @@ class SesMachine(ProtocolMachine):
         return self.model.is_done()
 
     def check_end(self) -> None:
-        self.model.end(self.world.disturbed)
+        self.model.end(self.world.disturbed + self.world.late)
 
 
 class SesTargetMachine(SesMachine):
