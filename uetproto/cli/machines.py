@@ -1,5 +1,5 @@
-"""This module says which machines Hypothesis drives, and which files are findings of theirs, without an import of
-Hypothesis."""
+"""This module names the machines that Hypothesis drives, and tells whether a file is a finding of such a machine. It
+does not import Hypothesis."""
 
 import tomllib
 from importlib.util import find_spec

@@ -58,7 +58,7 @@ class Interruption(AboutMessage):
     psn: int
     message_id: int | None
     number: int
-    """Number of a packet of one message; the packet of the event belongs to the other message."""
+    """Number of a packet of one of the two messages. The packet of the event belongs to the other one of the two."""
 
 
 @dataclass(slots=True)

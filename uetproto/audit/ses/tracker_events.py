@@ -54,7 +54,8 @@ class SesEvent(Event):
     RESTART = auto()
     """A deferrable send restarts. The rule gets a `Restart`."""
     GROUP = auto()
-    """A message of a sync group came, and the last message of the group was seen. The rule gets a `SyncGroup`."""
+    """A message of a sync group came. The message that ends the group is this one, or it came before. The rule gets a
+    `SyncGroup`."""
     RESPONSE = auto()
     """A response came in an ACK; the event is only counted."""
     ANSWERED = auto()

@@ -79,8 +79,8 @@ class MemoryAccess:
 
 @dataclass(slots=True, eq=False)
 class ObservedRegion:
-    """An observed region is a memory region that the engine accesses (`engine.memory.Memory`). It calls `watch` before
-    each access."""
+    """An observed region is a memory region (`engine.memory.Memory`) that calls `watch` before each access of the
+    engine."""
 
     name: str
     watch: Callable[[MemoryAccess], None]

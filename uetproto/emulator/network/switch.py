@@ -182,8 +182,8 @@ class Switch:
     # Groups
 
     def join(self, group: bytes, port: bytes, queue: OutputPort | None = None) -> None:
-        """Make frames to the multicast group `group` leave also by the port of the node `port`. `group` and `port` are
-        MAC addresses.
+        """Make frames to a multicast group leave also by the port that leads to a node. `group` is the MAC address of
+        the group, and `port` is the MAC address of the node.
 
         If the node has several ports, these frames leave only by `queue`, or, if `queue` is None, by the port that
         their entropy selects.

@@ -1,8 +1,8 @@
 """Secure start decides with which PSN a PDC begins (UE 1.0.1 §3.5.8.2; pds.md §6.6, tss.md §11).
 
 If a PSN of secured PDCs were used twice under one key, captured packets could be replayed. The target therefore refuses
-a Start_PSN that may have been used before. This module has the rules for Start_PSNs, and TSS encrypts the packets. A
-policy belongs to one security domain, which is one endpoint here.
+a Start_PSN that may have been used before. This module has the rules for Start_PSNs, and TSS encrypts the packets.
+These rules form the `StartPolicy` of one security domain, which is one endpoint here.
 
 Serial comparison of PSNs is valid over half of the PSN space. Expected_PSN is 0 at first, a legal Start_PSN is at most
 2^31 − 1 above Expected_PSN, and the domain needs a new key or epoch before Expected_PSN has advanced by 2^31.

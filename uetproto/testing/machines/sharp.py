@@ -270,7 +270,8 @@ class SharpMachine(PlayedMachine):
 
     @invariant()
     def limits(self) -> None:
-        """Check what every aggregation node holds, and that nobody is refused without need."""
+        """Check that no aggregation node holds more resources than it has, and that none refuses a request for which it
+        has resources."""
         if not self.is_begun() or self.failed:
             return
         with self.told():

@@ -89,7 +89,7 @@ def captures(
 
     `format` is pcap or pcapng; None: it is drawn. `uetproto audit` finds nothing in the file. With `spoilt`, one frame
     is wrong, or the file ends within its last record; the audit finds the rule that `Spoilt.rule` names. `options` are
-    those of `ScenarioOptions`. Raises `InvalidArgument` for a value that is not legal, or not legal with the others.
+    those of `ScenarioOptions`. Raises `InvalidArgument` for values that are not legal, or exclude each other.
     """
     check_choice("format", format, FORMATS)
     check_range("exchanges", exchanges, 1, 16)

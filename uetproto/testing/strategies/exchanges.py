@@ -103,7 +103,7 @@ def exchanges(*, spoilt: bool = False, **options: Unpack[ScenarioOptions]) -> st
     The emulator plays a scenario as `scenarios` draws it. The frames are those at the port of the initiator, and
     `uetproto audit` finds nothing in them. With `spoilt`, one frame is wrong, and the audit finds the rule that
     `Spoilt.rule` names. `options` are those of `ScenarioOptions`. Raises `InvalidArgument` for a value that is not
-    legal, or not with the others.
+    legal, and for values that exclude each other.
     """
     wanted = Wanted(**options).check()
     return named("exchanges", _spoilt_exchanges(wanted) if spoilt else drawn_exchange(wanted), spoilt, options)

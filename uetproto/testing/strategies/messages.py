@@ -43,7 +43,7 @@ def messages(*, spoilt: bool = False, **options: Unpack[MessageOptions]) -> st.S
 
     The message is the first of its PDC, or its mode has no PDC. `uetproto audit` finds nothing in them. With `spoilt`,
     one frame is wrong, and the audit finds the rule that `Spoilt.rule` names. `options` are those of `MessageOptions`.
-    Raises `InvalidArgument` for a value that is not legal, or not legal with the others.
+    Raises `InvalidArgument` for a value that is not legal, and for values that exclude each other.
     """
     wanted = Wanted(**options, faults=False, operations=1).check()
     return named("messages", _spoilt_messages(wanted) if spoilt else _messages(wanted), spoilt, options)

@@ -215,7 +215,7 @@ def scenarios(*, spoilt: bool = False, **options: Unpack[ScenarioOptions]) -> st
 
     A scenario is legal: `uetproto run FILE --check` ends with status 0. With `spoilt`, one key is missing, unknown or
     has a value that is refused: a `LocalError` names it (`Spoilt.rule`) and its line. `options` are those of
-    `ScenarioOptions`. Raises `InvalidArgument` for a value that is not legal, or not legal with the others.
+    `ScenarioOptions`. Raises `InvalidArgument` for a value that is not legal, and for values that exclude each other.
     """
     wanted = Wanted(**options).check()
     body = _spoilt_scenarios(wanted) if spoilt else sections(wanted).map(Sections.text)
