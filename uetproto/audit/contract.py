@@ -16,7 +16,7 @@ class MessageDirection(Protocol):
     """State of the messages of this direction, as `MessageTracker.open` returned it."""
 
     def flow(self) -> Flow:
-        """Return the addresses and numbers that findings about the direction name."""
+        """Return addresses and numbers. Findings about this direction name them."""
 
 
 class PsnState(Protocol):

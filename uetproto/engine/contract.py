@@ -239,8 +239,8 @@ class Nop(Addressed):
 class Receive:
     """A receive (fi_recv, fi_trecv) posts a buffer on a queue of a local process (ses.md §11.3).
 
-    Each message that the receive takes ends in one `Received`. The receive takes more than one message only with
-    `least`.
+    Each message that the receive takes ends in one `Received`. The receive takes more than one message only if
+    the field `least` is above 0.
     """
 
     into: Any

@@ -1,4 +1,4 @@
-"""This module judges responses and read data (ses.md §9, ses.md §11.1)."""
+"""This module judges responses, and the data that a READ returns (ses.md §9, ses.md §11.1)."""
 
 from typing import Any
 
