@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis.errors import InvalidArgument
+from hypothesis.errors import InvalidArgument, StopTest
 
 from tests.support.effort import effort
 from tests.support.testing import machines
@@ -112,3 +112,17 @@ WAIT = ("wait", {"duration": 40 * MILLISECOND})
 def test_what_is_legal_is_no_finding(more: list[Any]) -> None:
     """A frame that waits for long, at an implementation that gives up and at its peer; damage that no CRC32C shows."""
     PdcMachine.of(Finite).replay([("begin", {"seed": 0, "knobs": {}}), *more])
+
+
+def test_a_run_that_hypothesis_ends_early_has_no_end_to_judge() -> None:
+    machine = PdcMachine.of(broken.NoRetransmission)()
+    for name, arguments in [("begin", {"seed": 0, "knobs": {}}), ("message", {"node": 0, "mode": "rud", "packets": 1})]:
+        machine.steps[name](machine, **arguments)
+    machine.drop(index=0)
+    with pytest.raises(StopTest):  # noqa: PT012 - the end of the run comes while Hypothesis' exception passes
+        try:
+            raise StopTest(0)
+        finally:
+            machine.teardown()
+    with pytest.raises(WorldFailure, match="PDS-COMPLETED"):
+        machine.teardown()

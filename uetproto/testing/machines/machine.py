@@ -4,6 +4,7 @@ The machine keeps the name and the arguments of each rule that was played. The a
 and lists. The exception of a failure has notes: a chart of the frames at the port of the implementation.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -118,8 +119,8 @@ class PlayedMachine(RuleBasedStateMachine):
         return bool(self.played)
 
     def teardown(self) -> None:
-        """Play the end of the run, unless it has failed."""
-        if self.failed or not self.is_begun():
+        """Play the end of the run, unless the run has failed, or Hypothesis ends it early."""
+        if self.failed or not self.is_begun() or sys.exc_info()[0] is not None:
             return
         with self.told(), time_limit(PATIENCE):
             self.finish()
