@@ -36,7 +36,7 @@ def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(row.unit, round(row.value, 3), row.most) for row in (size, time, more_size, more_time)] == [
         ("bytes", 4_000, True), ("µs", 70, True), ("bytes", 5_000, True), ("µs", 50, True),
     ]  # fmt: skip
-    assert asked[0] == "from uetproto.bench.audit import main; main(100)"
+    assert asked[0] == "from uetproto.bench.audit import main; main(50)"
     assert len(asked) == 3
     assert list(tmp_path.iterdir()) == []
 

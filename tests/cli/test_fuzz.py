@@ -222,7 +222,7 @@ def test_the_capture_of_a_finding(found: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["roce"], f"uetproto: roce: no such machine; legal: {', '.join(MACHINES)}, all\n"),
+        (["xyz"], f"uetproto: xyz: no such machine; legal: {', '.join(MACHINES)}, all, pdc, "),
         (["rud", "rod"], "unexpected extra argument"),
         (["--seconds", "0"], "--seconds"),
         (["--steps", "0"], "--steps"),

@@ -35,7 +35,11 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
         (SesTargetMachine, broken_ses.WrongOffset, {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG"}),
         (SesTargetMachine, broken_ses.LostLastByte, {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG"}),
         (SesTargetMachine, broken_ses.WrongCode, {"SES-RETURN-CODE"}),
-        (SesTargetMachine, broken_ses.LateMemory, {"SES-COMPLETED-EARLY", "SES-READ-DATA", "SES-ATOMIC-RESULT"}),
+        (
+            SesTargetMachine,
+            broken_ses.LateMemory,
+            {"SES-COMPLETED-EARLY", "SES-READ-DATA", "SES-ATOMIC-RESULT", "SES-MEMORY"},
+        ),
         (SesTargetMachine, broken_ses.WrongTag, {"SES-MATCH"}),
         (SesInitiatorMachine, broken_ses.WritesBeside, {"SES-MEMORY", "SES-READ-DATA"}),
         (SesInitiatorMachine, broken_ses.CompletesAtOnce, {"SES-COMPLETED-EARLY"}),
