@@ -47,6 +47,16 @@ def test_a_fault_is_found_written_and_played_again(tmp_path: Path) -> None:
         assert len(list(records)) > 1
 
 
+def test_tss_of_somebody_else_is_driven_by_its_machine(tmp_path: Path) -> None:
+    adapter = "tests.testing.machines.broken_tss:CounterStays"
+    status, (finding, last) = fuzzed(
+        "--adapter", adapter, "--steps", "400", "--seed", "1", "-o", str(tmp_path), machine="tss"
+    )
+    assert (status, finding["rule"], last["steps"]) == (1, "TSS-NONCE-REUSED", 400)
+    assert invoke("run", finding["file"]).exit_code == 1
+    assert invoke("run", finding["file"], "--set", "run.adapter=tss").exit_code == 0
+
+
 def test_one_seed_one_run(tmp_path: Path) -> None:
     first, again, other = (fuzzed("--steps", "100", "--seed", seed, "-o", str(tmp_path)) for seed in "778")
     assert (first[0], first[1][-1]["steps"], first[1][-1]["findings"]) == (0, 100, 0)

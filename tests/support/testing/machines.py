@@ -2,11 +2,12 @@
 
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.effort import effort
-from uetproto.testing import ProtocolMachine
+from uetproto.testing import ProtocolMachine, WorldFailure
 
 _M = TypeVar("_M", bound=ProtocolMachine)
 
@@ -15,6 +16,8 @@ RUNS = settings(
     suppress_health_check=list(HealthCheck), print_blob=False, report_multiple_bugs=False,
     phases=[Phase.generate, Phase.shrink],
 )  # fmt: skip
+SHRINKS = effort(0, 1, 1) == 1
+"""Whether tests shrink what they find. It takes some seconds each, so that the profile `ci` only finds most faults."""
 
 
 def run(kind: type[_M], factory: Any, examples: int = 100, steps: int = 25, shrinks: bool = True) -> type[_M]:
@@ -29,3 +32,16 @@ def run(kind: type[_M], factory: Any, examples: int = 100, steps: int = 25, shri
     finally:
         machine.release()
     return machine
+
+
+def check_found(
+    kind: type[ProtocolMachine], factory: Any, rules: set[str], *, shrinks: bool, steps: int = 15, most: int = 12
+) -> None:
+    """Assert that a machine finds the fault of an implementation by one of `rules`, and shows its ladder; if it
+    `shrinks`, in at most `most` calls, `begin` and `teardown` among them."""
+    with pytest.raises(WorldFailure) as found:
+        run(kind, factory, steps=steps, shrinks=shrinks)
+    assert found.value.name in rules, found.value
+    notes = "\n".join(found.value.__notes__)
+    assert "10.0.0.1 is the implementation" in notes
+    assert 1 <= notes.count("state.") <= most or not shrinks, notes

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis.errors import InvalidArgument, StopTest
 
-from tests.support.effort import effort
 from tests.support.testing import machines
 from tests.testing.machines import broken
 from uetproto.engine.contract import MILLISECOND
@@ -45,13 +44,7 @@ def test_a_process_is_driven_like_the_engine_inside() -> None:
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
-    shrinks = kind is broken.Twice or effort(0, 1, 1) == 1
-    with pytest.raises(WorldFailure) as found:
-        run(kind, steps=15, shrinks=shrinks)
-    assert found.value.name in rules, found.value
-    notes = "\n".join(found.value.__notes__)
-    assert "10.0.0.1 is the implementation" in notes
-    assert notes.count("state.") <= 12 or not shrinks, notes
+    machines.check_found(PdcMachine, kind, rules, shrinks=kind is broken.Twice or machines.SHRINKS)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(broken.Raising, "adapter-raised"), (broken.Garbage, "adapter-garbage")])

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.effort import effort
-from tests.support.testing.machines import RUNS, run
+from tests.support.testing.machines import RUNS, SHRINKS, check_found, run
 from tests.testing.machines import broken_roce as broken
-from uetproto.testing import RoceMachine, WorldFailure
+from uetproto.testing import RoceMachine
 
 
 def test_our_queue_pair_has_no_finding() -> None:
@@ -46,10 +45,4 @@ def test_copies_may_exhaust_the_retries_of_an_implementation_that_counts_them() 
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
-    shrinks = kind is broken.Twice or effort(0, 1, 1) == 1
-    with pytest.raises(WorldFailure) as found:
-        run(RoceMachine, kind, steps=15, shrinks=shrinks)
-    assert found.value.name in rules, found.value
-    notes = "\n".join(found.value.__notes__)
-    assert "10.0.0.1 is the implementation" in notes
-    assert notes.count("state.") <= 12 or not shrinks, notes
+    check_found(RoceMachine, kind, rules, shrinks=kind is broken.Twice or SHRINKS)

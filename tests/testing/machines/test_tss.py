@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.effort import effort
-from tests.support.testing.machines import RUNS, run
+from tests.support.testing.machines import RUNS, SHRINKS, check_found, run
 from tests.testing.machines import broken_tss as broken
-from uetproto.testing import TssMachine, WorldFailure
+from uetproto.testing import TssMachine
 
 
 def test_our_secure_domain_has_no_finding() -> None:
@@ -27,10 +26,4 @@ def test_our_secure_domain_has_no_finding() -> None:
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
-    shrinks = kind is broken.OldKey or effort(0, 1, 1) == 1
-    with pytest.raises(WorldFailure) as found:
-        run(TssMachine, kind, steps=15, shrinks=shrinks)
-    assert found.value.name in rules, found.value
-    notes = "\n".join(found.value.__notes__)
-    assert "10.0.0.1 is the implementation" in notes
-    assert notes.count("state.") <= 12 or not shrinks, notes
+    check_found(TssMachine, kind, rules, shrinks=kind is broken.OldKey or SHRINKS)

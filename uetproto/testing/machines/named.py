@@ -14,6 +14,7 @@ PLACES = {
     "roce": "roce:RoceMachine",
     "ses_initiator": "ses:SesInitiatorMachine",
     "ses_target": "ses:SesTargetMachine",
+    "tss": "tss:TssMachine",
     "sharp": "sharp:SharpMachine",
     "collectives": "collectives:CollectivesMachine",
 }

@@ -145,10 +145,9 @@ class World:
         self.change(number, trim(self.flight[number].data, self._dscp, last_hop=last_hop))
 
     def mark(self, number: int) -> None:
-        frame = self.flight[number]
-        marked = mark(frame.data)
+        marked = mark(self.flight[number].data)
         if marked is not None:
-            frame.data, frame.intact = marked, frame.intact
+            self.flight[number].data = marked
 
     def corrupt(self, number: int, bit: int) -> None:
         """Change one bit behind the Ethernet header. The receiver notices it by a checksum or the CRC32C."""
