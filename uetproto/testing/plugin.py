@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from uetproto.errors import LocalError, UetError, shown
+from uetproto.testing.adapters.adapter import PortFrame
 
 if TYPE_CHECKING:
     from uetproto.testing.machines.machine import PlayedMachine
@@ -30,7 +31,7 @@ class FrameCapture:
     """A frame capture keeps frames in memory, with their times."""
 
     def __init__(self) -> None:
-        self.frames: list[tuple[int, bytes, bool]] = []
+        self.frames: list[PortFrame] = []
 
     def record(self, frame: bytes, time: int | None = None) -> None:
         """Add an Ethernet frame that was seen at `time`, in picoseconds; None: 1 µs after the last.
@@ -40,10 +41,10 @@ class FrameCapture:
         if type(frame) is not bytes:
             raise LocalError("frame", f"{shown(frame)} is not legal", "bytes")
         if time is None:
-            time = self.frames[-1][0] + 1_000_000 if self.frames else 0
+            time = self.frames[-1].time + 1_000_000 if self.frames else 0
         if type(time) is not int or time < 0:
             raise LocalError("time", f"{shown(time)} is not legal", "an integer of picoseconds, 0 and more")
-        self.frames.append((time, frame, True))
+        self.frames.append(PortFrame(time, frame, True))
 
 
 class FabricMaker:
@@ -118,7 +119,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _sections(item: pytest.Item, error: BaseException) -> Iterator[tuple[str, str]]:
-    from uetproto.testing.machines.picture import write_capture
+    from uetproto.testing.machines.picture import capture_lines, lines_of, write_capture
 
     folder = item.config.rootpath / FOLDER
     name = re.sub(r"[^\w.-]+", "-", item.nodeid).strip("-")[-120:]
@@ -136,14 +137,11 @@ def _sections(item: pytest.Item, error: BaseException) -> Iterator[tuple[str, st
             shutil.copyfile(source, path)
         else:
             write_capture(path, source)
-        yield from _shown(path)
+        yield from _shown(path, capture_lines(str(path)) if isinstance(source, Path) else lines_of(source))
 
 
-def _shown(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the sections of a capture."""
-    from uetproto.testing.machines.picture import capture_lines
-
-    lines = capture_lines(str(path))
+def _shown(path: Path, lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the sections of a capture, whose ladder has these lines."""
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES:,} more lines"]
     yield "UET capture", str(path)

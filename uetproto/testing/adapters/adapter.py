@@ -6,7 +6,7 @@ those of JSON: dictionaries with text keys, lists, texts, integers, booleans and
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from uetproto.errors import LocalError, shown
 
@@ -20,6 +20,18 @@ class WorkRefused(Exception):  # noqa: N818 - it is no error: the implementation
     machine then continues without the work."""
 
 
+class PortFrame(NamedTuple):
+    """This record is a frame at the port of the implementation."""
+
+    time: int
+    """Time in picoseconds."""
+    data: bytes
+    sent: bool
+    """Whether the implementation sent the frame."""
+    whole: bytes | None = None
+    """The frame as its sender sent it, if it was damaged on the way; None: it was not."""
+
+
 class AdapterFault(AssertionError):  # noqa: N818 - it is a finding
     """The adapter broke its contract: it raised an exception, did not return in time, ended, or returned what is not
     legal."""
@@ -28,9 +40,8 @@ class AdapterFault(AssertionError):  # noqa: N818 - it is a finding
         """`kind` is one of `adapter-raised`, `adapter-hung`, `adapter-died`, `adapter-garbage`."""
         super().__init__(f"{kind}: {text}")
         self.kind = kind
-        self.frames: Sequence[tuple[int, bytes, bool]] = ()
-        """Frames at the port of the implementation up to the fault, if a machine drove it: time in picoseconds, bytes,
-        and whether the implementation sent it."""
+        self.frames: Sequence[PortFrame] = ()
+        """Frames at the port of the implementation up to the fault, if a machine drove it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

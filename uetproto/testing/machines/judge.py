@@ -14,6 +14,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers, Reading
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import chosen_rules
+from uetproto.testing.adapters.adapter import PortFrame
 from uetproto.wire.capture.base import Record
 from uetproto.wire.capture.pcap import ETHERNET
 
@@ -65,15 +66,15 @@ class LiveJudge:
         self._judge = Judge(rule_table(options, chosen_rules(options.rules)))
         self._auditor = Auditor(options, self._judge)
         self._reading = Reading(ETHERNET, options, self._auditor.see, readers=readers)
-        self.frames: list[tuple[int, bytes, bool]] = []
-        """Time in picoseconds, bytes, and whether the implementation sent it, of each frame."""
+        self.frames: list[PortFrame] = []
         self._known = 0
         """Number of findings that were looked at."""
 
-    def take(self, frame: bytes, now: int, sent: bool) -> None:
-        """Audit a frame that the implementation sends or receives at `now`, in picoseconds."""
+    def take(self, frame: bytes, now: int, sent: bool, whole: bytes | None = None) -> None:
+        """Audit a frame that the implementation sends or receives at `now`, in picoseconds; `whole` is the frame as it
+        left if it was damaged on the way."""
         number = len(self.frames)
-        self.frames.append((now, frame, sent))
+        self.frames.append(PortFrame(now, frame, sent, whole))
         record = Record(number, now // NANOSECOND, frame, len(frame), 0, ETHERNET, 0, None)
         self._reading.take(record)
 
@@ -94,7 +95,7 @@ class LiveJudge:
         return None
 
     def _counts(self, found: Finding) -> bool:
-        return found.severity is not Severity.NOTE and self.frames[found.packet][2]
+        return found.severity is not Severity.NOTE and self.frames[found.packet].sent
 
     def end(self, verdicts: Verdicts) -> Finding | None:
         """Finish the audit: no frame follows. Count what was judged. Return a finding that the audit could

@@ -4,28 +4,44 @@ import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
-from uetproto.wire.capture.base import Source
+from uetproto.emulator.network.frame_outcome import FrameOutcome
+from uetproto.testing.adapters.adapter import PortFrame
+from uetproto.wire.capture.base import CaptureWriter, Source
 from uetproto.wire.capture.pcap import PcapWriter, open_capture, open_writer
+from uetproto.wire.capture.pcapng import PcapngWriter
 
 COLUMNS = 110
-Frames = Sequence[tuple[int, bytes, bool]]
-"""Time in picoseconds, bytes, and whether the implementation sent it, of each frame."""
+Frames = Sequence[PortFrame]
+"""Frames at the port of the implementation."""
 
 
 def write_capture(target: Source, frames: Frames) -> None:
     """Write frames as a capture with times in nanoseconds. The suffix of a path selects the format; a stream gets a
-    pcap."""
+    pcap. In a pcapng a frame that was damaged on the way has a comment that says so."""
     with open_writer(target) if isinstance(target, str | PathLike) else PcapWriter(target) as writer:
-        writer.write_many((time // 1000 for time, _, _ in frames), (data for _, data, _ in frames))
+        _write(writer, frames)
 
 
-def lines_of(frames: Frames, names: Mapping[str, str]) -> list[str]:
-    """Return the lines of the ladder of `frames`. `names` says who has an address, for a line above the ladder."""
+def _write(writer: CaptureWriter, frames: Frames) -> None:
+    for frame in frames:
+        comment = None if frame.whole is None else FrameOutcome.DAMAGED
+        writer.write(frame.time // 1000, frame.data, comment=comment)
+
+
+def lines_of(frames: Frames, names: Mapping[str, str] | None = None) -> list[str]:
+    """Return the lines of the ladder of `frames`. A frame that was damaged is drawn as it left, and marked. `names`
+    says who has an address, for a line above the ladder."""
     stream = io.BytesIO()
-    write_capture(stream, frames)
-    stream.seek(0)
+    with PcapngWriter(stream) as writer:
+        writer.add_interface()
+        _write(writer, [frame if frame.whole is None else frame._replace(data=frame.whole) for frame in frames])
+        writer.flush()
+        stream.seek(0)
+        drawn = capture_lines(stream)
+    if names is None:
+        return drawn
     told = "".join(f"; {address} is the {who}" for address, who in names.items())
-    return [f"Frames at the port of the implementation{told}:", *capture_lines(stream)]
+    return [f"Frames at the port of the implementation{told}:", *drawn]
 
 
 def capture_lines(source: Source) -> list[str]:

@@ -182,8 +182,8 @@ class _Round:
     def count(self, machine: PlayedMachine) -> None:
         """Count the frames of a run that ends."""
         self._tally.moves += machine.sent
-        for _, data, _ in machine.frames:
-            self._hash.update(data)
+        for frame in machine.frames:
+            self._hash.update(frame.data)
 
     def failed(self, machine: PlayedMachine, error: Exception) -> None:
         """Note a failure; one that is not looked for at this moment makes Hypothesis reject the run."""

@@ -57,6 +57,8 @@ class Flying:
     data: bytes
     intact: bool = True
     """Whether no rule has changed the frame."""
+    whole: bytes | None = None
+    """The frame as it left, if a rule damaged it."""
 
 
 class World:
@@ -112,7 +114,7 @@ class World:
         node = 1 - frame.src
         self.disordered += any(older < number and each.src == frame.src for older, each in self.flight.items())
         if node == IMPLEMENTATION:
-            self.judge.take(frame.data, self.now, sent=False)
+            self.judge.take(frame.data, self.now, sent=False, whole=frame.whole)
         before = self.peer.refused
         self.ends[node].deliver(frame.data)
         if node == PEER and frame.intact and self.peer.refused != before:
@@ -135,10 +137,11 @@ class World:
             self.disordered += 1
             self._fly(Flying(frame.src, frame.data, frame.intact))
 
-    def change(self, number: int, changed: bytes | None) -> None:
-        """Replace the bytes of a frame, unless `changed` is None, or the frame was changed before."""
+    def change(self, number: int, changed: bytes | None, whole: bytes | None = None) -> None:
+        """Replace the bytes of a frame, unless `changed` is None, or the frame was changed before. `whole` is the frame
+        as it left if it is damaged."""
         if changed is not None and self.flight[number].intact:
-            self.flight[number] = Flying(self.flight[number].src, changed, intact=False)
+            self.flight[number] = Flying(self.flight[number].src, changed, intact=False, whole=whole)
             self.disturbed += 1
 
     def trim(self, number: int, last_hop: bool) -> None:
@@ -151,10 +154,11 @@ class World:
 
     def corrupt(self, number: int, bit: int) -> None:
         """Change one bit behind the Ethernet header. The receiver notices it by a checksum or the CRC32C."""
-        data = bytearray(self.flight[number].data)
+        whole = self.flight[number].data
+        data = bytearray(whole)
         at = 14 + bit // 8 % (len(data) - 14)
         data[at] ^= 1 << bit % 8
-        self.change(number, bytes(data))
+        self.change(number, bytes(data), whole)
 
     def pass_time(self, picoseconds: int, parts: int = QUANTA) -> None:
         """Let time pass at both ends, in `parts` equal parts. Take the frames of both ends after each part."""
