@@ -209,11 +209,12 @@ def _traced() -> int:
 def main(pdcs: int) -> None:
     """Print the result of `left_behind` as JSON. `measure` runs this function in a process of its own."""
     if pdcs >= _COARSE:
-        used = resident
+        left = left_behind(pdcs, resident)
     else:
         tracemalloc.start()
-        used = _traced
-    print(json.dumps({"left": left_behind(pdcs, used)}))
+        left = left_behind(pdcs, _traced)
+        tracemalloc.stop()
+    print(json.dumps({"left": left}))
 
 
 def measure(quick: bool, folder: Path, in_a_process: InAProcess) -> Iterator[Figure]:
