@@ -44,6 +44,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(EXAMPLES / "pdc.c", tmp_path_factory.mktemp("pdc") / "pdc.so")
 
 
+def test_the_example_is_short() -> None:
+    lines = {path.name: path.read_text(encoding="utf-8").splitlines() for path in EXAMPLES.glob("*.[ch]")}
+    assert len(lines["pdc.c"]) <= 300
+    assert len(lines["uet_adapter.h"]) <= 120
+    assert all(len(line) <= 110 for each in lines.values() for line in each)
+
+
 def machine_of(library: Path, fault: str, patch: pytest.MonkeyPatch) -> type[PdcMachine]:
     patch.setenv("PDC_FAULT", fault)
     return PdcMachine.of(lambda: LibraryAdapter(library))
