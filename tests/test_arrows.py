@@ -103,7 +103,7 @@ OWNERS = {  # third-party package -> the only places that may import it
         "columns.py",
         "columns_crc.py",
         "collectives/",
-        "testing/machines/collectives.py",
+        "testing/machines/fabrics/collectives.py",
         "api/distributed",
         "examples/",
         "engine/sharp/numeric.py",  # folds vectors in the arithmetic of the types, which Python has not

@@ -96,7 +96,10 @@ def test_our_engines_in_a_fabric_are_driven_too(tmp_path: Path, monkeypatch: pyt
     assert status == 1
     assert lines[0]["rule"] == "SHARP-ENDS-ONCE", lines[0]["text"]
     assert lines[0]["steps"] <= 8
-    assert invoke("run", lines[0]["file"]).exit_code == 1
+    again = invoke("run", lines[0]["file"])
+    assert again.exit_code == 1
+    assert "├──────▶│" in again.stdout
+    assert "GROUP_JOIN_REQ tree 0 group 7 seq 0" in again.stdout
     monkeypatch.undo()
     assert invoke("run", lines[0]["file"]).exit_code == 0
 

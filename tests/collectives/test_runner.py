@@ -12,7 +12,7 @@ from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution, ScratchPool
 from uetproto.collectives.transport import CollectiveTimers, Purpose, Tag
 from uetproto.errors import LocalError
-from uetproto.testing.machines.collectives import EVERY, expected, planned
+from uetproto.testing.machines.fabrics.collectives import EVERY, expected, planned
 
 
 def inputs_of(plan, rng):

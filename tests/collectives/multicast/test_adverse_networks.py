@@ -7,17 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.collectives.multicast_bench import (
-    Bursts,
-    all_arrive,
-    check_done,
-    content,
-    execute,
-    fabric_of,
-    lose,
-    lose_all,
-    post,
-)
 from tests.support.collectives.reference import multicast_on_leaf_spine, ring_on_leaf_spine
 from tests.support.effort import examples
 from uetproto.collectives.multicast.config import MulticastConfig
@@ -28,6 +17,18 @@ from uetproto.collectives.multicast.wire import FIN, ChunkImmediate, ReadGrant, 
 from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import TransportError
 from uetproto.errors import LocalError
+from uetproto.testing.machines.fabrics.multicast_fabric import (
+    Bursts,
+    all_arrive,
+    check_counts,
+    check_done,
+    content,
+    execute,
+    fabric_of,
+    lose,
+    lose_all,
+    post,
+)
 
 
 @st.composite
@@ -50,7 +51,7 @@ def plans(draw, most=8):
 @examples(150)
 @given(plan=plans(), seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.05, 0.5, 1.0]), skew=st.booleans())
 def test_every_loss_pattern(plan, seed, loss, skew):
-    """Invariants 27-31, 33-35; the bench judges what it can the moment that it happens."""
+    """Invariants 27-31, 33-35; the fabric judges what it can the moment that it happens."""
     random = np.random.default_rng(seed)
 
     def fate(source, receiver, subgroup, chunk):
@@ -58,25 +59,7 @@ def test_every_loss_pattern(plan, seed, loss, skew):
 
     ran = execute(plan, fate, seed=seed, skew=10_000_000 if skew else 0)
     check_done(ran, plan)
-    fabric, senders = ran.fabric, len(plan.owners)
-    chunks = sum(part.chunks for part in plan.subgroups)
-    assert len(fabric.sent) == len(set(fabric.sent)) == ran.total("chunks_sent") == senders * chunks
-    assert ran.total("bytes_sent") == plan.bytes
-    assert fabric.most_active <= plan.roots
-    assert len(fabric.tokens) == ran.total("tokens") == senders - plan.roots
-    assert ran.total("fins") == plan.size == sum(found[2] == FIN.pack() for found in fabric.controls)
-    assert ran.total("requests") == ran.total("grants") == len(ran.requests) == len(fabric.grants)
-    assert not fabric.buffers
-    assert ran.total("strays") == ran.total("foreign") == ran.total("malformed") == 0
-    for end, one in zip(fabric.ends, ran.counted, strict=True):
-        others = senders - plan.owns(end.rank)
-        assert one.chunks_received + one.chunks_fetched == others * chunks
-        assert one.chunks_fetched >= fabric.missing[end.rank]
-        if not one.cutoff:
-            assert one.requests == one.chunks_fetched == 0
-        if not one.late:  # nothing came after the cutoff
-            assert one.chunks_fetched == fabric.missing[end.rank]
-    assert sum(size for *_, size in fabric.reads) == ran.total("bytes_fetched")
+    check_counts(ran.fabric, [(ran, plan)])
 
 
 @pytest.mark.parametrize("fetch_from", [-1, 1])
@@ -287,7 +270,7 @@ def test_a_request_waits_as_long_as_its_receiver_polls():
     slow.after = lambda delay, action: inner(3 * delay, action)
     ran = post(fabric, plan)
     fabric.run()
-    check_done(ran, plan)  # the bench looks at every grant
+    check_done(ran, plan)  # the fabric looks at every grant
     assert ran.requests == [(2, 1, 1), (1, 0, 0)]
     assert ran.counted[2].done_at > ran.counted[1].recovery_at > 2 * ran.counted[2].recovery_at
 

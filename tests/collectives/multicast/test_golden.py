@@ -2,8 +2,12 @@
 
 import pytest
 
-from tests.support.collectives.multicast_bench import (
-    Ran,
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.plan import all_gather, broadcast
+from uetproto.collectives.multicast.recovery import RequesterState, ResponderState
+from uetproto.collectives.multicast.wire import ChunkImmediate, RingImmediate
+from uetproto.testing.machines.fabrics.multicast_fabric import (
+    MulticastRun,
     check_done,
     execute,
     expected,
@@ -12,10 +16,6 @@ from tests.support.collectives.multicast_bench import (
     lose_all,
     post,
 )
-from uetproto.collectives.multicast.config import MulticastConfig
-from uetproto.collectives.multicast.plan import all_gather, broadcast
-from uetproto.collectives.multicast.recovery import RequesterState, ResponderState
-from uetproto.collectives.multicast.wire import ChunkImmediate, RingImmediate
 
 ONE_ROOT = MulticastConfig(roots=1)
 RIGHT = MulticastConfig(roots=1, fetch_from=1)
@@ -23,7 +23,7 @@ PLAN = all_gather(4, 12288, ONE_ROOT)
 NEED_FETCH_1, FIN = 0x8, 0x6F569
 
 
-def totals(ran: Ran) -> dict[str, int]:
+def totals(ran: MulticastRun) -> dict[str, int]:
     names = ("chunks_sent", "tokens", "requests", "grants", "reads", "fins")
     return {name: ran.total(name) for name in names}
 

@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.collectives.multicast_bench import all_arrive, check_done, execute, fabric_of, lose_all, post
 from tests.support.effort import examples
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import all_gather, broadcast
 from uetproto.errors import LocalError
+from uetproto.testing.machines.fabrics.multicast_fabric import (
+    all_arrive,
+    check_done,
+    execute,
+    fabric_of,
+    lose_all,
+    post,
+)
 
 MICROSECOND = 10**6
 

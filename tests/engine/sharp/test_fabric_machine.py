@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, settings
 
 from tests.support.effort import effort
-from uetproto.testing.machines.sharp import SharpMachine
+from uetproto.testing.machines.fabrics.sharp import SharpMachine
 
 TestTogether = SharpMachine.TestCase
 TestTogether.settings = settings(

@@ -10,7 +10,7 @@ import numpy as np
 from uetproto import Packet, decode, encode
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.collectives.algorithms.schedule import Schedule
-from uetproto.testing.machines.collectives import NETWORKS, CollectiveRun, execute, settle
+from uetproto.testing.machines.fabrics.collectives import NETWORKS, CollectiveRun, execute, settle
 from uetproto.wire.capture.pcap import open_capture
 
 

@@ -7,8 +7,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.support.effort import effort
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.testing import WorldFailure
-from uetproto.testing.machines import collectives
-from uetproto.testing.machines.collectives import CollectivesMachine
+from uetproto.testing.machines.fabrics import collectives
+from uetproto.testing.machines.fabrics.collectives import CollectivesMachine
 
 RUNS = settings(
     max_examples=effort(3, 20, 200), stateful_step_count=10, database=None, deadline=None, derandomize=True,
@@ -27,5 +27,6 @@ def test_a_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     })  # fmt: skip
     assert not CollectivesMachine.replay([step]).failed
     monkeypatch.setitem(collectives.REDUCTIONS, "sum", (ReduceOp.MAX, collectives.REDUCTIONS["sum"][1]))
-    with pytest.raises(WorldFailure, match="COLLECTIVE-RESULT: all_reduce by ring of 3 ranks over uet"):
+    with pytest.raises(WorldFailure, match="COLLECTIVE-RESULT: all_reduce by ring of 3 ranks over uet") as found:
         CollectivesMachine.replay([step])
+    assert any("step 0, 12 bytes" in line for line in found.value.__notes__)  # the ladder

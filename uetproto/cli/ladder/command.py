@@ -7,7 +7,7 @@ the whole capture is never in memory.
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import click
@@ -52,8 +52,12 @@ class Chart:
     """This class draws rows as lines of text. Each host has a lifeline, in the order of appearance; the hosts that do
     not fit into `columns` characters share the last lifeline."""
 
-    def __init__(self, columns: int, paint: Paint, numbered: bool = False) -> None:
-        """Make an empty chart. If `numbered` is True, it shows the numbers of the packets."""
+    def __init__(
+        self, columns: int, paint: Paint, numbered: bool = False, names: Mapping[Host, str] | None = None
+    ) -> None:
+        """Make an empty chart. If `numbered` is True, it shows the numbers of the packets. `names` has the names of
+        hosts that are not shown by their addresses."""
+        self._names = names or {}
         self._columns = columns
         self._paint = paint
         self._numbered = numbered
@@ -102,12 +106,15 @@ class Chart:
     def _lane(self, host: Host) -> int:
         return min(self._hosts.get(host, self._most), len(self._at) - 1)
 
+    def _name(self, host: Host) -> str:
+        return self._names.get(host) or address(*host)
+
     def _is_crowded(self) -> bool:
         """Return whether the last lifeline stands for several hosts."""
         return len(self._hosts) > len(self._at)
 
     def _heading(self) -> Iterator[str]:
-        names = [address(*host) for host in islice(self._hosts, len(self._at))]
+        names = [self._name(host) for host in islice(self._hosts, len(self._at))]
         if self._is_crowded():
             names[-1] = _OTHERS
         line = [" "] * max(self._columns, self._at[-1] + 1)
@@ -142,7 +149,7 @@ class Chart:
         a, b = self._lane(row.src), self._lane(row.dst)
         text = row.text
         if self._is_crowded():
-            others = [address(*host) for host in (row.src, row.dst) if self._lane(host) == len(self._at) - 1]
+            others = [self._name(host) for host in (row.src, row.dst) if self._lane(host) == len(self._at) - 1]
             text = " ".join(("→".join(others), text)).strip()
         if isinstance(row, More):
             line = self._centred(f" … {text} … ", "│", style, a, b)

@@ -18,7 +18,7 @@ from uetproto.testing.adapters.adapter import AdapterFault
 from uetproto.testing.adapters.named import adapter_named
 from uetproto.testing.machines.machine import PlayedMachine, PlayedStep, ProtocolMachine, ladder
 from uetproto.testing.machines.named import machine_named
-from uetproto.testing.machines.picture import Frames, write_capture
+from uetproto.testing.machines.picture import DrawnMessage, Frames, write_capture
 from uetproto.testing.machines.world import WorldFailure
 from uetproto.toml.file import TomlFile
 
@@ -36,11 +36,13 @@ class MachineFailure:
     steps: tuple[PlayedStep, ...]
     frames: Frames = ()
     """Frames at the port of the implementation."""
+    messages: Sequence[DrawnMessage] = ()
+    """Messages between our engines, if the machine drives a network of them."""
 
     @property
     def ladder(self) -> list[str]:
-        """Return the lines of the ladder of the frames."""
-        return ladder(self.frames)
+        """Return the lines of the ladder of the frames or messages."""
+        return ladder(self.frames, self.messages)
 
 
 def failure_of(machine: PlayedMachine, error: Exception) -> MachineFailure:
@@ -53,7 +55,7 @@ def failure_of(machine: PlayedMachine, error: Exception) -> MachineFailure:
         case _:
             name, text = type(error).__name__, f"{type(error).__name__}: {error}"
     steps = tuple((rule, dict(arguments)) for rule, arguments in machine.played)
-    return MachineFailure(name, text, steps, machine.frames)
+    return MachineFailure(name, text, steps, machine.frames, machine.messages)
 
 
 def played_again(kind: type[PlayedMachine], steps: Sequence[PlayedStep]) -> tuple[PlayedMachine, MachineFailure | None]:

@@ -23,7 +23,7 @@ from uetproto.testing.adapters.adapter import Adapter, AdapterFactory, AdapterFa
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import Verdicts, judged_at_port
-from uetproto.testing.machines.picture import Frames, lines_of
+from uetproto.testing.machines.picture import DrawnMessage, Frames, lines_of, message_lines
 from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, World, WorldFailure
 from uetproto.wire.capture.pcap import ETHERNET
 
@@ -97,6 +97,11 @@ class PlayedMachine(RuleBasedStateMachine):
     @property
     def frames(self) -> Frames:
         """Return the frames at the port of the implementation."""
+        return ()
+
+    @property
+    def messages(self) -> Sequence[DrawnMessage]:
+        """Return the messages of a network of our engines, for the ladder."""
         return ()
 
     @property
@@ -339,10 +344,11 @@ class _Told(AbstractContextManager[None]):
         if isinstance(error, AdapterFault):
             machine.release()
         error.frames = machine.frames
-        for line in ladder(error.frames):
+        for line in ladder(error.frames, machine.messages):
             error.add_note(line)
 
 
-def ladder(frames: Frames) -> list[str]:
-    """Return the lines of the ladder of the frames at the port of the implementation."""
-    return lines_of(frames, {ADDRESSES[IMPLEMENTATION]: "implementation"}) if frames else []
+def ladder(frames: Frames, messages: Sequence[DrawnMessage] = ()) -> list[str]:
+    """Return the lines of the ladder of the frames at the port of the implementation, or of messages between our
+    engines."""
+    return lines_of(frames, {ADDRESSES[IMPLEMENTATION]: "implementation"}) if frames else message_lines(messages)

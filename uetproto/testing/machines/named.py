@@ -15,8 +15,9 @@ PLACES = {
     "ses_initiator": "ses:SesInitiatorMachine",
     "ses_target": "ses:SesTargetMachine",
     "tss": "tss:TssMachine",
-    "sharp": "sharp:SharpMachine",
-    "collectives": "collectives:CollectivesMachine",
+    "sharp": "fabrics.sharp:SharpMachine",
+    "multicast": "fabrics.multicast:MulticastMachine",
+    "collectives": "fabrics.collectives:CollectivesMachine",
 }
 """Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""
 

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from typing import NamedTuple
 
 from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.testing.adapters.adapter import PortFrame
@@ -13,6 +14,18 @@ from uetproto.wire.capture.pcapng import PcapngWriter
 COLUMNS = 110
 Frames = Sequence[PortFrame]
 """Frames at the port of the implementation."""
+
+
+class DrawnMessage(NamedTuple):
+    """This record is a message between two of our own engines, as a ladder shows it."""
+
+    time: int
+    """Time in picoseconds."""
+    source: str
+    target: str
+    text: str
+    tone: str = "data"
+    """Kind of the arrow, a key of `TONES` of `uetproto.cli.ladder.rows`."""
 
 
 def write_capture(target: Source, frames: Frames) -> None:
@@ -53,3 +66,23 @@ def capture_lines(source: Source) -> list[str]:
     with open_capture(source) as reader:
         drawn = list(rows(arrows("-", reader, Decoding(), LadderChoice(), LadderTally())))
     return [*Chart(COLUMNS, lambda text, _: text).lines(drawn)]
+
+
+def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
+    """Return the lines of the ladder of messages, of which each is drawn; none: no lines."""
+    from uetproto.cli.ladder.command import Chart
+    from uetproto.cli.ladder.rows import Arrow, Host, rows
+
+    hosts: dict[str, Host] = {}
+    for message in messages:
+        for name in (message.source, message.target):
+            hosts.setdefault(name, (len(hosts), 32))
+    arrows = (
+        Arrow(
+            number, each.time // 1000, hosts[each.source], hosts[each.target], each.tone, each.text, None, number
+        )
+        for number, each in enumerate(messages)
+    )  # fmt: skip
+    names = {host: name for name, host in hosts.items()}
+    drawn = [*Chart(COLUMNS, lambda text, _: text, names=names).lines(rows(arrows))]
+    return ["Messages between our engines:", *drawn] if drawn else []

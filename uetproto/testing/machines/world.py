@@ -49,6 +49,12 @@ class WorldFailure(AssertionError):  # noqa: N818 - it is what a machine finds, 
         """Frames at the port of the implementation up to the failure."""
 
 
+def hold(condition: object, name: str, text: object) -> None:
+    """Raise `WorldFailure` unless `condition` is true."""
+    if not condition:
+        raise WorldFailure(name, f"{text}")
+
+
 @dataclass(slots=True)
 class Flying:
     """This record holds a frame that is on the wire."""

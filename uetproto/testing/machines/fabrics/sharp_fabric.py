@@ -14,7 +14,11 @@ from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.options import SharpOptions
+from uetproto.testing.machines.picture import DrawnMessage
 from uetproto.testing.machines.world import WorldFailure
+from uetproto.wire.headers.sharp import SharpOpcode
+from uetproto.wire.inside import message_of
+from uetproto.wire.words.sharp import sharp_words
 
 A, B, S = 0xA, 0xB, 0x5
 HOSTS = (100, 101, 102, 103)
@@ -24,6 +28,20 @@ SEVEN = FabricGraph([
     FabricSwitch(guid=S, ports={1: A, 2: B}, hosts={}),
 ])  # fmt: skip
 KEY = 0xFEED
+
+NAMES = {A: "leaf A", B: "leaf B", S: "spine"} | {address: f"host {rank}" for rank, address in enumerate(HOSTS)}
+"""Names of the elements in ladders."""
+_TONES = {
+    SharpOpcode.AGG_REQ: "data", SharpOpcode.AGG_RESULT: "ack", SharpOpcode.NACK: "nack", SharpOpcode.ERROR: "bad",
+}  # fmt: skip
+
+
+def sharp_text(data: bytes, again: bool = False) -> tuple[str, str]:
+    """Return a SHARP message in words, and its tone in a ladder; `again`: it is a copy."""
+    layers = message_of(data, 0, range(len(data), len(data) + 1)).layers
+    text = " ".join(filter(None, (sharp_words(layer.form, layer.values) for layer in layers)))
+    tone = "retx" if again else _TONES.get(layers[0].values["opcode"], "control")
+    return text.removeprefix("SHARP "), tone
 
 
 class SharpWirePorts:
@@ -160,6 +178,8 @@ class DisorderedSharpWire(SharpWire):
         self.acks: list[tuple[int, int, int]] = []
         """From whom, on which connection, and the handle."""
         self.old: list[tuple[Link, bytes]] = []
+        self.messages: list[tuple[int, Link, bytes, bool]] = []
+        """Time, connection and content of each message that arrived, and whether it came once more."""
 
     def collect(self) -> None:
         """Take what the elements send."""
@@ -179,12 +199,26 @@ class DisorderedSharpWire(SharpWire):
         if target in self.dead:
             return
         self.old.append((link, data))
+        self.messages.append((self.now, link, data, False))
         self.elements[target].message(conn, data, self.now)
         if conn is not None and handle:
             self.acks.append((source, own, handle))
         if acknowledge:
             self.acknowledge()
         self.collect()
+
+    def again(self, link: Link, data: bytes) -> None:
+        """Deliver a message once more."""
+        self.messages.append((self.now, link, data, True))
+        self.elements[link[1]].message(link[2], data, self.now)
+        self.collect()
+
+    def drawn(self) -> list[DrawnMessage]:
+        """Return the messages that arrived, as a ladder shows them."""
+        return [
+            DrawnMessage(time, NAMES[link[0]], NAMES[link[1]], *sharp_text(data, again))
+            for time, link, data, again in self.messages
+        ]
 
     def acknowledge(self) -> None:
         """Deliver all acknowledgements."""

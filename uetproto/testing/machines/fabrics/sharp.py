@@ -5,6 +5,7 @@ Connections are reliable and in order, each on its own: what two of them carry m
 takes its time. Members come late, disagree, or die, as do aggregation nodes; requests and results come again.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -26,9 +27,10 @@ from uetproto.engine.sharp.manager.grants import JobGrant
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.options import SharpOptions
+from uetproto.testing.machines.fabrics.sharp_fabric import HOSTS, A, B, DisorderedSharpWire, S
 from uetproto.testing.machines.machine import PlayedMachine, start, step
-from uetproto.testing.machines.sharp_fabric import HOSTS, A, B, DisorderedSharpWire, S
-from uetproto.testing.machines.world import WorldFailure
+from uetproto.testing.machines.picture import DrawnMessage
+from uetproto.testing.machines.world import hold
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode
 
 GROUPS = (7, 8)
@@ -38,12 +40,6 @@ COLLECTIVES = st.sampled_from(("allreduce", "allreduce", "allreduce", "barrier",
 COUNTS = st.sampled_from((1, 40, 120, 120, 200))
 MEMBERS = st.integers(0, 3)
 NOTHING = (0, 0, 0, 0)
-
-
-def _hold(condition: object, name: str, text: object) -> None:
-    """Raise `WorldFailure` unless `condition` is true."""
-    if not condition:
-        raise WorldFailure(name, f"{text}")
 
 
 def operand(rank: int, number: int, count: int) -> list[int]:
@@ -88,6 +84,14 @@ class SharpMachine(PlayedMachine):
     wire: DisorderedSharpWire
     wrong: tuple[int, int] = (0, 0)
     """Group and number of the collective in which a member disagrees."""
+
+    @property
+    def messages(self) -> Sequence[DrawnMessage]:
+        return self.wire.drawn() if self.is_begun() else ()
+
+    @property
+    def sent(self) -> int:
+        return len(self.wire.messages) if self.is_begun() else 0
 
     def is_begun(self) -> bool:
         return hasattr(self, "wire")
@@ -197,8 +201,7 @@ class SharpMachine(PlayedMachine):
         link, data = self.wire.old[-1 - back % len(self.wire.old)]
         if data[1] in REPEATED and link[1] not in self.wire.dead and link[0] not in self.wire.dead:
             self.lossless = False  # what is so old that it is in no cache is refused
-            self.wire.elements[link[1]].message(link[2], data, self.wire.now)
-            self.wire.collect()
+            self.wire.again(link, data)
 
     @step(address=st.sampled_from([*HOSTS, A, B, S]), rare=st.integers(0, 14))
     def die(self, address: int, rare: int) -> None:
@@ -244,18 +247,16 @@ class SharpMachine(PlayedMachine):
             number, last = divmod(event.op_id, 10)
             group = last
             what = f"collective {number} of group {group} at host {rank}"
-            _hold(number not in self.ended[address, group], "SHARP-ENDS-ONCE", what)
+            hold(number not in self.ended[address, group], "SHARP-ENDS-ONCE", what)
             self.ended[address, group][number] = event
             if isinstance(event, AggregateDone):
-                _hold(self.wrong != (group, number), "SHARP-MISMATCH", f"{what} has a result, but did not match")
-                _hold(
-                    bytes(event.data) == self.programs[group].result(rank, number), "SHARP-RESULT", f"{what} is wrong"
-                )
+                hold(self.wrong != (group, number), "SHARP-MISMATCH", f"{what} has a result, but did not match")
+                hold(bytes(event.data) == self.programs[group].result(rank, number), "SHARP-RESULT", f"{what} is wrong")
                 for other in HOSTS:
-                    _hold(self.begun[other, group] > number, "SHARP-EARLY", f"{what} ends before all have begun")
+                    hold(self.begun[other, group] > number, "SHARP-EARLY", f"{what} ends before all have begun")
             else:
                 fine = self.harmed or event.status.name in ("OST_EXHAUSTED", "TIMEOUT_NO_PROGRESS")
-                _hold(fine, "SHARP-FAILED", f"{what}: {event.status.name}")
+                hold(fine, "SHARP-FAILED", f"{what}: {event.status.name}")
         elif isinstance(event, GroupJoined):
             self.states[address, event.group_id] = "joined"
             if event.mgid:
@@ -287,21 +288,21 @@ class SharpMachine(PlayedMachine):
             and all(count <= config.semaphores for count in holders.values())
             and holders.total() <= config.sat_flows_per_an
         )
-        _hold(fits, "SHARP-POOL", f"node {guid:#x} uses {used}, holders {holders}")
+        hold(fits, "SHARP-POOL", f"node {guid:#x} uses {used}, holders {holders}")
         for group in node.groups.values():
             operations = group.operations
             if isinstance(operations, SatOperations):
-                _hold(0 <= operations.open <= config.sat_window, "SHARP-SAT-WINDOW", f"{operations.open} at {guid:#x}")
+                hold(0 <= operations.open <= config.sat_window, "SHARP-SAT-WINDOW", f"{operations.open} at {guid:#x}")
             else:
                 osts = sum(op.ost for op in operations.ops.values())
-                _hold(osts <= group.granted.granted_osts, "SHARP-OSTS", f"{osts} at {guid:#x}")
+                hold(osts <= group.granted.granted_osts, "SHARP-OSTS", f"{osts} at {guid:#x}")
             for op in operations.ops.values():
                 known = op.operands.keys()
-                _hold(known <= set(group.members), "SHARP-OPERANDS", f"of no member at {guid:#x}")
+                hold(known <= set(group.members), "SHARP-OPERANDS", f"of no member at {guid:#x}")
                 complete = not (op.up or op.result is not None) or known in (set(group.members), set())
-                _hold(complete, "SHARP-OPERANDS", f"not all at {guid:#x}, but it went on")
+                hold(complete, "SHARP-OPERANDS", f"not all at {guid:#x}, but it went on")
         if self.lossless and not self.harmed:
-            _hold(not node.counters["nacks"], "SHARP-NACKS", f"node {guid:#x} refuses without need")
+            hold(not node.counters["nacks"], "SHARP-NACKS", f"node {guid:#x} refuses without need")
 
     def finish(self) -> None:
         """Check that everything ends in time, and well if nobody was harmed; then nothing is left."""
@@ -321,7 +322,7 @@ class SharpMachine(PlayedMachine):
         for (address, group), count in self.begun.items():
             if address not in wire.dead:
                 done = len(self.ended[address, group])
-                _hold(done == count, "SHARP-HANGS", f"{count - done} collectives of group {group} at host {address}")
+                hold(done == count, "SHARP-HANGS", f"{count - done} collectives of group {group} at host {address}")
         for address in HOSTS:
             for group in self.groups:
                 if address not in wire.dead and self.states[address, group] != "left":
@@ -330,14 +331,14 @@ class SharpMachine(PlayedMachine):
         self._take()
         for (address, group), state in self.states.items():
             left = state == "left" or address in wire.dead
-            _hold(left, "SHARP-LEFT", f"host {address} is {state} in group {group}")
+            hold(left, "SHARP-LEFT", f"host {address} is {state} in group {group}")
         for guid, node in wire.nodes.items():
             if guid not in wire.dead:
                 used = node.pool.used()
                 empty = used == NOTHING and not node.groups and node.deadline() is None
-                _hold(empty, "SHARP-LEFTOVERS", f"node {guid:#x} still holds {used}, {len(node.groups)} groups")
+                hold(empty, "SHARP-LEFTOVERS", f"node {guid:#x} still holds {used}, {len(node.groups)} groups")
         wire.manager.end_job(self.job)
         for guid, node in wire.nodes.items():
             if guid not in wire.dead:
                 empty = not (node.quotas or wire.agents[guid].qps or wire.ports[guid].open)
-                _hold(empty, "SHARP-LEFTOVERS", f"node {guid:#x} still has quotas or connections")
+                hold(empty, "SHARP-LEFTOVERS", f"node {guid:#x} still has quotas or connections")

@@ -17,8 +17,11 @@ from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
+from uetproto.collectives.transport import Done as MessageDone
+from uetproto.collectives.transport import RankTransport, Tag
 from uetproto.errors import UetError
 from uetproto.testing.machines.machine import PlayedMachine, step
+from uetproto.testing.machines.picture import DrawnMessage
 from uetproto.testing.machines.world import WorldFailure
 
 NETWORKS: dict[str, Callable[..., PacketNetwork]] = {
@@ -51,6 +54,29 @@ class CollectiveRun(NamedTuple):
     network: PacketNetwork
 
 
+class _NotedTransport:
+    """The transport of a rank, whose messages are kept for the ladder."""
+
+    def __init__(self, inner: RankTransport, kept: list[DrawnMessage]) -> None:
+        self.inner, self.kept = inner, kept
+        self.rank, self.size = inner.rank, inner.size
+
+    @property
+    def now(self) -> int:
+        return self.inner.now
+
+    def send(self, peer: int, tag: Tag, data: memoryview, done: MessageDone) -> None:
+        text = f"step {tag.step}, {data.nbytes} bytes"
+        self.kept.append(DrawnMessage(self.now, f"rank {self.rank}", f"rank {peer}", text))
+        self.inner.send(peer, tag, data, done)
+
+    def receive(self, peer: int, tag: Tag, into: memoryview, done: MessageDone) -> None:
+        self.inner.receive(peer, tag, into, done)
+
+    def after(self, delay: int, action: Callable[[], None]) -> None:
+        self.inner.after(delay, action)
+
+
 def settle(network: PacketNetwork) -> None:
     """Run the network until no event is left but timers."""
     while True:
@@ -67,9 +93,10 @@ def settle(network: PacketNetwork) -> None:
 
 def execute(
     plan: Schedule, inputs: Sequence[Array], transport: str, *, op: ReduceOp = ReduceOp.SUM,
-    order: Sequence[int] | None = None, network: PacketNetwork | None = None, **options: Any,
+    order: Sequence[int] | None = None, network: PacketNetwork | None = None, kept: list[DrawnMessage] | None = None,
+    **options: Any,
 ) -> CollectiveRun:  # fmt: skip
-    """Run a schedule; the ranks start in the order `order`. The inputs are not changed."""
+    """Run a schedule; the ranks start in the order `order`. The inputs are not changed. `kept` takes the messages."""
     network = NETWORKS[transport](plan.size, **options) if network is None else network
     inputs = [array.copy() for array in inputs]
     outputs = [
@@ -77,8 +104,11 @@ def execute(
         for rank, array in enumerate(inputs)
     ]
     told: list[list[UetError | None]] = [[] for _ in inputs]
+    ends: list[RankTransport] = [network.end(rank) for rank in range(plan.size)]
+    if kept is not None:
+        ends = [_NotedTransport(end, kept) for end in ends]
     executions = [
-        Execution(plan, rank, network.end(rank), input=inputs[rank], output=outputs[rank], op=op,
+        Execution(plan, rank, ends[rank], input=inputs[rank], output=outputs[rank], op=op,
                   done=told[rank].append)
         for rank in range(plan.size)
     ]  # fmt: skip
@@ -129,6 +159,15 @@ class CollectivesMachine(PlayedMachine):
 
     name = "collectives"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[DrawnMessage] = []
+        """Messages of the last collective."""
+
+    @property
+    def messages(self) -> Sequence[DrawnMessage]:
+        return tuple(self.kept)
+
     @step(
         which=st.sampled_from(["/".join(names) for names in EVERY]), size=st.integers(1, MOST_RANKS),
         count=st.integers(0, 60), root=st.integers(0, MOST_RANKS - 1), transport=st.sampled_from(sorted(NETWORKS)),
@@ -142,6 +181,7 @@ class CollectivesMachine(PlayedMachine):
     ) -> None:  # fmt: skip
         """Run a collective; `which` is its operation and its algorithm."""
         op, _, algorithm = which.partition("/")
+        self.kept = []
         plan, (reduce, numpy) = planned(op, algorithm, size, count, root), REDUCTIONS[reduction]
         chance, limits = np.random.default_rng(seed), np.iinfo(dtype)
         inputs = [
@@ -149,7 +189,7 @@ class CollectivesMachine(PlayedMachine):
             for rank in range(plan.size)
         ]
         order = [int(rank) for rank in chance.permutation(plan.size)]
-        ran = execute(plan, inputs, transport, op=reduce, order=order, faults=faults, seed=seed)
+        ran = execute(plan, inputs, transport, op=reduce, order=order, kept=self.kept, faults=faults, seed=seed)
         what = f"{op} by {algorithm} of {plan.size} ranks over {transport}"
         for rank, told in enumerate(ran.errors):
             if told != [None]:
