@@ -7,7 +7,7 @@ received frames it keeps the decoded values of the lower headers in the same way
 
 from dataclasses import dataclass, field
 
-from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
+from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import (
     CACHE,
@@ -208,16 +208,13 @@ class UetFramer(FlowFramer):
         return head[:-2] + b"\0\0" if self._how.udp else head
 
     def repeats(self, packet: Datagram) -> bool:
-        """Return whether the packet is a retransmission."""
-        return repeats(packet.header)
+        """Return whether the packet is a request or a control packet that has retx set. An ACK with retx does not
+        count."""
+        header = packet.header
+        return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE
 
 
 _REPEATABLE = frozenset((
     PdsType.RUD_REQ, PdsType.ROD_REQ, PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ, PdsType.RUDI_REQ, PdsType.CP,
 ))  # fmt: skip
 _RETX = 0x10  # bit in the second byte of requests and of control packets
-
-
-def repeats(header: Buffer) -> bool:
-    """Return whether a packet is a request or a control packet that has retx set. An ACK with retx does not count."""
-    return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE

@@ -106,7 +106,9 @@ class FiNetwork(EmulatedNetwork):
     def stalled(self) -> bool:
         """Return whether every open message waits at its target for a receive to be posted."""
         feps = [node.fep for node in self.nodes.values()]
-        if any(fep.initiator.transfers for fep in feps) and not any(fep.target.messages for fep in feps):
+        if any(fep.initiator.transfers or fep.initiator.messages for fep in feps) and not any(
+            fep.target.messages for fep in feps
+        ):
             return False  # no message waits at its target
         held: dict[int, set[tuple[int, int]]] = {}
         for node in self.nodes.values():

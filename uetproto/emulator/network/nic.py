@@ -11,6 +11,7 @@ from uetproto.emulator.network.pfc import PauseGate
 from uetproto.engine.contract import NEVER, Engine, TrafficClass
 from uetproto.framing.framer import Framer
 
+_DATA = TrafficClass.DATA  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 RING = 16
 """Number of first transmissions that a NIC takes from its endpoint at once. It takes more when these packets have
 left."""
@@ -88,25 +89,26 @@ class Nic:
 
     def _step(self) -> None:
         """Send the packets and report the events that the engine has ready; while the ring is full, packets wait."""
-        clock, engine, link, gate = self._clock, self._engine, self._link, self._gate
+        engine = self._engine
         if not self._coming:
+            clock, gate = self._clock, self._gate
             now = clock.now
             ring = RING if gate is None else gate.room
             packets = engine.poll(now, 0 if self._stopped else ring)
             if packets:
-                frame, send, repeats = self._frame, link.send, self._repeats
+                frame, send, repeats = self._frame, self._link.send, self._repeats
                 for packet in packets:
                     data = frame(packet)
                     if not data:  # the framer refuses to send the packet
                         self.sent -= 1
                         continue
                     send(data)
-                    if packet.traffic_class is not TrafficClass.DATA and repeats(packet):
+                    if packet.traffic_class is not _DATA and repeats(packet):
                         self.repeated += 1
                 self.sent += len(packets)
                 if len(packets) >= RING and gate is None and not self._stopped:
                     self._coming = True
-                    clock.at(max(link.busy_until, now), self._more)
+                    clock.at(max(self._link.busy_until, now), self._more)
             deadline = engine.deadline()
             if deadline is not None and deadline < self._timer and not self._stopped and (ring or deadline > now):
                 self._timer = deadline = max(deadline, now)

@@ -33,6 +33,7 @@ from uetproto.engine.memory import Region
 from uetproto.engine.pds.states import Role
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.received import RxMessage
+from uetproto.engine.ses.transfer import TxMessage
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_ses import ELEMENT_SIZE, AtomicOpcode, Opcode, ReturnCode
 
@@ -128,7 +129,8 @@ class UetOperationsRun(UetRun):
             return False
         if self._schedule.ready:
             return False
-        sent = [message for name in self.ends for message in self.feps[name].initiator.messages.values()]
+        messages = [message for name in self.ends for message in self.feps[name].initiator.messages.values()]
+        sent = [message for message in messages if isinstance(message, TxMessage)]  # no send is a lone write
         if sum(message.transfer is not None for message in sent) < len(waiting):
             return False
         delivered = [operation for operation in waiting if operation.delivered]

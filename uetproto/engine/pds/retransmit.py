@@ -186,24 +186,23 @@ class SendWindow:
     # Acknowledgements (pds.md §7.2)
 
     def take_cack(self, cack: int) -> list[SendRecord]:
-        """Remove and return the records up to CACK, in PSN order. CACK stands for a default response to each of these
-        packets (pds.md §7.2)."""
+        """Remove and return the records up to CACK, which is newer than `peer_cack`, in PSN order. CACK stands for a
+        default response to each of these packets (pds.md §7.2)."""
         answered: list[SendRecord] = []
-        if diff32(cack, self.peer_cack) > 0:
-            self.peer_cack = cack
-            pop, una = self.records.pop, self.una
-            covered = diff32(cack, una) + 1
-            for psn in range(una, una + covered) if self.records else ():
-                record = pop(psn & _M32, None)
+        self.peer_cack = cack
+        if self.recovery_end is not None and diff32(cack, self.recovery_end) >= 0:
+            self.recovery_end = None
+        records, una = self.records, self.una
+        covered = diff32(cack, una) + 1
+        if covered > 0:
+            self.una = (cack + 1) & _M32
+            for psn in range(una, una + covered) if records else ():
+                record = records.pop(psn & _M32, None)
                 if record is not None:
                     record.rto_at = record.retx_at = NEVER
                     if record.dst_rcvd:
                         self.sacked -= 1
                     answered.append(record)
-            if covered > 0:
-                self.una = (cack + 1) & _M32
-            if self.recovery_end is not None and diff32(cack, self.recovery_end) >= 0:
-                self.recovery_end = None
         return answered
 
     def forget(self, record: SendRecord) -> None:

@@ -46,9 +46,9 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
         sent = _pump_cps(pdc, now, limit)
     if pdc.queue or pdc.open_message is not None:
         room = (pdc.tx.room() if pdc.state is not _CREATING else _room(pdc)) + sent
-        while sent < limit and sent < room:
+        while sent < limit and sent < room and (pdc.open_message is not None or pdc.queue):
             found = pdc.rows[_SEND if pdc.open_message is None else _SEND_MORE]
-            if found is None or (pdc.open_message is None and not pdc.queue):
+            if found is None:
                 break
             found[0](pdc, now)  # these inputs do not change the state
             sent += 1
@@ -230,7 +230,7 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         return False
     if ack.spdcid != pdc.peer_id:
         pdc.learn(ack.spdcid)
-    older = cack != tx.peer_cack and diff32(cack, tx.peer_cack) < 0
+    older = (cack - tx.peer_cack) & _SIGN
     answer = pdc.user.on_response
     if ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
         record = tx.records.get(ack.ack_psn)
@@ -261,7 +261,7 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         _infer_loss(pdc, ack, now)
     elif ack.probe_opaque is not None:
         _match_probe(pdc, ack, now)
-    if pdc.clear_wanted != pdc.clear_sent and diff32(pdc.clear_wanted, pdc.clear_sent) > 0:
+    if pdc.clear_wanted != pdc.clear_sent and not (pdc.clear_wanted - pdc.clear_sent) & _SIGN:
         _want_rest(pdc, now)
     if ack.req == _CLEAR:
         _want_clear(pdc, ack, now)

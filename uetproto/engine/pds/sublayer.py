@@ -327,11 +327,15 @@ class Pds:
         (`contract.Engine`)."""
         if now != self._now:
             self._advance(now)
-        rings = bool(self._timers) and self._timers[0][0] <= now
-        self.called = rings or bool(self._active or self._waiting or self._plain)
-        if not self.called:
+        timers = self._timers
+        rings = timers and timers[0][0] <= now
+        if not (rings or self._active or self._waiting or self._plain):
+            self.called = False
+            if not self.out:
+                return []
             sent, self.out = self.out, []
             return sent
+        self.called = True
         rung = self._ring(now) if rings else ()
         if self._waiting:
             self._run_waiting(now)
@@ -379,10 +383,13 @@ class Pds:
 
     def deadline(self) -> int | None:
         """Return the earliest time at which a timer may expire, or None if no timer is armed (`contract.Engine`)."""
-        timers = self._timers
-        while timers and timers[0][2].wake_at != timers[0][0]:
-            heapq.heappop(timers)
-        at = timers[0][0] if timers else NEVER
+        timers, at = self._timers, NEVER
+        while timers:
+            at, _, pdc = timers[0]
+            if pdc.wake_at == at:
+                break
+            heapq.heappop(timers)  # the entry is stale
+            at = NEVER
         if self._waiting and self._waiting[0][0] < at:
             at = self._waiting[0][0]
         if self._plain:

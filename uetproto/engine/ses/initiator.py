@@ -13,7 +13,7 @@ from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Completion, Event
 from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
-from uetproto.engine.ses.transfer import GOOD, MessageInput, MessageState, MessageTransfer, TxMessage
+from uetproto.engine.ses.transfer import GOOD, LoneWrite, MessageInput, MessageState, MessageTransfer, TxMessage
 from uetproto.engine.ses.work import SesOperation, plan_of
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -21,7 +21,8 @@ from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, 
 
 # Looked up once: with every message, Class.MEMBER would cost as much as a call.
 _QUEUED, _WAIT, _DRAIN, _ERROR = MessageState.QUEUED, MessageState.WAIT, MessageState.DRAIN, MessageState.ERROR
-_COMPLETE, _ROD, _DATAGRAM, _RECEIVE = MessageInput.COMPLETE, Mode.ROD, Opcode.DATAGRAM_SEND, Selects.RECEIVE
+_COMPLETE, _RUD, _ROD, _RECEIVE = MessageInput.COMPLETE, Mode.RUD, Mode.ROD, Selects.RECEIVE
+_WRITE, _DATAGRAM, _OK = Opcode.WRITE, Opcode.DATAGRAM_SEND, ReturnCode.OK
 _LAST_ID = 0xFFFE
 """Largest message_id: 0xFFFF is never allocated (ses.md §3)."""
 _IDS = 0xFFFE
@@ -43,13 +44,13 @@ class SesInitiator:
         self.pds = pds
         self.rng = rng
         self.events = events
-        self.messages: dict[int, TxMessage] = {}
+        self.messages: dict[int, TxMessage | LoneWrite] = {}
         """Outstanding attempts to send a message, by message_id, which is unique over all PDCs of the endpoint (ses.md
         §3)."""
         self.short_reads: dict[tuple[Connection | None, int], TxMessage] = {}
         """Outstanding reads whose header has no message_id, by PDC and PSN of the request."""
         self.transfers: dict[MessageTransfer, None] = {}
-        """Messages that have not ended, in the order of submission."""
+        """Messages that have not ended, in the order of submission, but for lone writes."""
         self.deferrals: dict[int, MessageTransfer] = {}
         """Deferrable sends that may be restarted, by initiator restart token."""
         self.bad_responses = 0
@@ -79,6 +80,16 @@ class SesInitiator:
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
+        message_id, base = self._next_id, operation.base
+        if (
+            base.opcode == _WRITE and operation.mode is _RUD and operation.count == 1
+            and base.body <= self.config.payload_mtu and message_id not in self.messages
+        ):  # fmt: skip
+            self._number += 1
+            self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
+            self.messages[message_id] = message = LoneWrite(self, operation, self._number, message_id)
+            self.pds.send(message, now)
+            return
         operation.open = operation.count
         for piece in range(operation.count):
             plan = plan_of(operation, piece)
@@ -275,7 +286,7 @@ class SesInitiator:
         request."""
         if next_hdr == NextHdr.RESPONSE_DATA:
             message = self.messages.get(answer.message_id)
-            return message if message is not None and message.pdc is pdc else None
+            return message if isinstance(message, TxMessage) and message.pdc is pdc else None
         return self.short_reads.get((pdc, answer.original_request_psn))
 
     def _reply(self, message_id: int, job_id: int, code: ReturnCode | None, length: int = 0) -> Response:
@@ -331,6 +342,17 @@ class SesInitiator:
 
     # The end
 
+    def stored(self, message: LoneWrite, now: int) -> None:
+        """Report the completion of a lone write that was answered with success."""
+        del self.messages[message.message_id]
+        if self._starved:
+            self.start(self._starved.popleft())
+        operation = message.operation
+        length = operation.length
+        self._report(operation, Completion(
+            operation.context, operation.peer, message.message_id, length, _OK, None, _WRITE, length
+        ), now)  # fmt: skip
+
     def forget(self, message: TxMessage) -> None:
         """Release the message_id of an attempt, and the lock that a read holds on its PDC."""
         if self.messages.get(message.message_id) is message:
@@ -377,6 +399,9 @@ class SesInitiator:
             operation.context, operation.peer, operation.first_id or 0, operation.length, code, operation.error,
             transfer.plan.opcode, operation.modified, operation.refusals, operation.timed_out,
         )  # fmt: skip
+        self._report(operation, completion, now)
+
+    def _report(self, operation: SesOperation, completion: Completion, now: int) -> None:
         if operation.on_end is not None:
             operation.on_end(completion, now)
         else:

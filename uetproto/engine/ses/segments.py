@@ -73,7 +73,7 @@ class MessagePlan:
 
 
 class RequestSegments:
-    """This class makes each packet of a request when it is sent (ses.md §7.1).
+    """This class makes each packet of a request with several packets when it is sent (ses.md §7.1).
 
     The header of the first packet and a template for later packets are built once. The headers of later packets differ
     only in payload_length and message_offset, and in eom of the last packet.
@@ -82,34 +82,13 @@ class RequestSegments:
     __slots__ = ("_end", "_first", "_last", "_later", "_tail", "count", "mtu", "plan")
 
     def __init__(self, plan: MessagePlan, message_id: int, mtu: int) -> None:
-        self.plan = p = plan
+        self.plan = plan
         self.mtu = mtu
-        self.count = 1 if p.body <= mtu else packet_count(p.body, mtu)
+        self.count = packet_count(plan.body, mtu)
         self._end = (self.count - 1) * mtu
-        hd = p.header_data is not None
-        self._later = self._last = self._tail = b""
-        if p.form == _STD:
-            front, address = _start(
-                p.opcode, p.dc, p.rel, hd, self.count == 1 and p.lone_eom, p.generation, p.job_id, p.pid_on_fep,
-                p.resource_index,
-            )  # fmt: skip
-            self._first = FIRST_PACKET.pack(
-                front, message_id, address, p.offset, p.initiator, p.key, p.header_data or 0, p.request_length
-            )
-            if self.count > 1:
-                later, last = (build_later(p, p.opcode, message_id, eom) for eom in (0, 1))
-                self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
-        elif p.form == _SMALL:  # on RMA with the index of the key (ses.md §4.1)
-            index = p.key & 0xFFF if p.opcode != Opcode.SEND else p.resource_index
-            self._first = SesRequestSmallHeader.pack(
-                p.opcode, 0, p.dc, 0, p.rel, 0, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, index,
-                p.offset,
-            )  # fmt: skip
-        else:  # medium, with header_data or buffer_offset, not both (ses.md §4.1)
-            self._first = SesRequestMediumHeader.pack(
-                p.opcode, 0, p.dc, 0, p.rel, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep,
-                p.resource_index, p.offset if p.header_data is None else p.header_data, p.initiator, p.key, hd=hd,
-            )  # fmt: skip
+        self._first = _build_first(plan, message_id, False)
+        later, last = (build_later(plan, plan.opcode, message_id, eom) for eom in (0, 1))
+        self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
 
     def packet(self, index: int) -> tuple[bytes, Buffer]:
         """Return SES header and payload of packet `index`. Extension headers, if there are any, precede the payload."""
@@ -127,6 +106,37 @@ class RequestSegments:
         if index == 0:
             return self._first, payload
         return front + _POSITION.pack(size, offset) + self._tail, payload
+
+
+def lone_packet(plan: MessagePlan, message_id: int) -> tuple[bytes, Buffer]:
+    """Return SES header and payload of a message with one packet. Extension headers, if there are any, precede the
+    payload."""
+    payload: Buffer = b"" if plan.memory is None else plan.memory.read(plan.start, plan.body)
+    if plan.extension:
+        payload = b"".join((plan.extension, payload))
+    return _build_first(plan, message_id, plan.lone_eom), payload
+
+
+def _build_first(plan: MessagePlan, message_id: int, eom: bool) -> bytes:
+    """Build the header of the first packet. Medium and small headers are those of a message with one packet."""
+    p, hd = plan, plan.header_data is not None
+    if p.form == _STD:
+        front, address = _start(
+            p.opcode, p.dc, p.rel, hd, eom, p.generation, p.job_id, p.pid_on_fep, p.resource_index
+        )  # fmt: skip
+        return FIRST_PACKET.pack(
+            front, message_id, address, p.offset, p.initiator, p.key, p.header_data or 0, p.request_length
+        )
+    if p.form == _SMALL:  # on RMA with the index of the key (ses.md §4.1)
+        index = p.key & 0xFFF if p.opcode != Opcode.SEND else p.resource_index
+        return SesRequestSmallHeader.pack(
+            p.opcode, 0, p.dc, 0, p.rel, 0, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep, index,
+            p.offset,
+        )  # fmt: skip
+    return SesRequestMediumHeader.pack(  # with header_data or buffer_offset, not both (ses.md §4.1)
+        p.opcode, 0, p.dc, 0, p.rel, 1, 1, p.request_length, p.generation, p.job_id, p.pid_on_fep,
+        p.resource_index, p.offset if p.header_data is None else p.header_data, p.initiator, p.key, hd=hd,
+    )  # fmt: skip
 
 
 @lru_cache(1024)

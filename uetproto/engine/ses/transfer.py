@@ -11,7 +11,7 @@ from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import RETURN_DATA, Connection
 from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
-from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later
+from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later, lone_packet
 from uetproto.engine.ses.work import SesOperation
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -228,7 +228,7 @@ class TxMessage:
 
     __slots__ = (
         "_all_sent", "_answered", "context", "lock", "message_id", "mode", "next_hdr", "opcode", "owner",
-        "pdc", "peer", "psn", "reserved", "segments", "sent", "stopped", "transfer",
+        "pdc", "peer", "plan", "psn", "reserved", "segments", "sent", "stopped", "transfer",
     )  # fmt: skip
 
     def __init__(self, owner: "SesInitiator", transfer: MessageTransfer, message_id: int) -> None:
@@ -249,7 +249,10 @@ class TxMessage:
         """The PDC that the attempt locks, once PDS has told it."""
         self.psn = 0
         """PSN of the first packet on the locked PDC."""
-        self.segments = RequestSegments(plan, message_id, owner.config.payload_mtu)
+        self.plan = plan
+        mtu = owner.config.payload_mtu
+        self.segments = None if plan.body <= mtu else RequestSegments(plan, message_id, mtu)
+        """Packets of the message, or None if it has one packet, which `lone_packet` makes."""
         self.sent = 0
         self.stopped = False
         self._all_sent = False
@@ -260,20 +263,21 @@ class TxMessage:
         """Return the next packet, or a packet that ends a failed or stopped message early (ses.md §5.12, §5.7 D3)."""
         index = self.sent
         self.sent = index + 1
-        transfer = self.transfer
+        transfer, segments = self.transfer, self.segments
         payload: Buffer
+        if segments is None:
+            header, payload = lone_packet(self.plan, self.message_id)
+            if transfer is not None:
+                transfer.state = _LONE_SENT
+            self._all_sent = True
+            return 0, header, payload, True
         if (transfer is None or transfer.state is _DRAIN) and self.mode in PDC_MODES and index:
             opcode = self.opcode if self.stopped else Opcode.MSG_ERROR
-            plan = self.segments.plan
-            offset = min(index * self.segments.mtu, plan.body)
-            header, payload, last = build_later(plan, opcode, self.message_id, 1, offset), b"", True
+            offset = min(index * segments.mtu, self.plan.body)
+            header, payload, last = build_later(self.plan, opcode, self.message_id, 1, offset), b"", True
         else:
-            header, payload = self.segments.packet(index)
-            last = index + 1 == self.segments.count
-            if last and index == 0 and transfer is not None and transfer.state is _QUEUED:
-                transfer.state = _LONE_SENT
-                self._all_sent = True
-                return 0, header, payload, True
+            header, payload = segments.packet(index)
+            last = index + 1 == segments.count
             if index == 0 and transfer is not None and transfer.state is _QUEUED:
                 transfer.step(_FIRST_SENT, 0)
         if last:
@@ -324,8 +328,8 @@ class TxMessage:
                 owner.refused(self, transfer, code, 0, now)
         elif answer.opcode == ResponseOpcode.RESPONSE:
             transfer.modified = answer.modified_length
-            transfer.to_read = min(transfer.to_read, max(0, answer.modified_length - self.segments.plan.body))
-            stops = self.opcode in DEFERRABLES and answer.modified_length < self.segments.plan.request_length
+            transfer.to_read = min(transfer.to_read, max(0, answer.modified_length - self.plan.body))
+            stops = self.opcode in DEFERRABLES and answer.modified_length < self.plan.request_length
             if stops and answer.list == ResponseList.OVERFLOW and transfer.state in (MessageState.SENDING, _WAIT):
                 self.stopped = True
                 transfer.step(MessageInput.STOPPED, now)
@@ -340,3 +344,53 @@ class TxMessage:
         transfer.error = error
         if transfer.state not in (MessageState.DONE, MessageState.ERROR):
             transfer.step(MessageInput.PDS_ERROR, now)
+
+
+class LoneWrite:
+    """A lone write is a `service.Outgoing` for a WRITE with one packet on RUD.
+
+    It has no states, as they would cost more than the packet, and nearly all such messages end with their first answer.
+    A message that is refused, or fails, becomes a `MessageTransfer` with an attempt.
+    """
+
+    __slots__ = ("context", "message_id", "next_hdr", "number", "operation", "owner", "peer", "reserved", "sent")
+    mode, lock, pdc = Mode.RUD, False, None
+
+    def __init__(self, owner: "SesInitiator", operation: SesOperation, number: int, message_id: int) -> None:
+        self.owner = owner
+        self.operation = operation
+        self.number = number
+        self.message_id = message_id
+        self.peer: int = operation.peer
+        self.context = operation.pdc_context
+        self.reserved: bool = operation.reserved
+        self.next_hdr: int = operation.base.form
+        self.sent = False
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        header, payload = lone_packet(self.operation.base, self.message_id)
+        self.sent = True
+        return 0, header, payload, True
+
+    def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        """End the message, or process a response that is not the default one. A `response` of None stands for the
+        default response."""
+        if response is None or next_hdr == _NO_HEADER or response[:2] == _OK:
+            self.owner.stored(self, now)
+        else:
+            self._attempt().on_response(index, next_hdr, response, now)
+
+    def on_error(self, index: int, error: PdsError, now: int) -> None:
+        self._attempt().on_error(index, error, now)
+
+    def _attempt(self) -> TxMessage:
+        """Make the message a `MessageTransfer`, and return its attempt."""
+        owner, operation = self.owner, self.operation
+        transfer = MessageTransfer(owner, operation, operation.base, self.number)
+        owner.transfers[transfer] = None
+        transfer.attempt = attempt = TxMessage(owner, transfer, self.message_id)
+        owner.messages[self.message_id] = attempt
+        operation.open, operation.first_id = 1, self.message_id
+        if self.sent:
+            attempt.next_packet()  # it counts as sent
+        return attempt

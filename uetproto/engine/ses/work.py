@@ -5,7 +5,7 @@ It checks the arguments and chooses opcode, header form and header fields.
 
 from collections.abc import Callable
 from dataclasses import fields
-from operator import attrgetter
+from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uetproto.engine.config import SesConfig
@@ -131,15 +131,14 @@ _BITS = {
     "match_bits": 64, "completion_data": 64, "control": 8,
 }  # fmt: skip
 _OPTIONAL = ("tag", "match_bits", "completion_data")
+_INTEGERS = {int}
 
 
 def _check_fields(work: Addressed) -> None:
     values_of, ends, checked = _ENDS[type(work)]
     values = values_of(work)
-    for value, end in zip(values, ends):  # noqa: B905 - both have the same length
-        if type(value) is not int or not 0 <= value < end:
-            break
-    else:
+    # The common case, without a loop in Python, which would cost as much as the operation.
+    if {*map(type, values)} == _INTEGERS and min(values) >= 0 and all(map(lt, values, ends)):
         return
     for value, (name, end) in zip(values, checked, strict=True):
         if type(value) is int and 0 <= value < end:
@@ -379,7 +378,7 @@ _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
 
 def _numbers_of(
     kind: type,
-) -> tuple[Callable[[Any], tuple[object, ...]], tuple[int, ...], tuple[tuple[str, int], ...]]:
+) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[int, ...], tuple[tuple[str, int], ...]]:
     names = [name for name in _BITS if name in {field.name for field in fields(kind)}]
     ends = tuple(1 << _BITS[name] for name in names)
     return attrgetter(*names), ends, tuple(zip(names, ends, strict=True))
