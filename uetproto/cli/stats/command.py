@@ -11,14 +11,24 @@ from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
-from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.captures import (
+    Decoding,
+    check_files,
+    decoding_options,
+    keys_option,
+    read_key_ring,
+    read_keys,
+    report_damage,
+)
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.stats import text as stats_text
+from uetproto.cli.stats.per_packet import lines as per_packet_lines
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import console, painter, printable, status
 from uetproto.errors import LocalError
+from uetproto.wire.capture.pcap import open_capture
 
 
 @click.command(
@@ -46,6 +56,10 @@ Faults are damage, and --keys that open none of the sealed packets.""",
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line: flows, messages, a summary each.")
 @click.option(
+    "--per-packet", is_flag=True,
+    help="Print one JSON object a packet: its PDC, answers, retransmissions, times, message; see docs/analysis.md.",
+)  # fmt: skip
+@click.option(
     "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID",
     help="Measure only this PDCID or queue pair.",
 )  # fmt: skip
@@ -63,6 +77,7 @@ def command(
     ctx: click.Context,
     files: tuple[str, ...],
     as_json: bool,
+    per_packet: bool,
     number: int | None,
     interface: str | None,
     plot: str | None,
@@ -80,6 +95,11 @@ def command(
     if plot is not None:
         audit_plot.check(plot)
         check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
+    if per_packet:
+        if number is not None or plot is not None or mirror:
+            raise click.UsageError("--per-packet does not go with --pdc, --plot or --mirror")
+        _per_packet(ctx, files, decoding._replace(keys=read_keys(keys_file)), interface)
+        return
     options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
     with status() as show, Interrupt() as interrupt:
         report, measured = measure(
@@ -107,6 +127,31 @@ def command(
     if report.keys_open_nothing:
         click.echo("uetproto: the keys open none of the sealed packets: what is inside was not measured", err=True)
     if report.findings or report.keys_open_nothing:
+        ctx.exit(FAULT)
+
+
+def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, interface: str | None) -> None:
+    """Print the lines of `--per-packet`. With several files, each line names its file."""
+    found = damaged = False
+    with status() as show:
+        for file in files:
+            with open_capture(file) as reader:
+                told = per_packet_lines(
+                    reader, decoding, interface, {"file": file} if len(files) > 1 else {},
+                    lambda packets: show(count(packets, "packet")),
+                )  # fmt: skip
+                for line in told:
+                    found = True
+                    click.echo(line)
+                damaged |= report_damage(file, reader)
+                names = ", ".join(printable(one.name) or str(number) for number, one in enumerate(reader.interfaces))
+    if not found and interface is not None and names:
+        raise LocalError(f"--interface {interface}", f"there is no such interface; there are {names}")
+    keys = decoding.keys
+    closed = keys is not None and keys.total.sealed and not keys.total.opened
+    if closed:
+        click.echo("uetproto: the keys open none of the sealed packets: what is inside is not told", err=True)
+    if damaged or closed:
         ctx.exit(FAULT)
 
 
