@@ -61,6 +61,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
                          "engine.contract", "wire", *(["engine.tss"] if name == "tss" else [])}
        for name in ("pds", "ses", "roce", "sharp", "tss", "wire")},
     "audit.stats": {"audit", "wire"},
+    "audit.per_packet": {"wire"},
     # virtual time
     "emulator": set(),
     "emulator.network": {"framing", "engine.contract", "collectives.topology", "wire"},

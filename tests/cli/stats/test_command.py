@@ -263,3 +263,39 @@ def test_damage_is_a_fault_and_the_rest_is_measured(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "a.pcapng: damaged behind packet 298, at byte" in done.stderr
     assert "RC, queue pair 24" in done.stdout
+
+
+def test_per_packet() -> None:
+    done = call("--per-packet", LOSSY)
+    assert done.exit_code == 0
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["number"] for row in rows] == list(range(1, 21))
+    assert {row["interface"] for row in rows} == {"rank0.0"}
+    assert rows[14] | {"uetp.psn": 73738, "uetp.retransmission_of": 11, "uetp.acked_in": 17} == rows[14]
+    assert rows[14]["uetp.analysis.retransmission"] is True
+    assert rows[16]["uetp.acks"] == [*range(2, 11), 15, 16]
+
+
+def test_per_packet_names_the_file_of_several(tmp_path: Path) -> None:
+    other = tmp_path / "other.pcap"
+    capture(other, [ARP])
+    rows = [json.loads(line) for line in call("--per-packet", str(other), READ).stdout.splitlines()]
+    assert rows[0] == {"number": 1, "file": str(other), "interface": ""}
+    assert rows[1]["file"] == READ
+    assert rows[1]["uetp.pdc"] == 0
+
+
+def test_per_packet_opens_sealed_packets() -> None:
+    sealed = GOLDEN / "gradient-sealed-direct.pcapng"
+    plain = call("--per-packet", str(sealed))
+    assert "uetp.pdc" not in plain.stdout
+    opened = call("--per-packet", str(sealed), "--keys", str(sealed.with_suffix(".keys.toml")))
+    assert opened.exit_code == 0
+    assert "uetp.acked_in" in opened.stdout
+
+
+def test_per_packet_misuse() -> None:
+    assert call("--per-packet", "--plot", "x.svg", LOSSY).exit_code == 2
+    done = call("--per-packet", "--interface", "none", LOSSY)
+    assert done.exit_code == 2
+    assert "rank0.0" in done.stderr

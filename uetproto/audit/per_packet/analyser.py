@@ -10,7 +10,7 @@ from uetproto.audit.per_packet.messages import note_acked, note_request, note_re
 from uetproto.audit.per_packet.pdcs import PdcUses
 from uetproto.audit.per_packet.queue_pairs import QueuePairs
 from uetproto.audit.per_packet.seen import PacketSeen
-from uetproto.audit.per_packet.sender import PsnRecord, Row, Sender
+from uetproto.audit.per_packet.sender import KnownPsn, Row, Sender
 from uetproto.audit.per_packet.without_pdc import Datagrams
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CtlType
 from uetproto.wire.packet import Packet
@@ -76,7 +76,7 @@ class Analyser:
             self._sent(find(seen.src, seen.dst, seen.head), seen, row)
 
     def _sent(self, sender: Sender, seen: PacketSeen, row: Row) -> None:
-        """Analyse a packet with a PSN of its own."""
+        """Take a packet with a PSN of its own."""
         head, psn, late = seen.head, seen.head["psn"], self.late
         row["uetp.pdc"] = sender.use.index
         record = sender.send(psn, seen.sent, row)
@@ -110,7 +110,7 @@ class Analyser:
             note_response(asked, seen, not seen.trimmed, row, late)
 
 
-def _asked(sender: Sender, ses: Mapping[str, Any], exact: PsnRecord | None) -> PsnRecord | None:
+def _asked(sender: Sender, ses: Mapping[str, Any], exact: KnownPsn | None) -> KnownPsn | None:
     """Return the record of the request that a response answers: it names a message or a PSN, or its ACK does."""
     if "read_request_message_id" in ses:
         message = sender.messages.get(ses["read_request_message_id"])

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from uetproto.audit.per_packet.late import LateValues
 from uetproto.audit.per_packet.seen import PacketSeen
-from uetproto.audit.per_packet.sender import PsnRecord, Row
+from uetproto.audit.per_packet.sender import KnownPsn, Row
 from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, PAYLOAD_MTUS, Opcode, ResponseOpcode
 from uetproto.wire.implied import implied_payload
@@ -47,7 +47,7 @@ class SesMessage:
 
     __slots__ = ("begun", "fetches", "index", "missing", "read", "record", "since_ns", "total", "unacked")
 
-    def __init__(self, part: SesPart, index: int, record: PsnRecord, time_ns: int) -> None:
+    def __init__(self, part: SesPart, index: int, record: KnownPsn, time_ns: int) -> None:
         self.index, self.record, self.since_ns = index, record, time_ns
         """Index of the message, record of its first packet that was seen, and time of this packet."""
         self.begun = False
@@ -60,7 +60,7 @@ class SesMessage:
         """Whether the message ends with data that comes back."""
 
 
-def note_request(messages: dict[int, Any], record: PsnRecord, seen: PacketSeen, row: Row, late: LateValues) -> None:
+def note_request(messages: dict[int, Any], record: KnownPsn, seen: PacketSeen, row: Row, late: LateValues) -> None:
     """Note a request. `messages` has the messages of its direction by message_id; `record` is that of its PSN."""
     part = _part_of(seen, seen.ses or {})
     message: SesMessage | None = record.message
@@ -82,7 +82,7 @@ def note_request(messages: dict[int, Any], record: PsnRecord, seen: PacketSeen, 
     row["uetp.msg.missing"] = message.missing
 
 
-def note_acked(record: PsnRecord, time_ns: int, late: LateValues) -> None:
+def note_acked(record: KnownPsn, time_ns: int, late: LateValues) -> None:
     """Note that a packet was acknowledged for the first time."""
     message: SesMessage | None = record.message
     if message is not None:
@@ -91,7 +91,7 @@ def note_acked(record: PsnRecord, time_ns: int, late: LateValues) -> None:
             _finish(message, time_ns, late)
 
 
-def note_response(asked: PsnRecord, seen: PacketSeen, first: bool, row: Row, late: LateValues) -> None:
+def note_response(asked: KnownPsn, seen: PacketSeen, first: bool, row: Row, late: LateValues) -> None:
     """Note an ACK that names the PSN of `asked`, or a packet with a response to it. `first`: its data did not come
     before."""
     message: SesMessage | None = asked.message

@@ -20,7 +20,7 @@ _ADDRESSED = {"ipv4": ("src", "dst"), "ipv6": ("src", "dst"), "grh": ("sgid", "d
 Hosts = tuple[int, int]
 
 
-class QueuePairEnd:
+class StreamDirection:
     """This class is one direction: what goes to a queue pair of a host from another host."""
 
     def __init__(self, index: int) -> None:
@@ -36,7 +36,7 @@ class QueuePairs:
     def __init__(self, count: Counter, late: LateValues) -> None:
         """Make an empty table. `count` returns the index of the next stream."""
         self._count, self._late = count, late
-        self._ends: dict[Hosts, dict[int, QueuePairEnd]] = {}
+        self._ends: dict[Hosts, dict[int, StreamDirection]] = {}
         """Maps sender and receiver to directions by the queue pair of the receiver."""
         self._datagrams: dict[tuple[tuple[int, int], ...], int] = {}
 
@@ -70,7 +70,7 @@ class QueuePairs:
             end.newest = head["psn"]
         self._late.stream[number] = end.index
 
-    def _answering(self, end: QueuePairEnd | None, src: int, dst: int, psn: int, answers: bool) -> QueuePairEnd:
+    def _answering(self, end: StreamDirection | None, src: int, dst: int, psn: int, answers: bool) -> StreamDirection:
         """Return the direction of a packet, joined with the other one if it answers a request of exactly one."""
         found = [
             one
@@ -78,10 +78,10 @@ class QueuePairs:
             if answers and not one.joined and one.newest is not None and (one.newest - psn) & M24 < NEAR
         ]
         if len(found) != 1:
-            return QueuePairEnd(self._count()) if end is None else end
+            return StreamDirection(self._count()) if end is None else end
         other = found[0]
         if end is None:
-            end = QueuePairEnd(other.index)
+            end = StreamDirection(other.index)
         elif end.index < other.index:
             self._late.alias[other.index] = end.index
         else:

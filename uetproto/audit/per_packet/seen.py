@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uetproto.audit.per_packet.copies import BYTES
-from uetproto.audit.per_packet.sender import SentPacket
+from uetproto.audit.per_packet.sender import Transmission
 from uetproto.wire.packet import Layer, Packet
 
 _IP_START = {"ipv4": ("total_length", 0), "ipv6": ("payload_length", 40)}
@@ -47,6 +47,6 @@ class PacketSeen:
         """Bytes behind the headers, with the CRC if there is one."""
 
     @property
-    def sent(self) -> SentPacket:
+    def sent(self) -> Transmission:
         """Return what the direction of a PDC needs of the packet."""
-        return SentPacket(self.number, self.time_ns, self.size, bool(self.head.get("retx")), self.trimmed)
+        return Transmission(self.number, self.time_ns, self.size, bool(self.head.get("retx")), self.trimmed)

@@ -1,6 +1,6 @@
 """This module follows one direction of a PDC: what one end sent, and what the other end acknowledged and refused.
 
-docs/analysis.md §3 and §4 define the names. `SentPsns` holds the records of the PSNs; RUDI uses it for its pkt_ids.
+docs/analysis.md §3 and §4 define the names. RUDI uses `KnownPsn` for its pkt_ids.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ MPR_UNIT = 128
 Row = dict[str, Any]
 
 
-class SentPacket(NamedTuple):
+class Transmission(NamedTuple):
     """This record describes a packet that an end sent, as the analysis sees it."""
 
     number: int
@@ -29,12 +29,12 @@ class SentPacket(NamedTuple):
     trimmed: bool
 
 
-class PsnRecord:
+class KnownPsn:
     """This class holds what is known of a PSN, or of a pkt_id of RUDI."""
 
     __slots__ = ("acked", "again", "counted", "flying", "message", "named", "number", "refused", "time_ns", "trimmed")
 
-    def __init__(self, packet: SentPacket) -> None:
+    def __init__(self, packet: Transmission) -> None:
         self.number, self.time_ns = packet.number, packet.time_ns
         """Number and time of the latest transmission."""
         self.trimmed = packet.trimmed
@@ -84,7 +84,7 @@ class Sender:
         """PSN from which relative PSNs count."""
         self.next = 0
         """PSN behind the newest one that was seen."""
-        self.sent: dict[int, PsnRecord] = {}
+        self.sent: dict[int, KnownPsn] = {}
         self.cack = 0
         """Newest PSN that is acknowledged with all before it; `base` - 1 at first."""
         self.checked = 0
@@ -107,7 +107,7 @@ class Sender:
 
     # Sent -------------------------------------------------------------------------------------------------------------
 
-    def send(self, psn: int, packet: SentPacket, row: Row) -> PsnRecord | None:
+    def send(self, psn: int, packet: Transmission, row: Row) -> KnownPsn | None:
         """Note a packet that has a PSN of its own, and return the record of the PSN. Return None for a PSN that was
         forgotten."""
         if self.base is None:
@@ -125,7 +125,7 @@ class Sender:
                 row["uetp.analysis.out_of_order"] = True
             if ahead < -HISTORY:
                 return None
-            record = self.sent[psn] = PsnRecord(packet)
+            record = self.sent[psn] = KnownPsn(packet)
             record.acked = diff32(psn, self.cack) <= 0
             if ahead >= 0:
                 self._advance(add32(psn, 1))
@@ -160,7 +160,7 @@ class Sender:
             if record is not None:
                 self._land(record)
 
-    def _land(self, record: PsnRecord) -> None:
+    def _land(self, record: KnownPsn) -> None:
         """Take a packet out of flight."""
         if record.flying:
             self.packets -= 1
@@ -171,7 +171,7 @@ class Sender:
 
     def acknowledge(
         self, head: Mapping[str, Any], number: int, time_ns: int, row: Row, late: LateValues
-    ) -> list[PsnRecord]:
+    ) -> list[KnownPsn]:
         """Note an ACK, and return the records of the PSNs that no earlier ACK acknowledged."""
         if self.base is None:
             return []
@@ -210,7 +210,7 @@ class Sender:
         self._look_for_unseen(named, row)
         return new
 
-    def _cumulative(self, cack: int) -> list[PsnRecord]:
+    def _cumulative(self, cack: int) -> list[KnownPsn]:
         """Acknowledge all PSNs up to `cack` that were seen, and return their records, without those that were
         acknowledged before."""
         newest = add32(self.next, -1)

@@ -3,7 +3,7 @@
 from uetproto.audit.per_packet.late import SECOND, LateValues
 from uetproto.audit.per_packet.messages import note_acked, note_request, note_response
 from uetproto.audit.per_packet.seen import PacketSeen
-from uetproto.audit.per_packet.sender import HISTORY, PsnRecord, Row
+from uetproto.audit.per_packet.sender import HISTORY, KnownPsn, Row
 
 Hosts = tuple[int, int]
 
@@ -13,14 +13,14 @@ class Datagrams:
 
     def __init__(self, late: LateValues) -> None:
         self._late = late
-        self._sent: dict[Hosts, dict[int, PsnRecord]] = {}
+        self._sent: dict[Hosts, dict[int, KnownPsn]] = {}
         """Maps sender and receiver to the records of the latest `HISTORY` pkt_ids, in the order of their first
         packets."""
         self._messages: dict[Hosts, dict[int, object]] = {}
         self._datagrams: dict[Hosts, dict[int, object]] = {}
 
     def take(self, seen: PacketSeen, row: Row) -> None:
-        """Analyse a packet."""
+        """Take a packet, and add its values to `row`."""
         hosts, kind, late = (seen.src, seen.dst), seen.kind, self._late
         if kind == "pds.rudi_req":
             record = self._send(hosts, seen, row)
@@ -29,7 +29,7 @@ class Datagrams:
             return
         if kind == "pds.uud_req":
             if seen.ses is not None and "return_code" not in seen.ses:
-                record = PsnRecord(seen.sent)
+                record = KnownPsn(seen.sent)
                 note_request(self._datagrams.setdefault(hosts, {}), record, seen, row, late)
             return
         asked = self._sent.get(hosts[::-1], {}).get(seen.head["pkt_id" if kind == "pds.rudi_resp" else "nack_pkt_id"])
@@ -55,7 +55,7 @@ class Datagrams:
         note_response(asked, seen, not asked.named, row, late)
         asked.named = True
 
-    def _send(self, hosts: Hosts, seen: PacketSeen, row: Row) -> PsnRecord:
+    def _send(self, hosts: Hosts, seen: PacketSeen, row: Row) -> KnownPsn:
         """Note a request of RUDI, and return the record of its pkt_id."""
         records = self._sent.setdefault(hosts, {})
         packet, id = seen.sent, seen.head["pkt_id"]
@@ -67,7 +67,7 @@ class Datagrams:
                 row["uetp.analysis.retransmission"] = True
             if len(records) >= HISTORY:
                 del records[next(iter(records))]
-            records[id] = record = PsnRecord(packet)
+            records[id] = record = KnownPsn(packet)
         elif packet.retx:
             row["uetp.analysis.retransmission"] = True
             row["uetp.retransmission_of"] = record.number

@@ -137,7 +137,7 @@ def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, 
         for file in files:
             with open_capture(file) as reader:
                 told = per_packet_lines(
-                    reader, decoding, interface, {"file": file} if len(files) > 1 else {},
+                    file, reader, decoding, interface, {"file": file} if len(files) > 1 else {},
                     lambda packets: show(count(packets, "packet")),
                 )  # fmt: skip
                 for line in told:

@@ -5,6 +5,7 @@ memory, 48 bytes a packet; the lines are printed when the capture was read.
 """
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
 
@@ -12,30 +13,39 @@ from uetproto.audit.flows import SWEEP
 from uetproto.audit.per_packet.analyser import Analyser
 from uetproto.cli.captures import Decoding
 from uetproto.wire.capture.base import CaptureReader
+from uetproto.wire.capture.pcap import Record
+from uetproto.wire.filter_names import of_packet
 
 _IN_MEMORY = 1 << 24
 """Greatest number of bytes of lines that stay in memory."""
 
 
 def lines(
-    reader: CaptureReader, decoding: Decoding, interface: str | None, more: dict[str, str],
+    file: str, reader: CaptureReader, decoding: Decoding, interface: str | None, more: dict[str, str],
     progress: Callable[[int], None],
 ) -> Iterator[str]:  # fmt: skip
     """Yield the lines of a capture. `interface` is the name or number of the only interface whose packets are told, or
     None. `more` stands in each line. `progress` is called now and then with the number of packets read."""
     analyser = Analyser()
-    names: dict[tuple[int, int], str] = {}
-    with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8") as rows:
+    taps: deque[tuple[int, int, str]] = deque()
+    """Section, number and name of the interface of each record that is not decoded yet."""
+
+    def records() -> Iterator[Record]:
         for record in reader:
-            packet, _ = decoding.opened(record, decoding.packet(record, "off"))  # CRCs tell nothing here
-            tap = (reader.section, record.interface)
-            name = names.get(tap)
-            if name is None:
-                name = names[tap] = reader.interfaces[record.interface].name or str(record.interface or "")
+            number = record.interface
+            taps.append((reader.section, number, reader.interfaces[number].name or str(number or "")))
+            yield record
+
+    with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8") as rows:
+        for record, packet in decoding.packets(file, records()):
+            packet, _ = decoding.opened(record, packet)
+            tap = taps.popleft()
             number = record.index + 1
             row = analyser.take(packet, record.data, record.time_ns, number, tap)
-            told = interface in (None, name, str(record.interface))
-            rows.write(json.dumps({"number": number, **more, "interface": name, **row}) + "\n" if told else "\n")
+            if interface in (None, tap[2], str(tap[1])):
+                row = {"number": number, **more, "interface": tap[2], **of_packet(packet), **row}
+                rows.write(json.dumps(row))
+            rows.write("\n")
             if not number % SWEEP:
                 progress(number)
         rows.seek(0)
