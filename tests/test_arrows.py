@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "columns_crc": {"wire"},
     "layers": {"wire"},
     "wireshark": {"wire"},
+    "wireshark.extcap": {"cli"},  # the program that Wireshark starts: it runs commands
     # behaviour
     "engine.contract": {"wire"},
     "engine.config": {"engine.contract", "wire"},

@@ -25,7 +25,7 @@ COMMANDS = {
     "audit":      ("uetproto.cli.audit.command",     "Judge captures against the protocol, rule by rule."),
     "stats":      ("uetproto.cli.stats.command",     "Measure captures: retransmissions, windows, times."),
     "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
-    "wireshark":  ("uetproto.cli.wireshark", "Install or locate the dissector for Wireshark and tshark."),
+    "wireshark":  ("uetproto.cli.wireshark", "Install, examine or locate the dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Test engines with random steps, on all cores."),
     "generate":   ("uetproto.cli.generate",  "Write stateful traffic of a profile, mutated on request."),
     "collective": ("uetproto.cli.collective.command", "Run a collective: steps, bytes and time beside the formulas."),
