@@ -29,10 +29,11 @@ from tests.support.interop.tshark import (
 from tests.support.strategies import lower_layers, mutate, random_frame, random_packet
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
+from uetproto.wire.filter_names import FILTER_NAMES, FilterName, Given, of_packet
 from uetproto.wire.flow_crc import decoded
 from uetproto.wire.forms import MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
 from uetproto.wireshark import PLUGIN
-from uetproto.wireshark.lua import display_filter, filter_name
+from uetproto.wireshark.lua import display_filter, filter_name, is_flag
 
 pytestmark = needs_tshark
 
@@ -468,7 +469,7 @@ def fields() -> str:
 
 
 def test_every_field_of_every_form_is_registered(fields: str) -> None:
-    registered = {line.split("\t")[2] for line in fields.splitlines() if line.startswith("F\t")}
+    registered = {line.split("\t")[2] for line in fields.splitlines() if line[:2] in ("F\t", "P\t")}
     headers = [*UET_FORMS.values(), *SHARP_FORMS.values(), *MCAST_FORMS.values()]
     wanted = {display_filter(h.name, f.name) for h in headers for f in h.fields}
     wanted |= {display_filter(h.name) for h in headers}
@@ -478,6 +479,47 @@ def test_every_field_of_every_form_is_registered(fields: str) -> None:
     assert {"uetp.payload", "uetp.crc", "uetp.crc.status", "uetp.icv", "uetp.ack_psn"} <= registered
     ours = {name for name in registered if name.startswith("uetp.") and not name.startswith("uetp.expert.")}
     assert len(ours - wanted) == len({name for name in ours - wanted if name.count(".") <= 2})
+
+
+def test_every_field_has_a_description_and_flags_are_booleans(fields: str) -> None:
+    """A field of `-G fields` is: F, name, filter, type, protocol, base, mask, description."""
+    rows = [row for line in fields.splitlines() if (row := line.split("\t"))[0] == "F" and row[2].startswith("uetp.")]
+    assert [row[2] for row in rows if not row[7] and not row[2].startswith("uetp.expert.")] == []
+    types = {row[2]: row[3] for row in rows}
+    headers = [*UET_FORMS.values(), *SHARP_FORMS.values(), *MCAST_FORMS.values()]
+    flags = {display_filter(h.name, f.name) for h in headers for f in h.fields if is_flag(f)}
+    assert {types[name] for name in flags} == {"FT_BOOLEAN"}
+    wanted = {row.filter: row.kind for row in FILTER_NAMES if row.given is not Given.ANALYSIS}
+    assert {name: types[name].removeprefix("FT_").lower().replace("boolean", "bool") for name in wanted} == wanted
+
+
+def value_shown(text: str, row: FilterName) -> int | bool:
+    return number(text) == 1 if row.kind == "bool" else number(text)
+
+
+def test_names_over_forms(home: Path) -> None:
+    """The names and values are those of the table, in the tree and where only they are printed."""
+    rng = rng_of("names")
+    frames: list[Frame] = [around(some_uet(rng), rng, encapsulation=rng.choice(("udp", "native"))) for _ in range(SOME)]
+    rows = [row for row in FILTER_NAMES if row.given is not Given.ANALYSIS]
+    path = home / "names.pcap"
+    write_pcap(path, frames)
+    options = [part for row in rows for part in ("-e", row.filter)]
+    out, _ = run(["-r", path, "-T", "fields", "-E", "aggregator=;", *options], home)
+    more, _ = run(["-r", path, "-T", "fields", "-E", "aggregator=;", *options, "-e", "_ws.expert.message"], home)
+    assert [line.rpartition("\t")[0] for line in more.splitlines()] == out.splitlines()
+    for frame, line in zip(frames, out.splitlines(), strict=True):
+        assert isinstance(frame, bytes)
+        packet = decode(frame)
+        told = dict(zip(rows, line.split("\t"), strict=True))
+        found = {
+            row.filter: [value_shown(text, row) for text in texts.split(";")] for row, texts in told.items() if texts
+        }
+        wanted = of_packet(packet)
+        single = {name: values if isinstance(wanted.get(name), list) else values[-1] for name, values in found.items()}
+        assert single == {name: value for name, value in wanted.items() if value not in ([], 0) or name in found}, (
+            packet
+        )
 
 
 def test_codes_have_names_and_fields_a_meaning(fields: str, home: Path) -> None:

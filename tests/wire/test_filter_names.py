@@ -4,8 +4,10 @@ from typing import Any
 
 from uetproto import Layer, Packet, decode, encode
 from uetproto.wire.filter_names import BY_NAME, FILTER_NAMES, Given, of_packet
+from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.uet_pds import CtlType
 from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
+from uetproto.wireshark.lua import filter_name
 
 WIDTH = {"bool": 1, "uint8": 8, "uint16": 16, "uint24": 24, "uint32": 32, "uint64": 64}
 
@@ -55,6 +57,7 @@ def test_response_data_belongs_to_the_message_of_its_request() -> None:
 
 def test_types_hold_the_fields() -> None:
     assert len(BY_NAME) == len(FILTER_NAMES)
+    assert not BY_NAME.keys() & {filter_name(form) for form in FORMS}
     for row in FILTER_NAMES:
         assert bool(row.forms) == (row.given in (Given.FIELD, Given.SUM)), row
         assert row.doc

@@ -189,7 +189,6 @@ FILTER_NAMES: tuple[FilterName, ...] = (
     _field("an", "uint8", "Association number", forms=_TSS),
     _field("epoch", "uint16", "Epoch of the key", forms=_TSS),
     _field("tsc", "uint64", "Counter that is never used twice under one key", forms=_TSS),
-    _field("entropy", "uint16", "Entropy of native IP, which selects the path", forms=_TSS),
     # The packet
     _packet("len", "uint16", "Length of the payload in this packet", unit="bytes"),
     _packet("trimmed", "bool", "A switch cut off the end"),

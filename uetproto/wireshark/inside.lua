@@ -153,6 +153,7 @@ do
     local words = message_words(layers)
     pinfo.cols.protocol = "SHARP"
     pinfo.cols.info = words
+    begin(pinfo, tree)
     local top, at = tree:add(uetp, tvb()):append_text(", " .. words), 0
     for _, layer in ipairs(layers) do
       show_experts(layer, show(layer, tvb, top))
@@ -203,13 +204,15 @@ do
   -- Beside what Wireshark shows of the same bytes.
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
-  function beside.dissector(_, _, tree)
+  function beside.dissector(_, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
+      begin(pinfo, tree)
       immediate(info, tree)
     end
     info = uetp.prefs.sharp and last(get_mad)
     if info then
+      begin(pinfo, tree)
       management(info, tree)
     end
   end

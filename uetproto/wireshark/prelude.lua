@@ -46,6 +46,20 @@ uetp.prefs.mcast = Pref.bool(
   "Of broadcast and all-gather to multicast groups, and of their recovery ring"
 )
 
+uetp.prefs.headers = Pref.enum(
+  "Place of the headers",
+  0,
+  "At the top of the tree Wireshark draws them as packet diagrams and counts them in the protocol hierarchy; beneath the "
+    .. "protocol one option of tshark, -O uetp, shows all; auto: at the top in Wireshark, beneath in tshark",
+  { { 1, "auto", 0 }, { 2, "at the top", 1 }, { 3, "beneath the protocol", 2 } },
+  false
+)
+
+local function headers_at_top()
+  local place = uetp.prefs.headers
+  return place == 1 or place == 0 and gui_enabled()
+end
+
 local trimmed_dscp = {}
 
 local function read_trimmed_dscp()
@@ -57,40 +71,78 @@ end
 
 -- What the tables are made with -------------------------------------------------------------------------------------
 
-local fields = {} -- every ProtoField
-local known = {} -- every ProtoField, by name and by what distinguishes several of one name
+local fields = {} -- every ProtoField of the protocol itself
+local known = {} -- every ProtoField of a header, by name and by what distinguishes several of one name
+local fresh = {} -- ProtoFields that the next header owns
+local protos = {} -- by filter name of the headers: their Proto, and its ProtoFields
 local forms = {} -- by name
+local names = {} -- the ProtoField of each name over forms
+local filter_of = {} -- the display filter of each ProtoField
 
-local function keep(field, key)
-  fields[#fields + 1] = field
+local function keep(field, key, name)
+  fresh[#fresh + 1] = field
   known[key] = field
+  filter_of[field] = "uetp." .. name
   return field
 end
 
 -- Make a field that is a number: `kind` is a constructor of ProtoField. Variants of a form share equal fields.
 local function F(kind, name, label, display, values, mask, doc)
   local key = format("%s %s %s", name, kind, tostring(mask))
-  return known[key] or keep(ProtoField[kind]("uetp." .. name, label, display, values, mask, doc), key)
+  return known[key] or keep(ProtoField[kind]("uetp." .. name, label, display, values, mask, doc), key, name)
 end
 
 -- Make a field of bytes.
 local function B(name, label, doc)
   local key = name .. " bytes"
-  return known[key] or keep(ProtoField.bytes("uetp." .. name, label, base.NONE, doc), key)
+  return known[key] or keep(ProtoField.bytes("uetp." .. name, label, base.NONE, doc), key, name)
 end
 
--- Define a form: { name, filter name, title, spec, size, only, row, row … }.
+-- Make a field of the protocol itself, which is in no header.
+local function own(kind, name, ...)
+  local made = ProtoField[kind]("uetp." .. name, ...)
+  fields[#fields + 1] = made
+  filter_of[made] = "uetp." .. name
+  return made
+end
+
+-- Make the field of a name over forms. `values` has the codes, or the unit.
+local function N(kind, name, display, values, doc)
+  if kind == "framenum" or kind == "bool" then
+    names[name] = own(kind, name, name, base.NONE, nil, nil, doc)
+  elseif kind == "relative_time" or kind == "none" then
+    names[name] = own(kind, name, name, doc)
+  else
+    names[name] = own(kind, name, name, display, values, nil, doc)
+  end
+end
+
+-- Define a form: { name, filter name, title, spec, size, only, names, row, row … }.
 -- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
 -- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
 -- wider than Wireshark can apply; `within` marks one bit of the row before. `origin`, of a form or a row, says that it is
 -- not published. `only`: the values by which the form is known, { divisor, modulus, values } of its first two bytes.
+-- `names`: the names over forms that have a value here, { name, field, plus, sign, absent, codes }.
 local function form(made)
-  local key = made.filter .. " none"
-  made.item = known[key] or keep(ProtoField.none("uetp." .. made.filter, made.title, made.spec), key)
-  made.by_name, made.after = {}, {}
+  local owner = protos[made.filter]
+  if not owner then
+    owner = { proto = Proto("uetp." .. made.filter, "UET: " .. made.title), fields = {} }
+    protos[made.filter] = owner
+  end
+  for _, field in ipairs(fresh) do
+    owner.fields[#owner.fields + 1] = field
+  end
+  fresh = {}
+  made.item, made.by_name, made.after, made.rsvd = owner.proto, {}, {}, {}
+  made.kind, made.item_name = made.filter:match("^pds%.(.*)"), "uetp." .. made.filter
   for _, row in ipairs(made) do
     made.by_name[row[1]] = row
     row.masked = row[6] and row[6] < 256 ^ row[3]
+    made.rsvd[#made.rsvd + 1] = row[1]:match("^rsvd") and row or nil
+  end
+  for _, name in ipairs(made.names) do
+    name.field, name.row = names[name[1]], made.by_name[name[2]]
+    name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
   end
   forms[made.name] = made
 end
@@ -145,7 +197,8 @@ local function follows(after, by, match, otherwise)
     row.match[value] = choice(names)
   end
   for _, name in ipairs(after) do
-    table.insert(forms[name].after, row)
+    local made = forms[name]
+    table.insert(made.after, { of = by and made.by_name[by], match = row.match, otherwise = row.otherwise, by = by })
   end
 end
 
@@ -156,29 +209,28 @@ end
 local CRC_STATUS = { [0] = "bad", [1] = "good", [2] = "unverified" }
 local BAD, GOOD, UNVERIFIED = 0, 1, 2
 
-local function own(kind, name, ...)
-  return keep(ProtoField[kind]("uetp." .. name, ...), name)
-end
-
 local f_payload = own("bytes", "payload", "payload", base.NONE, "What the headers carry; sealed: the ciphertext")
 local f_rest = own("bytes", "rest", "not decoded", base.NONE, "Bytes that fit no header")
 local f_crc = own("uint32", "crc", "crc32c", base.HEX, nil, nil, "Most significant byte first (UE 1.0.1 §3.5.25)")
-local f_crc_status = own("uint8", "crc.status", "crc32c status", base.DEC, CRC_STATUS)
-local f_crc_computed = own("uint32", "crc.computed", "crc32c computed", base.HEX)
+local f_crc_status =
+  own("uint8", "crc.status", "crc32c status", base.DEC, CRC_STATUS, nil, "Whether the CRC32C was computed, and is right")
+local f_crc_computed =
+  own("uint32", "crc.computed", "crc32c computed", base.HEX, nil, nil, "What the CRC32C would have to be")
 local f_icv = own("bytes", "icv", "icv", base.NONE, "AES-GCM tag (UE 1.0.1 §3.7)")
-local f_trimmed = own("bool", "trimmed", "trimmed", base.NONE, nil, nil, "A switch cut off the end")
-local f_sealed = own("bool", "sealed", "sealed", base.NONE, nil, nil, "Encrypted and authenticated")
-local f_clear_psn = own("uint32", "clear_psn", "CLEAR_PSN", base.DEC, nil, nil, "psn + clear_psn_offset")
-local f_start_psn = own("uint32", "start_psn", "Start_PSN", base.DEC, nil, nil, "psn - psn_offset")
-local f_ack_psn = own("uint32", "ack_psn", "ACK_PSN", base.DEC, nil, nil, "cack_psn + ack_psn_offset")
-local f_sack_base = own("uint32", "sack_base", "SACK base", base.DEC, nil, nil, "cack_psn + sack_psn_offset")
 local f_origin = own("string", "origin", "origin", base.NONE, "Who laid this header out, where it is not published")
-local f_rank = own("uint16", "sharp.rank", "rank", base.DEC)
+local f_rank = own("uint16", "sharp.rank", "rank", base.DEC, nil, nil, "Rank of a member that joins")
 local f_pad = own("bytes", "sharp.pad", "pad", base.NONE, "Zeros up to whole words")
-local f_request_in = own("framenum", "request_in", "request in", base.NONE, frametype.REQUEST)
-local f_answer_in = own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE)
+local f_request_in =
+  own("framenum", "request_in", "request in", base.NONE, frametype.REQUEST, nil, "The frame that this packet answers")
+local f_answer_in =
+  own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE, nil, "The frame that answers this packet")
+
+local f_names = own("none", "names", "Names over forms", "The fields by names that are the same in all headers")
 
 uetp.fields = fields
+for _, owner in pairs(protos) do
+  owner.proto.fields = owner.fields
+end
 
 local experts = {}
 
@@ -215,12 +267,8 @@ local function number(raw, at, size)
   return a * 16777216 + b * 65536 + c * 256 + d
 end
 
--- Return the value of the field `name` of a layer; nil where its form has no such field.
-local function get(layer, name)
-  local row = layer.form.by_name[name]
-  if not row then
-    return nil
-  end
+-- Return the value of a row, of up to four bytes, of a layer.
+local function value_of(layer, row)
   local value = number(layer.raw, layer.at + row[2], row[3])
   if row.masked then
     value = floor(value / row[5]) % row[6]
@@ -231,81 +279,19 @@ local function get(layer, name)
   return value
 end
 
+-- Return the value of the field `name` of a layer; nil where its form has no such field.
+local function get(layer, name)
+  local row = layer.form.by_name[name]
+  return row and value_of(layer, row)
+end
+
 local function add32(a, b)
   return (a + b) % 4294967296
 end
 
--- CRC32C ------------------------------------------------------------------------------------------------------------
+-- @crc
 
--- The CRC takes eight bytes a step. It uses native operators where Lua has them; older versions cannot parse them.
-local NATIVE = [[
-local T, byte = ...
-local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
-return function(data)
-  local crc, n = 0xFFFFFFFF, #data
-  local whole = n - n % 8
-  for i = 1, whole, 8 do
-    local a, b, c, d, e, f, g, h = byte(data, i, i + 7)
-    a = crc ~ (a | b << 8 | c << 16 | d << 24)
-    crc = A[a & 255] ~ B[a >> 8 & 255] ~ C[a >> 16 & 255] ~ D[a >> 24] ~ E[e] ~ F[f] ~ G[g] ~ H[h]
-  end
-  for i = whole + 1, n do
-    crc = crc >> 8 ~ H[(crc ~ byte(data, i)) & 255]
-  end
-  return crc ~ 0xFFFFFFFF
-end
-]]
-
-local PORTABLE = [[
-local T, byte, bxor = ...
-local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
-return function(data)
-  local crc, n = 4294967295, #data
-  local whole = n - n % 8
-  for i = 1, whole, 8 do
-    local a, b, c, d, e, f, g, h = byte(data, i, i + 7)
-    local x = bxor(crc, a + b * 256 + c * 65536 + d * 16777216)
-    a = x % 256
-    x = (x - a) / 256
-    b = x % 256
-    x = (x - b) / 256
-    c = x % 256
-    crc = bxor(A[a], B[b], C[c], D[(x - c) / 256], E[e], F[f], G[g], H[h])
-  end
-  for i = whole + 1, n do
-    local low = crc % 256
-    crc = bxor((crc - low) / 256, H[bxor(low, byte(data, i))])
-  end
-  return bxor(crc, 4294967295)
-end
-]]
-
-local function make_crc32c()
-  local native = load("return function(a, b) return a ~ b end")
-  local bxor = native and native() or bit32.bxor
-  local tables = {}
-  for k = 1, 8 do
-    tables[k] = {}
-    for i = 0, 255 do
-      local crc = k == 1 and i or tables[k - 1][i]
-      if k == 1 then
-        for _ = 1, 8 do
-          local low = crc % 2
-          crc = floor(crc / 2)
-          if low == 1 then
-            crc = bxor(crc, 0x82F63B78)
-          end
-        end
-      else
-        crc = bxor(floor(crc / 256), tables[1][crc % 256])
-      end
-      tables[k][i] = crc
-    end
-  end
-  return load(native and NATIVE or PORTABLE, "crc32c")(tables, byte, bxor)
-end
-
-local crc32c = make_crc32c()
+-- @asked
 
 -- What lies below ---------------------------------------------------------------------------------------------------
 
@@ -415,18 +401,21 @@ local OPCODE, AMO, RESPONSE = by_name(Opcode), by_name(AtomicOpcode), by_name(Re
 local NACK, LIST = by_name(NackCode), by_name(ResponseList)
 local RETURN = by_name(ReturnCode)
 
--- Return the headers of `raw`, and what ended them: nil, or the kind of fault and its text.
-local function walk(raw, first)
-  local layers, todo, at, reserved = {}, { first }, 0, nil
-  while #todo > 0 do
-    local wanted = table.remove(todo)
-    local left = #raw - at
+-- Return the headers of a packet of `size` bytes, of which `raw` has the first ones, and what ended them: nil, or the
+-- kind of fault and its text.
+local function walk(raw, size, first)
+  local layers, todo, count, at, reserved = {}, { first }, 1, 0, nil
+  while count > 0 do
+    local wanted = todo[count]
+    count = count - 1
+    local left = size - at
     if left < 2 then
       return layers, at, "short", format("%s needs %d bytes, %d are there", wanted.name, wanted.size, left)
     end
-    local made = wanted.of[number(raw, at, 2)]
+    local a, b = byte(raw, at + 1, at + 2)
+    local made = wanted.of[a * 256 + b]
     if not made then
-      return layers, at, "reserved", format("%s of reserved type %d", wanted.name, floor(byte(raw, at + 1) / 8))
+      return layers, at, "reserved", format("%s of reserved type %d", wanted.name, floor(a / 8))
     end
     if left < made.size then
       return layers, at, "short", format("%s needs %d bytes, %d are there", made.name, made.size, left)
@@ -434,9 +423,10 @@ local function walk(raw, first)
     local layer = { form = made, at = at, raw = raw }
     layers[#layers + 1] = layer
     at = at + made.size
-    for i = #made.after, 1, -1 do
-      local row = made.after[i]
-      local value = row.by and get(layer, row.by)
+    local after = made.after
+    for i = #after, 1, -1 do
+      local row = after[i]
+      local value = row.of and value_of(layer, row.of)
       local following = row.match[value]
       if following == nil then
         following = row.otherwise
@@ -444,7 +434,8 @@ local function walk(raw, first)
       if following == RESERVED then
         reserved = format("%s.%s %d is reserved", made.name, row.by, value)
       elseif following ~= NOTHING then
-        todo[#todo + 1] = following
+        count = count + 1
+        todo[count] = following
       end
     end
   end
@@ -479,7 +470,7 @@ local function implied_payload(layers)
     index = index - 1
   end
   local layer = layers[index]
-  local response = layer.form.name:match("^ses%.response")
+  local response = layer.form.filter:match("^ses%.response")
   local opcode = get(layer, "opcode")
   local length = get(layer, "payload_length")
   if length then
@@ -506,14 +497,24 @@ end
 local flows = {} -- "source destination" -> { right, without, placed, tried }
 local PATIENCE, TRIED = 16, 64
 
+local function flow_of(pinfo)
+  return tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+end
+
+-- Return whether a packet of the flow had a right CRC.
+local function has_crcs(pinfo)
+  local flow = flows[flow_of(pinfo)]
+  return flow and flow.right
+end
+
 -- Take note of a packet whose last bytes are `crc` or payload, and return whether its flow has CRCs.
 local function learn_crc(pinfo, raw, crc, below, placed)
-  local key = tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+  local key = flow_of(pinfo)
   local flow, status = flows[key] or { without = 0, placed = 0, tried = 0 }, crc.status
   flows[key] = flow
   if below.assumed and not flow.right and not pinfo.visited and flow.tried < TRIED then
     flow.tried = flow.tried + 1
-    status = crc32c(below.assumed .. raw:sub(1, -5)) == crc.value and GOOD or BAD
+    status = crc32c(below.assumed, raw, #raw - 4) == crc.value and GOOD or BAD
   end
   flow.right = flow.right or status == GOOD
   if not pinfo.visited and status ~= GOOD and flow.without < PATIENCE then
@@ -524,7 +525,8 @@ local function learn_crc(pinfo, raw, crc, below, placed)
 end
 
 -- Return the CRC of the packet: { value, computed, status }, or nil where there is none; and whether one is missing.
-local function find_crc(raw, at, below, implied, pinfo)
+-- `verify`: compute it even where all else tells whether it is there.
+local function find_crc(raw, at, below, implied, pinfo, verify)
   local mode = uetp.prefs.crc
   local length = #raw - at - 4
   if mode == CRC_OFF or #raw < 4 then
@@ -533,8 +535,8 @@ local function find_crc(raw, at, below, implied, pinfo)
   local placed = length >= 0 and length == implied
   local sure = mode == CRC_ON or placed
   local crc = { value = number(raw, #raw - 4, 4), status = UNVERIFIED }
-  if below.covered and (uetp.prefs.verify or length < 0 or not (sure or implied)) then
-    crc.computed = crc32c(below.covered .. raw:sub(1, -5))
+  if below.covered and (verify or length < 0 or not (sure or implied or has_crcs(pinfo))) then
+    crc.computed = crc32c(below.covered, raw, #raw - 4)
     crc.status = crc.computed == crc.value and GOOD or BAD
   end
   if mode == CRC_AUTO and (below.covered or below.assumed) then
@@ -566,12 +568,8 @@ local function span(first, length, total)
   return format("%d–%d of %d", first, first + length, total)
 end
 
-local function kind_of(layer)
-  return layer.form.filter:match("^pds%.(.*)")
-end
-
 local function pds_words(layer)
-  local kind = kind_of(layer)
+  local kind = layer.form.kind
   local words = { kind:upper() }
   local function add(...)
     words[#words + 1] = format(...)
@@ -712,7 +710,7 @@ end
 
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
 local function key_of(layer, pinfo)
-  local kind = kind_of(layer)
+  local kind = layer.form.kind
   local psn, pdcid, is_answer = get(layer, "psn"), get(layer, "spdcid"), false
   if kind:match("^n?ack") then
     local cack = get(layer, "cack_psn")
@@ -758,55 +756,137 @@ end
 
 -- The tree ----------------------------------------------------------------------------------------------------------
 
--- Where the tree is not visible, only the fields that a filter or a column asks for are added.
+local ONES = {} -- for each byte the places of its bits that are 1, from the lowest on
+
+for value = 0, 255 do
+  ONES[value] = {}
+  for bit = 0, 7 do
+    if floor(value / 2 ^ bit) % 2 == 1 then
+      table.insert(ONES[value], bit)
+    end
+  end
+end
+
+-- Add the PSNs that a SACK bitmap says were received.
+local function show_sack(layer, tvb, tree)
+  local row, base = layer.form.by_name.sack_bitmap, add32(get(layer, "cack_psn"), get(layer, "sack_psn_offset"))
+  local range = tvb(layer.at + row[2], 8)
+  for i = 0, 7 do
+    for _, bit in ipairs(ONES[byte(layer.raw, layer.at + row[2] + 8 - i)]) do
+      tree:add(names.sack_psn, range, add32(base, 8 * i + bit)):set_generated()
+    end
+  end
+end
+
+-- Add a name over forms, on the bytes of its field; nothing where it has no value.
+local function show_name(name, layer, tvb, tree)
+  local row = name.row
+  if name.absent and name.codes[value_of(layer, name.absent)] then
+    return
+  end
+  local range = tvb(layer.at + row[2], row[3])
+  local item
+  if name.plus then
+    range = tvb(layer.at + name.plus[2], name.plus[3])
+    item = tree:add(name.field, range, add32(value_of(layer, row), name.sign * value_of(layer, name.plus)))
+  elseif row.bit then
+    item = tree:add(name.field, range, range:bitfield(row.bit, row.bits))
+  elseif row[3] > 4 then
+    item = tree:add(name.field, range)
+  elseif name.flag then
+    item = tree:add(name.field, range, value_of(layer, row) ~= 0)
+  else
+    item = tree:add(name.field, range, value_of(layer, row))
+  end
+  item:set_generated()
+end
+
+local whole_tree -- whether everything is shown of this packet
+local lean -- whether nothing is shown but what `only` names
+local frame -- the number of this packet
+local at_top -- where headers are added, if not beneath the protocol
+
+-- Take note of how much is shown of a packet.
+local function begin(pinfo, tree)
+  lean, whole_tree, frame = only ~= nil, tree.visible, pinfo.number
+  at_top = not lean and headers_at_top() and tree or nil
+end
+
+-- Add the rows of a header: all of them, or those that are asked for.
+local function show_rows(layer, tvb, branch, rows)
+  local at = layer.at
+  local range, first, size, whole
+  for i = 1, #rows do
+    local row = rows[i]
+    if row[2] ~= first or row[3] ~= size then
+      first, size = row[2], row[3]
+      range = tvb(at + first, size)
+    end
+    local item
+    if row.within then
+      item = (whole or branch):add(row[4], range)
+    elseif row.bit then
+      item = branch:add(row[4], range, range:bitfield(row.bit, row.bits))
+    else
+      item = branch:add(row[4], range)
+      whole = item
+    end
+    if row.origin then
+      item:append_text(" [" .. row.origin .. "]")
+    end
+  end
+end
+
+-- Add a header, and return its item.
 local function show(layer, tvb, tree)
-  local at, made, all = layer.at, layer.form, tree.visible
-  local branch = tree:add(made.item, tvb(at, made.size))
+  local made = layer.form
+  if lean or not whole_tree then
+    local rows = asked_rows(made, tree, lean, frame)
+    local branch = tree
+    if not lean or #rows > 0 or only[made.item_name] then
+      branch = tree:add(made.item, tvb(layer.at, made.size))
+      show_rows(layer, tvb, branch, rows)
+    end
+    if made.origin and is_asked(tree, f_origin, lean) then
+      branch:add(f_origin, made.origin)
+    end
+    for _, name in ipairs(rows.names) do
+      show_name(name, layer, tvb, branch)
+    end
+    if made.by_name.sack_bitmap and is_asked(tree, names.sack_psn, lean) then
+      show_sack(layer, tvb, branch)
+    end
+    return branch
+  end
+  local branch = (at_top or tree):add(made.item, tvb(layer.at, made.size)):set_text(made.title)
   if made.origin then
     branch:append_text(" [" .. made.origin .. "]")
     branch:add(f_origin, made.origin):set_generated()
   end
-  local range, first, size, whole
-  for i = 1, #made do
-    local row = made[i]
-    if all or branch:referenced(row[4]) then
-      if row[2] ~= first or row[3] ~= size then
-        first, size = row[2], row[3]
-        range = tvb(at + first, size)
-      end
-      local item
-      if row.within then
-        item = (whole or branch):add(row[4], range)
-      elseif row.bit then
-        item = branch:add(row[4], range, range:bitfield(row.bit, row.bits))
-      else
-        item = branch:add(row[4], range)
-        whole = item
-      end
-      if row.origin then
-        item:append_text(" [" .. row.origin .. "]")
-      end
+  show_rows(layer, tvb, branch, made)
+  for _, name in ipairs(made.names) do
+    if name.plus then
+      show_name(name, layer, tvb, branch)
     end
+  end
+  if made.by_name.sack_bitmap then
+    show_sack(layer, tvb, branch)
   end
   return branch
 end
 
--- Add sums of two fields under their header, on the bytes of the second.
-local DERIVED = {
-  { f_ack_psn, "cack_psn", "ack_psn_offset", 1 },
-  { f_sack_base, "cack_psn", "sack_psn_offset", 1 },
-  { f_clear_psn, "psn", "clear_psn_offset", 1 },
-  { f_start_psn, "psn", "psn_offset", -1 },
-}
-
-local function show_derived(layer, tvb, branch)
-  for _, sum in ipairs(DERIVED) do
-    local row, first = layer.form.by_name[sum[3]], get(layer, sum[2])
-    if row and first then
-      local range = tvb(layer.at + row[2], row[3])
-      branch:add(sum[1], range, add32(first, sum[4] * get(layer, sum[3]))):set_generated()
+-- Add the names over forms of a packet, in a branch of their own. Sums stand beneath their header.
+local function show_names(layers, tvb, top)
+  local branch
+  for _, layer in ipairs(layers) do
+    for _, name in ipairs(layer.form.names) do
+      if not name.plus then
+        branch = branch or top:add(f_names, tvb()):set_generated()
+        show_name(name, layer, tvb, branch)
+      end
     end
   end
+  return branch
 end
 
 local function show_experts(layer, branch)
@@ -846,11 +926,10 @@ local EXPERT_OF = { short = e_malformed, reserved = e_reserved, payload = e_shor
 
 -- The dissector -----------------------------------------------------------------------------------------------------
 
--- Show headers, then payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
-local function read_packet(raw, below, pinfo)
-  local layers, at, fault, reason = walk(raw, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
-  local packet = { layers = layers, at = at, stop = #raw, fault = fault, reason = reason }
-  packet.lost = below.truncated or below.trimmed
+-- Find what is behind the headers: payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
+local function read_rest(packet, raw, below, pinfo, verify)
+  local layers, at, fault = packet.layers, packet.at, packet.fault
+  packet.stop, packet.lost = #raw, below.truncated or below.trimmed
   local left = #raw - at
   local function stop(kind, text, ...)
     packet.fault, packet.reason, packet.stop = kind, format(text, ...), at
@@ -871,7 +950,7 @@ local function read_packet(raw, below, pinfo)
   elseif not packet.lost then
     local implied = implied_payload(layers)
     local needed
-    packet.crc, needed = find_crc(raw, at, below, implied, pinfo)
+    packet.crc, needed = find_crc(raw, at, below, implied, pinfo, verify)
     if packet.crc then
       packet.stop = #raw - 4
     elseif uetp.prefs.crc == CRC_AUTO and not implied then
@@ -888,7 +967,6 @@ local function read_packet(raw, below, pinfo)
   if not fault and not packet.sealed then
     message_over_uet(packet, raw)
   end
-  return packet
 end
 
 local function summary(packet, below)
@@ -915,10 +993,13 @@ end
 local function show_rest(packet, below, tvb, tree)
   local at, stop, crc = packet.at, packet.stop, packet.crc
   if below.trimmed then
-    tree:add(f_trimmed, true):set_generated():add_proto_expert_info(e_trimmed)
+    tree:add(names.trimmed, true):set_generated():add_proto_expert_info(e_trimmed)
   end
   if packet.sealed then
-    tree:add(f_sealed, true):set_generated()
+    tree:add(names.sealed, true):set_generated()
+  end
+  if stop > at then
+    tree:add(names.len, tvb(at, stop - at), stop - at):set_generated()
   end
   if packet.body_end then
     show_body(packet.layers, tvb, tree, at, packet.body_end, stop)
@@ -945,33 +1026,80 @@ local function show_rest(packet, below, tvb, tree)
   end
 end
 
-local this -- the handle of this dissector, which tells whether its fields are asked for
+local HEADERS = 512 -- all headers lie within so many bytes
+-- What is not in a header: it needs all bytes of the packet.
+local REST = {
+  f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
+} -- stylua: ignore
+local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
+
+-- Return whether `only` has the name of a field of `list`, or of a message that lies in the payload.
+local function names_one_of(list)
+  for _, field in ipairs(list) do
+    if only[filter_of[field]] then
+      return true
+    end
+  end
+  for name in pairs(only) do
+    if list == REST and name:match("^uetp%.sharp") then
+      return true
+    end
+  end
+  return false
+end
+
+local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
+local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
+
+-- Show of a packet what `only` names.
+local function dissect_lean(packet, below, tvb, pinfo, tree)
+  local top = tree:add(uetp, tvb())
+  if needs_rest then
+    read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, uetp.prefs.verify and needs_crc)
+  end
+  local pds = needs_links and find(packet.layers, "pds")
+  for _, layer in ipairs(packet.layers) do
+    local branch = show(layer, tvb, top)
+    if layer == pds then
+      link(layer, pinfo, branch)
+    end
+  end
+  if needs_rest then
+    show_rest(packet, below, tvb, top)
+  end
+end
 
 -- Return whether the packet is UET.
 local function dissect(tvb, pinfo, tree)
+  local size = tvb:len()
   local below = look_below(tvb, pinfo)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
-  local packet = read_packet(tvb:len() > 0 and tvb:raw() or "", below, pinfo)
-  local words = summary(packet, below)
+  local raw = size > 0 and tvb:raw(0, only and math.min(size, HEADERS) or size) or ""
+  local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
+  local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
+  begin(pinfo, tree)
   pinfo.cols.protocol = "UET"
+  if lean then
+    dissect_lean(packet, below, tvb, pinfo, tree)
+    return true
+  end
+  read_rest(packet, raw, below, pinfo, uetp.prefs.verify)
+  local words = summary(packet, below)
   pinfo.cols.info = words
 
   local top = tree:add(uetp, tvb()):append_text(", " .. words)
   local pds = find(packet.layers, "pds")
-  this = this or Dissector.get("uetp")
-  local wanted = tree:referenced(this)
   for _, layer in ipairs(packet.layers) do
-    local branch = top
-    if wanted then
-      branch = show(layer, tvb, top)
-      show_derived(layer, tvb, branch)
-    end
+    local branch = show(layer, tvb, top)
     show_experts(layer, branch) -- expert items are counted even where the tree is not visible
     if layer == pds then
       link(layer, pinfo, branch)
     end
+  end
+  if whole_tree then
+    show_names(packet.layers, tvb, top)
   end
   show_rest(packet, below, tvb, top)
   return true

@@ -50,6 +50,20 @@ uetp.prefs.mcast = Pref.bool(
   "Of broadcast and all-gather to multicast groups, and of their recovery ring"
 )
 
+uetp.prefs.headers = Pref.enum(
+  "Place of the headers",
+  0,
+  "At the top of the tree Wireshark draws them as packet diagrams and counts them in the protocol hierarchy; beneath the "
+    .. "protocol one option of tshark, -O uetp, shows all; auto: at the top in Wireshark, beneath in tshark",
+  { { 1, "auto", 0 }, { 2, "at the top", 1 }, { 3, "beneath the protocol", 2 } },
+  false
+)
+
+local function headers_at_top()
+  local place = uetp.prefs.headers
+  return place == 1 or place == 0 and gui_enabled()
+end
+
 local trimmed_dscp = {}
 
 local function read_trimmed_dscp()
@@ -61,40 +75,78 @@ end
 
 -- What the tables are made with -------------------------------------------------------------------------------------
 
-local fields = {} -- every ProtoField
-local known = {} -- every ProtoField, by name and by what distinguishes several of one name
+local fields = {} -- every ProtoField of the protocol itself
+local known = {} -- every ProtoField of a header, by name and by what distinguishes several of one name
+local fresh = {} -- ProtoFields that the next header owns
+local protos = {} -- by filter name of the headers: their Proto, and its ProtoFields
 local forms = {} -- by name
+local names = {} -- the ProtoField of each name over forms
+local filter_of = {} -- the display filter of each ProtoField
 
-local function keep(field, key)
-  fields[#fields + 1] = field
+local function keep(field, key, name)
+  fresh[#fresh + 1] = field
   known[key] = field
+  filter_of[field] = "uetp." .. name
   return field
 end
 
 -- Make a field that is a number: `kind` is a constructor of ProtoField. Variants of a form share equal fields.
 local function F(kind, name, label, display, values, mask, doc)
   local key = format("%s %s %s", name, kind, tostring(mask))
-  return known[key] or keep(ProtoField[kind]("uetp." .. name, label, display, values, mask, doc), key)
+  return known[key] or keep(ProtoField[kind]("uetp." .. name, label, display, values, mask, doc), key, name)
 end
 
 -- Make a field of bytes.
 local function B(name, label, doc)
   local key = name .. " bytes"
-  return known[key] or keep(ProtoField.bytes("uetp." .. name, label, base.NONE, doc), key)
+  return known[key] or keep(ProtoField.bytes("uetp." .. name, label, base.NONE, doc), key, name)
 end
 
--- Define a form: { name, filter name, title, spec, size, only, row, row … }.
+-- Make a field of the protocol itself, which is in no header.
+local function own(kind, name, ...)
+  local made = ProtoField[kind]("uetp." .. name, ...)
+  fields[#fields + 1] = made
+  filter_of[made] = "uetp." .. name
+  return made
+end
+
+-- Make the field of a name over forms. `values` has the codes, or the unit.
+local function N(kind, name, display, values, doc)
+  if kind == "framenum" or kind == "bool" then
+    names[name] = own(kind, name, name, base.NONE, nil, nil, doc)
+  elseif kind == "relative_time" or kind == "none" then
+    names[name] = own(kind, name, name, doc)
+  else
+    names[name] = own(kind, name, name, display, values, nil, doc)
+  end
+end
+
+-- Define a form: { name, filter name, title, spec, size, only, names, row, row … }.
 -- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
 -- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
 -- wider than Wireshark can apply; `within` marks one bit of the row before. `origin`, of a form or a row, says that it is
 -- not published. `only`: the values by which the form is known, { divisor, modulus, values } of its first two bytes.
+-- `names`: the names over forms that have a value here, { name, field, plus, sign, absent, codes }.
 local function form(made)
-  local key = made.filter .. " none"
-  made.item = known[key] or keep(ProtoField.none("uetp." .. made.filter, made.title, made.spec), key)
-  made.by_name, made.after = {}, {}
+  local owner = protos[made.filter]
+  if not owner then
+    owner = { proto = Proto("uetp." .. made.filter, "UET: " .. made.title), fields = {} }
+    protos[made.filter] = owner
+  end
+  for _, field in ipairs(fresh) do
+    owner.fields[#owner.fields + 1] = field
+  end
+  fresh = {}
+  made.item, made.by_name, made.after, made.rsvd = owner.proto, {}, {}, {}
+  made.kind, made.item_name = made.filter:match("^pds%.(.*)"), "uetp." .. made.filter
   for _, row in ipairs(made) do
     made.by_name[row[1]] = row
     row.masked = row[6] and row[6] < 256 ^ row[3]
+    made.rsvd[#made.rsvd + 1] = row[1]:match("^rsvd") and row or nil
+  end
+  for _, name in ipairs(made.names) do
+    name.field, name.row = names[name[1]], made.by_name[name[2]]
+    name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
   end
   forms[made.name] = made
 end
@@ -149,7 +201,8 @@ local function follows(after, by, match, otherwise)
     row.match[value] = choice(names)
   end
   for _, name in ipairs(after) do
-    table.insert(forms[name].after, row)
+    local made = forms[name]
+    table.insert(made.after, { of = by and made.by_name[by], match = row.match, otherwise = row.otherwise, by = by })
   end
 end
 
@@ -618,6 +671,85 @@ local RingType = {
   [1] = "FIN",
 }
 
+-- Names over forms ---------------------------------------------------------------------------------------------------
+
+N("uint8", "type", base.DEC, PdsType, "Type of the PDS header")
+N("uint8", "next_hdr", base.DEC, NextHdr, "SES header that follows the PDS header")
+N("uint32", "psn", base.DEC, nil, "PSN of the packet itself: a request or control packet")
+N("uint32", "pkt_id", base.HEX, nil, "Packet identifier of a RUDI packet, in place of a PSN")
+N("uint32", "start_psn", base.DEC, nil, "Start_PSN of the PDC: psn - psn_offset")
+N("uint32", "clear_psn", base.DEC, nil, "CLEAR_PSN: psn + clear_psn_offset")
+N("uint16", "spdcid", base.DEC, nil, "PDCID of the sender")
+N("uint16", "dpdcid", base.DEC, nil, "PDCID of the receiver; absent in a packet that opens a PDC")
+N("uint8", "pdc_info", base.DEC, nil, "PDC information in a packet that opens a PDC: highest bit use_rsv_pdc")
+N("bool", "retx", base.DEC, nil, "The packet is a retransmission; absent in ACK and NACK")
+N("bool", "syn", base.DEC, nil, "The packet can open a PDC")
+N("bool", "ar", base.DEC, nil, "The packet asks for an ACK")
+N("uint32", "cack_psn", base.DEC, nil, "Cumulative ACK: the receiver has every PSN up to this one")
+N("uint32", "ack_psn", base.DEC, nil, "PSN of the packet that the ACK answers: cack_psn + ack_psn_offset")
+N("bool", "ack_retx", base.DEC, nil, "The packet that this ACK or NACK answers was a retransmission")
+N("bool", "ecn_marked", base.DEC, nil, "The packet that this one answers was ECN-marked")
+N("uint8", "req", base.DEC, AckReq, "What an ACK asks for: CLEAR or CLOSE")
+N("uint8", "mpr", base.UNIT_STRING, { " × 128 PSNs" }, "PSN range that the receiver accepts")
+N("uint32", "sack_base", base.DEC, nil, "PSN of the lowest bit of the SACK bitmap: cack_psn + sack_psn_offset")
+N("uint64", "sack_bitmap", base.HEX, nil, "SACK bitmap: bit i says that sack_base + i was received")
+N("uint32", "sack_psn", base.DEC, nil, "PSN that the SACK bitmap says was received")
+N("uint32", "expected_psn", base.DEC, nil, "Lowest Start_PSN of the next PDC")
+N("uint32", "nack_psn", base.DEC, nil, "PSN of the packet that the NACK refuses")
+N("uint32", "nack_pkt_id", base.HEX, nil, "Packet identifier of the RUDI packet that the NACK refuses")
+N("uint8", "nack_code", base.DEC, NackCode, "Why the packet was refused")
+N("uint8", "vendor_code", base.DEC, nil, "The vendor's reason of a NACK")
+N("uint32", "nack_payload", base.DEC, nil, "By NACK code: new Start_PSN, or expected PSN")
+N("uint8", "ctl_type", base.DEC, CtlType, "Type of a control packet")
+N("uint32", "ctl_payload", base.DEC, nil, "By control type: CLEAR_PSN, SACK base, credit, message identifier")
+N("uint16", "probe_opaque", base.HEX, nil, "Token of a probe and of its answer")
+N("uint8", "cc_type", base.DEC, CcType, "Type of the congestion control state of an ACK")
+N("uint8", "ccc_id", base.DEC, nil, "Congestion control context")
+N("uint24", "credit_target", base.UNIT_STRING, { " × 256 bytes" }, "Credit that the sender wants")
+N("uint24", "credit", base.UNIT_STRING, { " × 256 bytes" }, "Cumulative credit granted")
+N("uint16", "service_time", base.UNIT_STRING, { " × 128 ns" }, "Time from receiving the packet to its ACK")
+N("bool", "restore_cwnd", base.DEC, nil, "The sender restores the window that it saved")
+N("uint8", "rcv_cwnd_pend", base.UNIT_STRING, { " × 1/128" }, "Window penalty")
+N("uint24", "rcvd_bytes", base.UNIT_STRING, { " × 256 bytes" }, "Bytes received on the PDC")
+N("uint16", "ooo_count", base.UNIT_STRING, { " packets" }, "Packets that the receiver holds out of order")
+N("uint8", "opcode", base.DEC, Opcode, "Opcode of a request")
+N("uint8", "response_opcode", base.DEC, ResponseOpcode, "Opcode of a response")
+N("uint8", "return_code", base.DEC, ReturnCode, "Result that a response reports")
+N("uint8", "list", base.DEC, ResponseList, "List in which the target found the buffer")
+N("bool", "som", base.DEC, nil, "First packet of a message")
+N("bool", "eom", base.DEC, nil, "Last packet of a message")
+N("bool", "hd", base.DEC, nil, "Header data is present")
+N("bool", "dc", base.DEC, nil, "The response may not come before delivery is complete")
+N("bool", "ie", base.DEC, nil, "The initiator reports an error")
+N("bool", "rel", base.DEC, nil, "Relative addressing")
+N("uint16", "message_id", base.DEC, nil, "Message identifier of a request; in a response, that of its request")
+N("uint16", "response_message_id", base.DEC, nil, "Message identifier of a response with data")
+N("uint32", "original_request_psn", base.DEC, nil, "PSN of the request that small response data answers")
+N("uint24", "job_id", base.DEC, nil, "JobID")
+N("uint8", "ri_generation", base.DEC, nil, "Generation of the resource index")
+N("uint16", "pid_on_fep", base.DEC, nil, "Process on the fabric endpoint")
+N("uint16", "resource_index", base.DEC, nil, "Resource index")
+N("uint32", "initiator", base.DEC, nil, "Identity of the initiator")
+N("uint64", "buffer_offset", base.HEX, nil, "Where in the buffer the message starts")
+N("uint64", "memory_key", base.HEX, nil, "Key of the memory region")
+N("uint64", "match_bits", base.HEX, nil, "Tag of a send")
+N("uint64", "header_data", base.HEX, nil, "Completion data of the message")
+N("uint32", "length", base.UNIT_STRING, { " bytes" }, "Length of the whole message")
+N("uint16", "payload_length", base.UNIT_STRING, { " bytes" }, "Length of the message's part in this packet, as its header says")
+N("uint32", "message_offset", base.UNIT_STRING, { " bytes" }, "Where in the message the part in this packet starts")
+N("uint32", "modified_length", base.UNIT_STRING, { " bytes" }, "Bytes of the target's buffer that the message has changed")
+N("uint32", "eager_length", base.UNIT_STRING, { " bytes" }, "Bytes sent before the target has agreed")
+N("uint8", "atomic_opcode", base.DEC, AtomicOpcode, "Atomic operation")
+N("uint8", "atomic_datatype", base.DEC, AtomicDatatype, "Datatype of an atomic operation")
+N("uint24", "sdi", base.DEC, nil, "Secure domain")
+N("uint32", "ssi", base.DEC, nil, "Secure source")
+N("uint8", "an", base.DEC, nil, "Association number")
+N("uint16", "epoch", base.DEC, nil, "Epoch of the key")
+N("uint64", "tsc", base.DEC, nil, "Counter that is never used twice under one key")
+N("uint16", "len", base.UNIT_STRING, { " bytes" }, "Length of the payload in this packet")
+N("bool", "trimmed", base.DEC, nil, "A switch cut off the end")
+N("bool", "sealed", base.DEC, nil, "The packet is encrypted and authenticated")
+
 -- Headers ------------------------------------------------------------------------------------------------------------
 
 form({
@@ -627,8 +759,10 @@ form({
   spec = "UE 1.0.1 §3.2",
   size = 4,
   only = {},
+  names = {
+  },
   { "entropy", 0, 2, F("uint16", "entropy.entropy", "entropy", base.DEC, nil, nil, "selects the path"), 1, 65536 },
-  { "rsvd", 2, 2, F("uint16", "entropy.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
+  { "rsvd", 2, 2, F("uint16", "entropy.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
 })
 
 form({
@@ -638,12 +772,18 @@ form({
   spec = "UE 1.0.1 §3.7",
   size = 12,
   only = {{ 2048, 32, { [1] = true } }, { 1024, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "tss.type", "type", base.DEC, nil, 0xF8, nil), 8, 32 },
-  { "sp", 0, 1, F("uint8", "tss.sp", "sp", base.DEC, nil, 0x4, "SSI present"), 4, 2 },
-  { "rsvd", 0, 1, F("uint8", "tss.rsvd", "rsvd", base.DEC, nil, 0x2, nil), 2, 2 },
-  { "an", 0, 1, F("uint8", "tss.an", "an", base.DEC, nil, 0x1, "association number"), 1, 2 },
+  names = {
+    { "sdi", "sdi" },
+    { "an", "an" },
+    { "epoch", "epoch" },
+    { "tsc", "tsc" },
+  },
+  { "type", 0, 1, F("uint8", "tss.type", "type", base.DEC, nil, 0xF8, "type that tells this header from others at its place"), 8, 32 },
+  { "sp", 0, 1, F("bool", "tss.sp", "sp", 8, nil, 0x4, "SSI present"), 4, 2 },
+  { "rsvd", 0, 1, F("uint8", "tss.rsvd", "rsvd", base.DEC, nil, 0x2, "reserved, sent as 0"), 2, 2 },
+  { "an", 0, 1, F("bool", "tss.an", "an", 8, nil, 0x1, "association number"), 1, 2 },
   { "sdi", 1, 3, F("uint24", "tss.sdi", "sdi", base.DEC, nil, nil, "secure domain id"), 1, 16777216 },
-  { "epoch", 4, 2, F("uint16", "tss.epoch", "epoch", base.DEC, nil, nil, nil), 1, 65536 },
+  { "epoch", 4, 2, F("uint16", "tss.epoch", "epoch", base.DEC, nil, nil, "epoch of the key"), 1, 65536 },
   { "tsc", 6, 6, F("uint64", "tss.tsc", "tsc", base.DEC, nil, nil, "counter, never used twice under one key") },
 })
 
@@ -654,13 +794,20 @@ form({
   spec = "UE 1.0.1 §3.7",
   size = 16,
   only = {{ 2048, 32, { [1] = true } }, { 1024, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "tss.type", "type", base.DEC, nil, 0xF8, nil), 8, 32 },
-  { "sp", 0, 1, F("uint8", "tss.sp", "sp", base.DEC, nil, 0x4, "SSI present"), 4, 2 },
-  { "rsvd", 0, 1, F("uint8", "tss.rsvd", "rsvd", base.DEC, nil, 0x2, nil), 2, 2 },
-  { "an", 0, 1, F("uint8", "tss.an", "an", base.DEC, nil, 0x1, "association number"), 1, 2 },
+  names = {
+    { "sdi", "sdi" },
+    { "ssi", "ssi" },
+    { "an", "an" },
+    { "epoch", "epoch" },
+    { "tsc", "tsc" },
+  },
+  { "type", 0, 1, F("uint8", "tss.type", "type", base.DEC, nil, 0xF8, "type that tells this header from others at its place"), 8, 32 },
+  { "sp", 0, 1, F("bool", "tss.sp", "sp", 8, nil, 0x4, "SSI present"), 4, 2 },
+  { "rsvd", 0, 1, F("uint8", "tss.rsvd", "rsvd", base.DEC, nil, 0x2, "reserved, sent as 0"), 2, 2 },
+  { "an", 0, 1, F("bool", "tss.an", "an", 8, nil, 0x1, "association number"), 1, 2 },
   { "sdi", 1, 3, F("uint24", "tss.sdi", "sdi", base.DEC, nil, nil, "secure domain id"), 1, 16777216 },
   { "ssi", 4, 4, F("uint32", "tss.ssi", "ssi", base.DEC, nil, nil, "secure source id"), 1, 4294967296 },
-  { "epoch", 8, 2, F("uint16", "tss.epoch", "epoch", base.DEC, nil, nil, nil), 1, 65536 },
+  { "epoch", 8, 2, F("uint16", "tss.epoch", "epoch", base.DEC, nil, nil, "epoch of the key"), 1, 65536 },
   { "tsc", 10, 6, F("uint64", "tss.tsc", "tsc", base.DEC, nil, nil, "counter, never used twice under one key") },
 })
 
@@ -671,13 +818,24 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [2] = true } }, { 4, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rud_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rud_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rud_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rud_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rud_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rud_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rud_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rud_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rud_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rud_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rud_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rud_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rud_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rud_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rud_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -691,13 +849,25 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [2] = true } }, { 4, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rud_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "start_psn", "psn", plus = "psn_offset", sign = -1 },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "pdc_info", "pdc_info" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rud_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rud_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rud_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rud_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rud_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rud_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rud_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rud_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rud_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rud_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rud_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rud_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rud_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rud_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -712,13 +882,24 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [3] = true } }, { 4, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rod_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rod_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rod_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rod_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rod_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rod_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rod_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rod_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rod_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rod_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rod_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rod_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rod_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rod_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rod_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -732,13 +913,25 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [3] = true } }, { 4, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rod_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "start_psn", "psn", plus = "psn_offset", sign = -1 },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "pdc_info", "pdc_info" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rod_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rod_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rod_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rod_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rod_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rod_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rod_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rod_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rod_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rod_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rod_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rod_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rod_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rod_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -753,13 +946,24 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [13] = true } }, { 4, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rud_cc_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rud_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rud_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rud_cc_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rud_cc_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rud_cc_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rud_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rud_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rud_cc_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rud_cc_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rud_cc_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rud_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rud_cc_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rud_cc_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rud_cc_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -773,13 +977,25 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [13] = true } }, { 4, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rud_cc_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "start_psn", "psn", plus = "psn_offset", sign = -1 },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "pdc_info", "pdc_info" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rud_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rud_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rud_cc_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rud_cc_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rud_cc_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rud_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rud_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rud_cc_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rud_cc_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rud_cc_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rud_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rud_cc_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rud_cc_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rud_cc_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -794,13 +1010,24 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [14] = true } }, { 4, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rod_cc_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rod_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rod_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rod_cc_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rod_cc_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rod_cc_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rod_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rod_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rod_cc_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rod_cc_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rod_cc_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rod_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rod_cc_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rod_cc_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rod_cc_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -814,13 +1041,25 @@ form({
   spec = "UE 1.0.1 §3.5.10.2",
   size = 12,
   only = {{ 2048, 32, { [14] = true } }, { 4, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rod_cc_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "psn", "psn" },
+    { "start_psn", "psn", plus = "psn_offset", sign = -1 },
+    { "clear_psn", "psn", plus = "clear_psn_offset", sign = 1 },
+    { "spdcid", "spdcid" },
+    { "pdc_info", "pdc_info" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rod_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rod_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, nil), 32, 4 },
-  { "retx", 1, 1, F("uint8", "pds.rod_cc_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.rod_cc_req.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.rod_cc_req.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rod_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.rod_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
+  { "retx", 1, 1, F("bool", "pds.rod_cc_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.rod_cc_req.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.rod_cc_req.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rod_cc_req.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "clear_psn_offset", 2, 2, F("int16", "pds.rod_cc_req.clear_psn_offset", "clear_psn_offset", base.DEC, nil, nil, "CLEAR_PSN = psn + this"), 1, 65536, true },
   { "psn", 4, 4, F("uint32", "pds.rod_cc_req.psn", "psn", base.DEC, nil, nil, "packet sequence number"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.rod_cc_req.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -835,6 +1074,10 @@ form({
   spec = "UE 1.0.1 §3.5.10.3",
   size = 4,
   only = {},
+  names = {
+    { "ccc_id", "ccc_id" },
+    { "credit_target", "credit_target" },
+  },
   { "ccc_id", 0, 1, F("uint8", "pds.req_cc_state.ccc_id", "ccc_id", base.DEC, nil, nil, "congestion control context"), 1, 256 },
   { "credit_target", 1, 3, F("uint24", "pds.req_cc_state.credit_target", "credit_target", base.DEC, nil, nil, "RCCC target, units of 256 bytes"), 1, 16777216 },
 })
@@ -846,14 +1089,21 @@ form({
   spec = "UE 1.0.1 §3.5.10.8",
   size = 8,
   only = {{ 2048, 32, { [4] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rudi_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "pkt_id", "pkt_id" },
+    { "retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rudi_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rudi_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rudi_req.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.rudi_req.m", "m", base.DEC, nil, 0x20, "responses: the request was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.rudi_req.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rudi_req.rsvd2", "rsvd2", base.DEC, nil, 0xF, nil), 1, 16 },
-  { "rsvd3", 2, 2, F("uint16", "pds.rudi_req.rsvd3", "rsvd3", base.DEC, nil, nil, nil), 1, 65536 },
-  { "pkt_id", 4, 4, F("uint32", "pds.rudi_req.pkt_id", "pkt_id", base.HEX, nil, nil, nil), 1, 4294967296 },
+  { "rsvd", 1, 1, F("uint8", "pds.rudi_req.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.rudi_req.m", "m", 8, nil, 0x20, "responses: the request was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.rudi_req.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rudi_req.rsvd2", "rsvd2", base.DEC, nil, 0xF, "reserved, sent as 0"), 1, 16 },
+  { "rsvd3", 2, 2, F("uint16", "pds.rudi_req.rsvd3", "rsvd3", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
+  { "pkt_id", 4, 4, F("uint32", "pds.rudi_req.pkt_id", "pkt_id", base.HEX, nil, nil, "packet identifier of a RUDI packet, in place of a PSN"), 1, 4294967296 },
 })
 
 form({
@@ -863,14 +1113,21 @@ form({
   spec = "UE 1.0.1 §3.5.10.8",
   size = 8,
   only = {{ 2048, 32, { [5] = true } }},
-  { "type", 0, 1, F("uint8", "pds.rudi_resp.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "pkt_id", "pkt_id" },
+    { "retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+  },
+  { "type", 0, 1, F("uint8", "pds.rudi_resp.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rudi_resp.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.rudi_resp.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.rudi_resp.m", "m", base.DEC, nil, 0x20, "responses: the request was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.rudi_resp.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.rudi_resp.rsvd2", "rsvd2", base.DEC, nil, 0xF, nil), 1, 16 },
-  { "rsvd3", 2, 2, F("uint16", "pds.rudi_resp.rsvd3", "rsvd3", base.DEC, nil, nil, nil), 1, 65536 },
-  { "pkt_id", 4, 4, F("uint32", "pds.rudi_resp.pkt_id", "pkt_id", base.HEX, nil, nil, nil), 1, 4294967296 },
+  { "rsvd", 1, 1, F("uint8", "pds.rudi_resp.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.rudi_resp.m", "m", 8, nil, 0x20, "responses: the request was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.rudi_resp.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.rudi_resp.rsvd2", "rsvd2", base.DEC, nil, 0xF, "reserved, sent as 0"), 1, 16 },
+  { "rsvd3", 2, 2, F("uint16", "pds.rudi_resp.rsvd3", "rsvd3", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
+  { "pkt_id", 4, 4, F("uint32", "pds.rudi_resp.pkt_id", "pkt_id", base.HEX, nil, nil, "packet identifier of a RUDI packet, in place of a PSN"), 1, 4294967296 },
 })
 
 form({
@@ -880,10 +1137,14 @@ form({
   spec = "UE 1.0.1 §3.5.10.9",
   size = 4,
   only = {{ 2048, 32, { [6] = true } }},
-  { "type", 0, 1, F("uint8", "pds.uud_req.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+  },
+  { "type", 0, 1, F("uint8", "pds.uud_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.uud_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "flags", 1, 1, F("uint8", "pds.uud_req.flags", "flags", base.DEC, nil, 0x7F, nil), 1, 128 },
-  { "rsvd", 2, 2, F("uint16", "pds.uud_req.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
+  { "flags", 1, 1, F("uint8", "pds.uud_req.flags", "flags", base.DEC, nil, 0x7F, "flags, see its bits"), 1, 128 },
+  { "rsvd", 2, 2, F("uint16", "pds.uud_req.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
 })
 
 form({
@@ -893,14 +1154,26 @@ form({
   spec = "UE 1.0.3 §3.5.10.4",
   size = 16,
   only = {{ 2048, 32, { [7] = true } }, { 128, 16, { [0] = true } }, { 64, 2, { [1] = true } }, { 8, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_psn", "cack_psn", plus = "ack_psn_offset", sign = 1 },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+    { "expected_psn", "expected_psn" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "no SES header follows"), 128, 16 },
-  { "epsn", 1, 1, F("uint8", "pds.ack.epsn", "epsn", base.DEC, nil, 0x40, "the expected PSN follows; reserved in UE 1.0.1"), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "epsn", 1, 1, F("bool", "pds.ack.epsn", "epsn", 8, nil, 0x40, "the expected PSN follows; reserved in UE 1.0.1"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "ack_psn_offset", 2, 2, F("int16", "pds.ack.ack_psn_offset", "ack_psn_offset", base.DEC, nil, nil, "ACK_PSN = cack_psn + this"), 1, 65536, true },
   { "cack_psn", 4, 4, F("uint32", "pds.ack.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -915,14 +1188,25 @@ form({
   spec = "UE 1.0.1 §3.5.10.4",
   size = 12,
   only = {{ 2048, 32, { [7] = true } }, { 8, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_psn", "cack_psn", plus = "ack_psn_offset", sign = 1 },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd2", 1, 1, F("uint8", "pds.ack.rsvd2", "rsvd2", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.ack.rsvd2", "rsvd2", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "ack_psn_offset", 2, 2, F("int16", "pds.ack.ack_psn_offset", "ack_psn_offset", base.DEC, nil, nil, "ACK_PSN = cack_psn + this"), 1, 65536, true },
   { "cack_psn", 4, 4, F("uint32", "pds.ack.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -936,14 +1220,25 @@ form({
   spec = "UE 1.0.1 §3.5.10.4",
   size = 12,
   only = {{ 2048, 32, { [7] = true } }, { 8, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+    { "probe_opaque", "probe_opaque" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd2", 1, 1, F("uint8", "pds.ack.rsvd2", "rsvd2", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.ack.rsvd2", "rsvd2", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "probe_opaque", 2, 2, F("uint16", "pds.ack.probe_opaque", "probe_opaque", base.HEX, nil, nil, "echoed from the probe"), 1, 65536 },
   { "cack_psn", 4, 4, F("uint32", "pds.ack.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
@@ -957,20 +1252,35 @@ form({
   spec = "UE 1.0.1 §3.5.10.4",
   size = 24,
   only = {{ 2048, 32, { [8] = true } }, { 8, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack_cc.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_psn", "cack_psn", plus = "ack_psn_offset", sign = 1 },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+    { "mpr", "mpr" },
+    { "sack_base", "cack_psn", plus = "sack_psn_offset", sign = 1 },
+    { "sack_bitmap", "sack_bitmap" },
+    { "cc_type", "cc_type" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack_cc.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_cc.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack_cc.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack_cc.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack_cc.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack_cc.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack_cc.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack_cc.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack_cc.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack_cc.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack_cc.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd2", 1, 1, F("uint8", "pds.ack_cc.rsvd2", "rsvd2", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.ack_cc.rsvd2", "rsvd2", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "ack_psn_offset", 2, 2, F("int16", "pds.ack_cc.ack_psn_offset", "ack_psn_offset", base.DEC, nil, nil, "ACK_PSN = cack_psn + this"), 1, 65536, true },
   { "cack_psn", 4, 4, F("uint32", "pds.ack_cc.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack_cc.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.ack_cc.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
-  { "cc_type", 12, 1, F("uint8", "pds.ack_cc.cc_type", "cc_type", base.DEC, CcType, 0xF0, nil), 16, 16 },
-  { "cc_flags", 12, 1, F("uint8", "pds.ack_cc.cc_flags", "cc_flags", base.DEC, nil, 0xF, nil), 1, 16 },
+  { "cc_type", 12, 1, F("uint8", "pds.ack_cc.cc_type", "cc_type", base.DEC, CcType, 0xF0, "type of the congestion control state of an ACK"), 16, 16 },
+  { "cc_flags", 12, 1, F("uint8", "pds.ack_cc.cc_flags", "cc_flags", base.DEC, nil, 0xF, "flags of the congestion control state"), 1, 16 },
   { "mpr", 13, 1, F("uint8", "pds.ack_cc.mpr", "mpr", base.DEC, nil, nil, "PSN range the receiver accepts, units of 128"), 1, 256 },
   { "sack_psn_offset", 14, 2, F("int16", "pds.ack_cc.sack_psn_offset", "sack_psn_offset", base.DEC, nil, nil, "bitmap base = cack_psn + this"), 1, 65536, true },
   { "sack_bitmap", 16, 8, F("uint64", "pds.ack_cc.sack_bitmap", "sack_bitmap", base.HEX, nil, nil, "bit i (0 = lowest): base + i was received") },
@@ -983,20 +1293,35 @@ form({
   spec = "UE 1.0.1 §3.5.10.4",
   size = 24,
   only = {{ 2048, 32, { [8] = true } }, { 8, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack_cc.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+    { "mpr", "mpr" },
+    { "sack_base", "cack_psn", plus = "sack_psn_offset", sign = 1 },
+    { "sack_bitmap", "sack_bitmap" },
+    { "probe_opaque", "probe_opaque" },
+    { "cc_type", "cc_type" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack_cc.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_cc.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack_cc.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack_cc.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack_cc.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack_cc.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack_cc.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack_cc.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack_cc.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack_cc.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack_cc.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd2", 1, 1, F("uint8", "pds.ack_cc.rsvd2", "rsvd2", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.ack_cc.rsvd2", "rsvd2", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "probe_opaque", 2, 2, F("uint16", "pds.ack_cc.probe_opaque", "probe_opaque", base.HEX, nil, nil, "echoed from the probe"), 1, 65536 },
   { "cack_psn", 4, 4, F("uint32", "pds.ack_cc.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack_cc.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.ack_cc.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
-  { "cc_type", 12, 1, F("uint8", "pds.ack_cc.cc_type", "cc_type", base.DEC, CcType, 0xF0, nil), 16, 16 },
-  { "cc_flags", 12, 1, F("uint8", "pds.ack_cc.cc_flags", "cc_flags", base.DEC, nil, 0xF, nil), 1, 16 },
+  { "cc_type", 12, 1, F("uint8", "pds.ack_cc.cc_type", "cc_type", base.DEC, CcType, 0xF0, "type of the congestion control state of an ACK"), 16, 16 },
+  { "cc_flags", 12, 1, F("uint8", "pds.ack_cc.cc_flags", "cc_flags", base.DEC, nil, 0xF, "flags of the congestion control state"), 1, 16 },
   { "mpr", 13, 1, F("uint8", "pds.ack_cc.mpr", "mpr", base.DEC, nil, nil, "PSN range the receiver accepts, units of 128"), 1, 256 },
   { "sack_psn_offset", 14, 2, F("int16", "pds.ack_cc.sack_psn_offset", "sack_psn_offset", base.DEC, nil, nil, "bitmap base = cack_psn + this"), 1, 65536, true },
   { "sack_bitmap", 16, 8, F("uint64", "pds.ack_cc.sack_bitmap", "sack_bitmap", base.HEX, nil, nil, "bit i (0 = lowest): base + i was received") },
@@ -1009,20 +1334,34 @@ form({
   spec = "UE 1.0.1 §3.5.10.4",
   size = 24,
   only = {{ 2048, 32, { [9] = true } }, { 8, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack_ccx.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_psn", "cack_psn", plus = "ack_psn_offset", sign = 1 },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+    { "mpr", "mpr" },
+    { "sack_base", "cack_psn", plus = "sack_psn_offset", sign = 1 },
+    { "sack_bitmap", "sack_bitmap" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack_ccx.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack_ccx.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack_ccx.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack_ccx.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack_ccx.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack_ccx.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack_ccx.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd2", 1, 1, F("uint8", "pds.ack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.ack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "ack_psn_offset", 2, 2, F("int16", "pds.ack_ccx.ack_psn_offset", "ack_psn_offset", base.DEC, nil, nil, "ACK_PSN = cack_psn + this"), 1, 65536, true },
   { "cack_psn", 4, 4, F("uint32", "pds.ack_ccx.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack_ccx.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.ack_ccx.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
-  { "ccx_type", 12, 1, F("uint8", "pds.ack_ccx.ccx_type", "ccx_type", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "cc_flags", 12, 1, F("uint8", "pds.ack_ccx.cc_flags", "cc_flags", base.DEC, nil, 0xF, nil), 1, 16 },
+  { "ccx_type", 12, 1, F("uint8", "pds.ack_ccx.ccx_type", "ccx_type", base.DEC, nil, 0xF0, "type of the extended congestion control state"), 16, 16 },
+  { "cc_flags", 12, 1, F("uint8", "pds.ack_ccx.cc_flags", "cc_flags", base.DEC, nil, 0xF, "flags of the congestion control state"), 1, 16 },
   { "mpr", 13, 1, F("uint8", "pds.ack_ccx.mpr", "mpr", base.DEC, nil, nil, "PSN range the receiver accepts, units of 128"), 1, 256 },
   { "sack_psn_offset", 14, 2, F("int16", "pds.ack_ccx.sack_psn_offset", "sack_psn_offset", base.DEC, nil, nil, "bitmap base = cack_psn + this"), 1, 65536, true },
   { "sack_bitmap", 16, 8, F("uint64", "pds.ack_ccx.sack_bitmap", "sack_bitmap", base.HEX, nil, nil, "bit i (0 = lowest): base + i was received") },
@@ -1035,20 +1374,34 @@ form({
   spec = "UE 1.0.1 §3.5.10.4",
   size = 24,
   only = {{ 2048, 32, { [9] = true } }, { 8, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.ack_ccx.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "cack_psn", "cack_psn" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "req", "req" },
+    { "mpr", "mpr" },
+    { "sack_base", "cack_psn", plus = "sack_psn_offset", sign = 1 },
+    { "sack_bitmap", "sack_bitmap" },
+    { "probe_opaque", "probe_opaque" },
+  },
+  { "type", 0, 1, F("uint8", "pds.ack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.ack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.ack_ccx.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.ack_ccx.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "p", 1, 1, F("uint8", "pds.ack_ccx.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.ack_ccx.m", "m", 8, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.ack_ccx.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("bool", "pds.ack_ccx.p", "p", 8, nil, 0x8, "answers a probe"), 8, 2 },
   { "req", 1, 1, F("uint8", "pds.ack_ccx.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
-  { "rsvd2", 1, 1, F("uint8", "pds.ack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.ack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x1, "reserved, sent as 0"), 1, 2 },
   { "probe_opaque", 2, 2, F("uint16", "pds.ack_ccx.probe_opaque", "probe_opaque", base.HEX, nil, nil, "echoed from the probe"), 1, 65536 },
   { "cack_psn", 4, 4, F("uint32", "pds.ack_ccx.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.ack_ccx.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.ack_ccx.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
-  { "ccx_type", 12, 1, F("uint8", "pds.ack_ccx.ccx_type", "ccx_type", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "cc_flags", 12, 1, F("uint8", "pds.ack_ccx.cc_flags", "cc_flags", base.DEC, nil, 0xF, nil), 1, 16 },
+  { "ccx_type", 12, 1, F("uint8", "pds.ack_ccx.ccx_type", "ccx_type", base.DEC, nil, 0xF0, "type of the extended congestion control state"), 16, 16 },
+  { "cc_flags", 12, 1, F("uint8", "pds.ack_ccx.cc_flags", "cc_flags", base.DEC, nil, 0xF, "flags of the congestion control state"), 1, 16 },
   { "mpr", 13, 1, F("uint8", "pds.ack_ccx.mpr", "mpr", base.DEC, nil, nil, "PSN range the receiver accepts, units of 128"), 1, 256 },
   { "sack_psn_offset", 14, 2, F("int16", "pds.ack_ccx.sack_psn_offset", "sack_psn_offset", base.DEC, nil, nil, "bitmap base = cack_psn + this"), 1, 65536, true },
   { "sack_bitmap", 16, 8, F("uint64", "pds.ack_ccx.sack_bitmap", "sack_bitmap", base.HEX, nil, nil, "bit i (0 = lowest): base + i was received") },
@@ -1061,8 +1414,15 @@ form({
   spec = "UE 1.0.1 §3.6.9",
   size = 8,
   only = {},
+  names = {
+    { "service_time", "service_time" },
+    { "restore_cwnd", "restore_cwnd", flag = true },
+    { "rcv_cwnd_pend", "rcv_cwnd_pend" },
+    { "rcvd_bytes", "rcvd_bytes" },
+    { "ooo_count", "ooo_count" },
+  },
   { "service_time", 0, 2, F("uint16", "pds.cc_state.nscc.service_time", "service_time", base.DEC, nil, nil, "receive to ACK, units of 128 ns"), 1, 65536 },
-  { "restore_cwnd", 2, 1, F("uint8", "pds.cc_state.nscc.restore_cwnd", "restore_cwnd", base.DEC, nil, 0x80, "restore the saved window"), 128, 2 },
+  { "restore_cwnd", 2, 1, F("bool", "pds.cc_state.nscc.restore_cwnd", "restore_cwnd", 8, nil, 0x80, "restore the saved window"), 128, 2 },
   { "rcv_cwnd_pend", 2, 1, F("uint8", "pds.cc_state.nscc.rcv_cwnd_pend", "rcv_cwnd_pend", base.DEC, nil, 0x7F, "window penalty, 1/128"), 1, 128 },
   { "rcvd_bytes", 3, 3, F("uint24", "pds.cc_state.nscc.rcvd_bytes", "rcvd_bytes", base.DEC, nil, nil, "received on this PDC, units of 256 bytes"), 1, 16777216 },
   { "ooo_count", 6, 2, F("uint16", "pds.cc_state.nscc.ooo_count", "ooo_count", base.DEC, nil, nil, "packets held out of order"), 1, 65536 },
@@ -1075,9 +1435,13 @@ form({
   spec = "UE 1.0.1 §3.6.9",
   size = 8,
   only = {},
+  names = {
+    { "credit", "credit" },
+    { "ooo_count", "ooo_count" },
+  },
   { "credit", 0, 3, F("uint24", "pds.cc_state.credit.credit", "credit", base.DEC, nil, nil, "cumulative grant, units of 256 bytes"), 1, 16777216 },
-  { "rsvd", 3, 1, F("uint8", "pds.cc_state.credit.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
-  { "rsvd2", 4, 2, F("uint16", "pds.cc_state.credit.rsvd2", "rsvd2", base.DEC, nil, nil, nil), 1, 65536 },
+  { "rsvd", 3, 1, F("uint8", "pds.cc_state.credit.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
+  { "rsvd2", 4, 2, F("uint16", "pds.cc_state.credit.rsvd2", "rsvd2", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
   { "ooo_count", 6, 2, F("uint16", "pds.cc_state.credit.ooo_count", "ooo_count", base.DEC, nil, nil, "packets held out of order"), 1, 65536 },
 })
 
@@ -1088,7 +1452,9 @@ form({
   spec = "UE 1.0.1 §3.6.9",
   size = 8,
   only = {},
-  { "ack_cc_state", 0, 8, F("uint64", "pds.cc_state.other.ack_cc_state", "ack_cc_state", base.HEX, nil, nil, nil) },
+  names = {
+  },
+  { "ack_cc_state", 0, 8, F("uint64", "pds.cc_state.other.ack_cc_state", "ack_cc_state", base.HEX, nil, nil, "congestion control state of a type that is not published") },
 })
 
 form({
@@ -1098,7 +1464,9 @@ form({
   spec = "UE 1.0.1 §3.5.10.5",
   size = 16,
   only = {},
-  { "ack_ccx_state", 0, 16, B("pds.ccx_state.ack_ccx_state", "ack_ccx_state", nil) },
+  names = {
+  },
+  { "ack_ccx_state", 0, 16, B("pds.ccx_state.ack_ccx_state", "ack_ccx_state", "extended congestion control state") },
 })
 
 form({
@@ -1108,15 +1476,27 @@ form({
   spec = "UE 1.0.1 §3.5.10.6",
   size = 16,
   only = {{ 2048, 32, { [10] = true } }, { 8, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.nack.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "nack_psn", "nack_psn" },
+    { "nack_code", "nack_code" },
+    { "vendor_code", "vendor_code" },
+    { "nack_payload", "nack_payload" },
+  },
+  { "type", 0, 1, F("uint8", "pds.nack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.nack.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.nack.m", "m", base.DEC, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.nack.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "nt", 1, 1, F("uint8", "pds.nack.nt", "nt", base.DEC, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.nack.rsvd2", "rsvd2", base.DEC, nil, 0x7, nil), 1, 8 },
-  { "nack_code", 2, 1, F("uint8", "pds.nack.nack_code", "nack_code", base.DEC, NackCode, nil, nil), 1, 256 },
-  { "vendor_code", 3, 1, F("uint8", "pds.nack.vendor_code", "vendor_code", base.DEC, nil, nil, nil), 1, 256 },
+  { "rsvd", 1, 1, F("uint8", "pds.nack.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.nack.m", "m", 8, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.nack.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "nt", 1, 1, F("bool", "pds.nack.nt", "nt", 8, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.nack.rsvd2", "rsvd2", base.DEC, nil, 0x7, "reserved, sent as 0"), 1, 8 },
+  { "nack_code", 2, 1, F("uint8", "pds.nack.nack_code", "nack_code", base.DEC, NackCode, nil, "why the packet was refused"), 1, 256 },
+  { "vendor_code", 3, 1, F("uint8", "pds.nack.vendor_code", "vendor_code", base.DEC, nil, nil, "the vendor's reason of a NACK"), 1, 256 },
   { "nack_psn", 4, 4, F("uint32", "pds.nack.nack_psn", "nack_psn", base.DEC, nil, nil, "PSN of the packet refused"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.nack.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender, 0 when unknown"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.nack.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
@@ -1130,16 +1510,28 @@ form({
   spec = "UE 1.0.1 §3.5.10.6",
   size = 16,
   only = {{ 2048, 32, { [10] = true } }, { 8, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.nack.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "nack_pkt_id", "nack_pkt_id" },
+    { "nack_code", "nack_code" },
+    { "vendor_code", "vendor_code" },
+    { "nack_payload", "nack_payload" },
+  },
+  { "type", 0, 1, F("uint8", "pds.nack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.nack.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.nack.m", "m", base.DEC, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.nack.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "nt", 1, 1, F("uint8", "pds.nack.nt", "nt", base.DEC, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.nack.rsvd2", "rsvd2", base.DEC, nil, 0x7, nil), 1, 8 },
-  { "nack_code", 2, 1, F("uint8", "pds.nack.nack_code", "nack_code", base.DEC, NackCode, nil, nil), 1, 256 },
-  { "vendor_code", 3, 1, F("uint8", "pds.nack.vendor_code", "vendor_code", base.DEC, nil, nil, nil), 1, 256 },
-  { "nack_pkt_id", 4, 4, F("uint32", "pds.nack.nack_pkt_id", "nack_pkt_id", base.HEX, nil, nil, nil), 1, 4294967296 },
+  { "rsvd", 1, 1, F("uint8", "pds.nack.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.nack.m", "m", 8, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.nack.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "nt", 1, 1, F("bool", "pds.nack.nt", "nt", 8, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.nack.rsvd2", "rsvd2", base.DEC, nil, 0x7, "reserved, sent as 0"), 1, 8 },
+  { "nack_code", 2, 1, F("uint8", "pds.nack.nack_code", "nack_code", base.DEC, NackCode, nil, "why the packet was refused"), 1, 256 },
+  { "vendor_code", 3, 1, F("uint8", "pds.nack.vendor_code", "vendor_code", base.DEC, nil, nil, "the vendor's reason of a NACK"), 1, 256 },
+  { "nack_pkt_id", 4, 4, F("uint32", "pds.nack.nack_pkt_id", "nack_pkt_id", base.HEX, nil, nil, "packet identifier of the RUDI packet that the NACK refuses"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.nack.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender, 0 when unknown"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.nack.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
   { "nack_payload", 12, 4, F("uint32", "pds.nack.nack_payload", "nack_payload", base.DEC, nil, nil, "by code: new start PSN, expected PSN"), 1, 4294967296 },
@@ -1152,15 +1544,27 @@ form({
   spec = "UE 1.0.1 §3.5.10.6",
   size = 16,
   only = {{ 2048, 32, { [12] = true } }, { 8, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.nack_ccx.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "nack_psn", "nack_psn" },
+    { "nack_code", "nack_code" },
+    { "vendor_code", "vendor_code" },
+    { "nack_payload", "nack_payload" },
+  },
+  { "type", 0, 1, F("uint8", "pds.nack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.nack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.nack_ccx.m", "m", base.DEC, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.nack_ccx.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "nt", 1, 1, F("uint8", "pds.nack_ccx.nt", "nt", base.DEC, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.nack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x7, nil), 1, 8 },
-  { "nack_code", 2, 1, F("uint8", "pds.nack_ccx.nack_code", "nack_code", base.DEC, NackCode, nil, nil), 1, 256 },
-  { "vendor_code", 3, 1, F("uint8", "pds.nack_ccx.vendor_code", "vendor_code", base.DEC, nil, nil, nil), 1, 256 },
+  { "rsvd", 1, 1, F("uint8", "pds.nack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.nack_ccx.m", "m", 8, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.nack_ccx.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "nt", 1, 1, F("bool", "pds.nack_ccx.nt", "nt", 8, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.nack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x7, "reserved, sent as 0"), 1, 8 },
+  { "nack_code", 2, 1, F("uint8", "pds.nack_ccx.nack_code", "nack_code", base.DEC, NackCode, nil, "why the packet was refused"), 1, 256 },
+  { "vendor_code", 3, 1, F("uint8", "pds.nack_ccx.vendor_code", "vendor_code", base.DEC, nil, nil, "the vendor's reason of a NACK"), 1, 256 },
   { "nack_psn", 4, 4, F("uint32", "pds.nack_ccx.nack_psn", "nack_psn", base.DEC, nil, nil, "PSN of the packet refused"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.nack_ccx.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender, 0 when unknown"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.nack_ccx.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
@@ -1174,16 +1578,28 @@ form({
   spec = "UE 1.0.1 §3.5.10.6",
   size = 16,
   only = {{ 2048, 32, { [12] = true } }, { 8, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.nack_ccx.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  names = {
+    { "type", "type" },
+    { "next_hdr", "next_hdr" },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "ack_retx", "retx", flag = true },
+    { "ecn_marked", "m", flag = true },
+    { "nack_pkt_id", "nack_pkt_id" },
+    { "nack_code", "nack_code" },
+    { "vendor_code", "vendor_code" },
+    { "nack_payload", "nack_payload" },
+  },
+  { "type", 0, 1, F("uint8", "pds.nack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.nack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "m", 1, 1, F("uint8", "pds.nack_ccx.m", "m", base.DEC, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.nack_ccx.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
-  { "nt", 1, 1, F("uint8", "pds.nack_ccx.nt", "nt", base.DEC, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.nack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x7, nil), 1, 8 },
-  { "nack_code", 2, 1, F("uint8", "pds.nack_ccx.nack_code", "nack_code", base.DEC, NackCode, nil, nil), 1, 256 },
-  { "vendor_code", 3, 1, F("uint8", "pds.nack_ccx.vendor_code", "vendor_code", base.DEC, nil, nil, nil), 1, 256 },
-  { "nack_pkt_id", 4, 4, F("uint32", "pds.nack_ccx.nack_pkt_id", "nack_pkt_id", base.HEX, nil, nil, nil), 1, 4294967296 },
+  { "rsvd", 1, 1, F("uint8", "pds.nack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "m", 1, 1, F("bool", "pds.nack_ccx.m", "m", 8, nil, 0x20, "the packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.nack_ccx.retx", "retx", 8, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "nt", 1, 1, F("bool", "pds.nack_ccx.nt", "nt", 8, nil, 0x8, "0: RUD or ROD, 1: RUDI"), 8, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.nack_ccx.rsvd2", "rsvd2", base.DEC, nil, 0x7, "reserved, sent as 0"), 1, 8 },
+  { "nack_code", 2, 1, F("uint8", "pds.nack_ccx.nack_code", "nack_code", base.DEC, NackCode, nil, "why the packet was refused"), 1, 256 },
+  { "vendor_code", 3, 1, F("uint8", "pds.nack_ccx.vendor_code", "vendor_code", base.DEC, nil, nil, "the vendor's reason of a NACK"), 1, 256 },
+  { "nack_pkt_id", 4, 4, F("uint32", "pds.nack_ccx.nack_pkt_id", "nack_pkt_id", base.HEX, nil, nil, "packet identifier of the RUDI packet that the NACK refuses"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.nack_ccx.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender, 0 when unknown"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.nack_ccx.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
   { "nack_payload", 12, 4, F("uint32", "pds.nack_ccx.nack_payload", "nack_payload", base.DEC, nil, nil, "by code: new start PSN, expected PSN"), 1, 4294967296 },
@@ -1196,9 +1612,11 @@ form({
   spec = "UE 1.0.1 §3.5.10.6",
   size = 16,
   only = {},
-  { "nccx_type", 0, 1, F("uint8", "pds.nack_ccx_state.nccx_type", "nccx_type", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "nack_ccx_state1", 0, 8, F("uint64", "pds.nack_ccx_state.nack_ccx_state1", "nack_ccx_state1", base.HEX, nil, nil, nil), bit = 4, bits = 60 },
-  { "nack_ccx_state2", 8, 8, F("uint64", "pds.nack_ccx_state.nack_ccx_state2", "nack_ccx_state2", base.HEX, nil, nil, nil) },
+  names = {
+  },
+  { "nccx_type", 0, 1, F("uint8", "pds.nack_ccx_state.nccx_type", "nccx_type", base.DEC, nil, 0xF0, "type of the extended congestion control state"), 16, 16 },
+  { "nack_ccx_state1", 0, 8, F("uint64", "pds.nack_ccx_state.nack_ccx_state1", "nack_ccx_state1", base.HEX, nil, nil, "extended congestion control state, first part"), bit = 4, bits = 60 },
+  { "nack_ccx_state2", 8, 8, F("uint64", "pds.nack_ccx_state.nack_ccx_state2", "nack_ccx_state2", base.HEX, nil, nil, "extended congestion control state, second part") },
 })
 
 form({
@@ -1208,16 +1626,28 @@ form({
   spec = "UE 1.0.1 §3.5.16",
   size = 16,
   only = {{ 2048, 32, { [11] = true } }, { 4, 2, { [0] = true } }},
-  { "type", 0, 1, F("uint8", "pds.cp.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
-  { "ctl_type", 0, 2, F("uint16", "pds.cp.ctl_type", "ctl_type", base.DEC, CtlType, 0x780, nil), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.cp.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "isrod", 1, 1, F("uint8", "pds.cp.isrod", "isrod", base.DEC, nil, 0x20, "the PDC is ROD"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.cp.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.cp.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.cp.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.cp.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  names = {
+    { "type", "type" },
+    { "psn", "psn", absent = "ctl_type", codes = { [2] = true, [3] = true, [7] = true, [8] = true } },
+    { "spdcid", "spdcid" },
+    { "dpdcid", "dpdcid" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+    { "ctl_type", "ctl_type" },
+    { "ctl_payload", "ctl_payload" },
+    { "probe_opaque", "probe_opaque" },
+  },
+  { "type", 0, 1, F("uint8", "pds.cp.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
+  { "ctl_type", 0, 2, F("uint16", "pds.cp.ctl_type", "ctl_type", base.DEC, CtlType, 0x780, "type of a control packet"), 128, 16 },
+  { "rsvd", 1, 1, F("uint8", "pds.cp.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "isrod", 1, 1, F("bool", "pds.cp.isrod", "isrod", 8, nil, 0x20, "the PDC is ROD"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.cp.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.cp.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.cp.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.cp.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "probe_opaque", 2, 2, F("uint16", "pds.cp.probe_opaque", "probe_opaque", base.HEX, nil, nil, "PROBE only"), 1, 65536 },
-  { "psn", 4, 4, F("uint32", "pds.cp.psn", "psn", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "psn", 4, 4, F("uint32", "pds.cp.psn", "psn", base.DEC, nil, nil, "PSN of the packet itself: a request or control packet"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.cp.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
   { "dpdcid", 10, 2, F("uint16", "pds.cp.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
   { "ctl_payload", 12, 4, F("uint32", "pds.cp.ctl_payload", "ctl_payload", base.DEC, nil, nil, "by type: CLEAR_PSN, SACK base, credit, …"), 1, 4294967296 },
@@ -1230,16 +1660,29 @@ form({
   spec = "UE 1.0.1 §3.5.16",
   size = 16,
   only = {{ 2048, 32, { [11] = true } }, { 4, 2, { [1] = true } }},
-  { "type", 0, 1, F("uint8", "pds.cp.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
-  { "ctl_type", 0, 2, F("uint16", "pds.cp.ctl_type", "ctl_type", base.DEC, CtlType, 0x780, nil), 128, 16 },
-  { "rsvd", 1, 1, F("uint8", "pds.cp.rsvd", "rsvd", base.DEC, nil, 0x40, nil), 64, 2 },
-  { "isrod", 1, 1, F("uint8", "pds.cp.isrod", "isrod", base.DEC, nil, 0x20, "the PDC is ROD"), 32, 2 },
-  { "retx", 1, 1, F("uint8", "pds.cp.retx", "retx", base.DEC, nil, 0x10, "retransmission"), 16, 2 },
-  { "ar", 1, 1, F("uint8", "pds.cp.ar", "ar", base.DEC, nil, 0x8, "ACK requested"), 8, 2 },
-  { "syn", 1, 1, F("uint8", "pds.cp.syn", "syn", base.DEC, nil, 0x4, "PDC establishment"), 4, 2 },
-  { "rsvd2", 1, 1, F("uint8", "pds.cp.rsvd2", "rsvd2", base.DEC, nil, 0x3, nil), 1, 4 },
+  names = {
+    { "type", "type" },
+    { "psn", "psn", absent = "ctl_type", codes = { [2] = true, [3] = true, [7] = true, [8] = true } },
+    { "start_psn", "psn", plus = "psn_offset", sign = -1 },
+    { "spdcid", "spdcid" },
+    { "pdc_info", "pdc_info" },
+    { "retx", "retx", flag = true },
+    { "syn", "syn", flag = true },
+    { "ar", "ar", flag = true },
+    { "ctl_type", "ctl_type" },
+    { "ctl_payload", "ctl_payload" },
+    { "probe_opaque", "probe_opaque" },
+  },
+  { "type", 0, 1, F("uint8", "pds.cp.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
+  { "ctl_type", 0, 2, F("uint16", "pds.cp.ctl_type", "ctl_type", base.DEC, CtlType, 0x780, "type of a control packet"), 128, 16 },
+  { "rsvd", 1, 1, F("uint8", "pds.cp.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
+  { "isrod", 1, 1, F("bool", "pds.cp.isrod", "isrod", 8, nil, 0x20, "the PDC is ROD"), 32, 2 },
+  { "retx", 1, 1, F("bool", "pds.cp.retx", "retx", 8, nil, 0x10, "retransmission"), 16, 2 },
+  { "ar", 1, 1, F("bool", "pds.cp.ar", "ar", 8, nil, 0x8, "ACK requested"), 8, 2 },
+  { "syn", 1, 1, F("bool", "pds.cp.syn", "syn", 8, nil, 0x4, "PDC establishment"), 4, 2 },
+  { "rsvd2", 1, 1, F("uint8", "pds.cp.rsvd2", "rsvd2", base.DEC, nil, 0x3, "reserved, sent as 0"), 1, 4 },
   { "probe_opaque", 2, 2, F("uint16", "pds.cp.probe_opaque", "probe_opaque", base.HEX, nil, nil, "PROBE only"), 1, 65536 },
-  { "psn", 4, 4, F("uint32", "pds.cp.psn", "psn", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "psn", 4, 4, F("uint32", "pds.cp.psn", "psn", base.DEC, nil, nil, "PSN of the packet itself: a request or control packet"), 1, 4294967296 },
   { "spdcid", 8, 2, F("uint16", "pds.cp.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
   { "pdc_info", 10, 1, F("uint8", "pds.cp.pdc_info", "pdc_info", base.DEC, nil, 0xF0, "highest bit: use_rsv_pdc"), 16, 16 },
   { "psn_offset", 10, 2, F("uint16", "pds.cp.psn_offset", "psn_offset", base.DEC, nil, 0xFFF, "Start_PSN = psn - this"), 1, 4096 },
@@ -1253,22 +1696,41 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 1, 2, { [1] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.request_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.request_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.request_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.request_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.request_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.request_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.request_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.request_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.request_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.request_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "memory_key", "memory_key" },
+    { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.request_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.request_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.request_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.request_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.request_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.request_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.request_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.request_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.request_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.request_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.request_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.request_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.request_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.request_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.request_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.request_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.request_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.request_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd3", 10, 1, F("uint8", "ses.request_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.request_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.request_std.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.request_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "memory_key", 24, 8, F("uint64", "ses.request_std.memory_key", "memory_key", base.HEX, nil, nil, "rkey of the region") },
@@ -1283,26 +1745,46 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 1, 2, { [0] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.request_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.request_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.request_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.request_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.request_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.request_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.request_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.request_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.request_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.request_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "memory_key", "memory_key" },
+    { "length", "request_length" },
+    { "payload_length", "payload_length" },
+    { "message_offset", "message_offset" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.request_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.request_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.request_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.request_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.request_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.request_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.request_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.request_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.request_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.request_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.request_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.request_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.request_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.request_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.request_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.request_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.request_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.request_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd3", 10, 1, F("uint8", "ses.request_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.request_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.request_std.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.request_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "memory_key", 24, 8, F("uint64", "ses.request_std.memory_key", "memory_key", base.HEX, nil, nil, "rkey of the region") },
-  { "rsvd4", 32, 3, F("uint24", "ses.request_std.rsvd4", "rsvd4", base.DEC, nil, 0xFFFFC0, nil), 64, 262144 },
+  { "rsvd4", 32, 3, F("uint24", "ses.request_std.rsvd4", "rsvd4", base.DEC, nil, 0xFFFFC0, "reserved, sent as 0"), 64, 262144 },
   { "payload_length", 34, 2, F("uint16", "ses.request_std.payload_length", "payload_length", base.DEC, nil, 0x3FFF, "bytes of this packet"), 1, 16384 },
   { "message_offset", 36, 4, F("uint32", "ses.request_std.message_offset", "message_offset", base.DEC, nil, nil, "where in the message this packet starts"), 1, 4294967296 },
   { "request_length", 40, 4, F("uint32", "ses.request_std.request_length", "request_length", base.DEC, nil, nil, "bytes of the whole message"), 1, 4294967296 },
@@ -1315,22 +1797,41 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 256, 64, { [5] = true, [6] = true, [7] = true, [9] = true, [10] = true, [13] = true, [14] = true } }, { 1, 2, { [1] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.send_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.send_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.send_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.send_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.send_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.send_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.send_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.send_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.send_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.send_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "match_bits", "match_bits" },
+    { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.send_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.send_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.send_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.send_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.send_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.send_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.send_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.send_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.send_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.send_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.send_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.send_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.send_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.send_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.send_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.send_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.send_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.send_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd3", 10, 1, F("uint8", "ses.send_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.send_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.send_std.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.send_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "match_bits", 24, 8, F("uint64", "ses.send_std.match_bits", "match_bits", base.HEX, nil, nil, "tag") },
@@ -1345,26 +1846,46 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 256, 64, { [5] = true, [6] = true, [7] = true, [9] = true, [10] = true, [13] = true, [14] = true } }, { 1, 2, { [0] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.send_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.send_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.send_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.send_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.send_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.send_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.send_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.send_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.send_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.send_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "match_bits", "match_bits" },
+    { "length", "request_length" },
+    { "payload_length", "payload_length" },
+    { "message_offset", "message_offset" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.send_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.send_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.send_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.send_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.send_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.send_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.send_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.send_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.send_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.send_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.send_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.send_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.send_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.send_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.send_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.send_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.send_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.send_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd3", 10, 1, F("uint8", "ses.send_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.send_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.send_std.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.send_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "match_bits", 24, 8, F("uint64", "ses.send_std.match_bits", "match_bits", base.HEX, nil, nil, "tag") },
-  { "rsvd4", 32, 3, F("uint24", "ses.send_std.rsvd4", "rsvd4", base.DEC, nil, 0xFFFFC0, nil), 64, 262144 },
+  { "rsvd4", 32, 3, F("uint24", "ses.send_std.rsvd4", "rsvd4", base.DEC, nil, 0xFFFFC0, "reserved, sent as 0"), 64, 262144 },
   { "payload_length", 34, 2, F("uint16", "ses.send_std.payload_length", "payload_length", base.DEC, nil, 0x3FFF, "bytes of this packet"), 1, 16384 },
   { "message_offset", 36, 4, F("uint32", "ses.send_std.message_offset", "message_offset", base.DEC, nil, nil, "where in the message this packet starts"), 1, 4294967296 },
   { "request_length", 40, 4, F("uint32", "ses.send_std.request_length", "request_length", base.DEC, nil, nil, "bytes of the whole message"), 1, 4294967296 },
@@ -1377,24 +1898,42 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 256, 64, { [8] = true, [11] = true } }, { 1, 2, { [1] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.deferrable_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.deferrable_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.deferrable_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.deferrable_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.deferrable_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.deferrable_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.deferrable_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.deferrable_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.deferrable_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.deferrable_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "match_bits", "match_bits" },
+    { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.deferrable_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.deferrable_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.deferrable_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.deferrable_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.deferrable_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.deferrable_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.deferrable_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.deferrable_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.deferrable_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.deferrable_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.deferrable_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.deferrable_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.deferrable_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.deferrable_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.deferrable_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.deferrable_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.deferrable_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.deferrable_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
-  { "initiator_restart_token", 12, 4, F("uint32", "ses.deferrable_std.initiator_restart_token", "initiator_restart_token", base.HEX, nil, nil, nil), 1, 4294967296 },
-  { "target_restart_token", 16, 4, F("uint32", "ses.deferrable_std.target_restart_token", "target_restart_token", base.HEX, nil, nil, nil), 1, 4294967296 },
+  { "rsvd3", 10, 1, F("uint8", "ses.deferrable_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.deferrable_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
+  { "initiator_restart_token", 12, 4, F("uint32", "ses.deferrable_std.initiator_restart_token", "initiator_restart_token", base.HEX, nil, nil, "token with which the initiator knows the message again"), 1, 4294967296 },
+  { "target_restart_token", 16, 4, F("uint32", "ses.deferrable_std.target_restart_token", "target_restart_token", base.HEX, nil, nil, "token with which the target knows the message again"), 1, 4294967296 },
   { "initiator", 20, 4, F("uint32", "ses.deferrable_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "match_bits", 24, 8, F("uint64", "ses.deferrable_std.match_bits", "match_bits", base.HEX, nil, nil, "tag") },
   { "header_data", 32, 8, F("uint64", "ses.deferrable_std.header_data", "header_data", base.HEX, nil, nil, "completion data, valid if hd = 1") },
@@ -1408,27 +1947,46 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 256, 64, { [8] = true, [11] = true } }, { 1, 2, { [0] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.deferrable_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.deferrable_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.deferrable_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.deferrable_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.deferrable_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.deferrable_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.deferrable_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.deferrable_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.deferrable_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.deferrable_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "match_bits", "match_bits" },
+    { "length", "request_length" },
+    { "payload_length", "payload_length" },
+    { "message_offset", "message_offset" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.deferrable_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.deferrable_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.deferrable_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.deferrable_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.deferrable_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.deferrable_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.deferrable_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.deferrable_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.deferrable_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.deferrable_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.deferrable_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.deferrable_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.deferrable_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.deferrable_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.deferrable_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.deferrable_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.deferrable_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.deferrable_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
-  { "initiator_restart_token", 12, 4, F("uint32", "ses.deferrable_std.initiator_restart_token", "initiator_restart_token", base.HEX, nil, nil, nil), 1, 4294967296 },
-  { "target_restart_token", 16, 4, F("uint32", "ses.deferrable_std.target_restart_token", "target_restart_token", base.HEX, nil, nil, nil), 1, 4294967296 },
+  { "rsvd3", 10, 1, F("uint8", "ses.deferrable_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.deferrable_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
+  { "initiator_restart_token", 12, 4, F("uint32", "ses.deferrable_std.initiator_restart_token", "initiator_restart_token", base.HEX, nil, nil, "token with which the initiator knows the message again"), 1, 4294967296 },
+  { "target_restart_token", 16, 4, F("uint32", "ses.deferrable_std.target_restart_token", "target_restart_token", base.HEX, nil, nil, "token with which the target knows the message again"), 1, 4294967296 },
   { "initiator", 20, 4, F("uint32", "ses.deferrable_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "match_bits", 24, 8, F("uint64", "ses.deferrable_std.match_bits", "match_bits", base.HEX, nil, nil, "tag") },
-  { "rsvd4", 32, 3, F("uint24", "ses.deferrable_std.rsvd4", "rsvd4", base.DEC, nil, 0xFFFFC0, nil), 64, 262144 },
+  { "rsvd4", 32, 3, F("uint24", "ses.deferrable_std.rsvd4", "rsvd4", base.DEC, nil, 0xFFFFC0, "reserved, sent as 0"), 64, 262144 },
   { "payload_length", 34, 2, F("uint16", "ses.deferrable_std.payload_length", "payload_length", base.DEC, nil, 0x3FFF, "bytes of this packet"), 1, 16384 },
   { "message_offset", 36, 4, F("uint32", "ses.deferrable_std.message_offset", "message_offset", base.DEC, nil, nil, "where in the message this packet starts"), 1, 4294967296 },
   { "request_length", 40, 4, F("uint32", "ses.deferrable_std.request_length", "request_length", base.DEC, nil, nil, "bytes of the whole message"), 1, 4294967296 },
@@ -1441,22 +1999,40 @@ form({
   spec = "UE 1.0.1 §3.4.2.1",
   size = 44,
   only = {{ 256, 64, { [12] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.rtr_std.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.rtr_std.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.rtr_std.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.rtr_std.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.rtr_std.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.rtr_std.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.rtr_std.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.rtr_std.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.rtr_std.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "message_id", 2, 2, F("uint16", "ses.rtr_std.message_id", "message_id", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.rtr_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.rtr_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.rtr_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.rtr_std.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.rtr_std.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.rtr_std.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.rtr_std.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.rtr_std.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.rtr_std.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "message_id", 2, 2, F("uint16", "ses.rtr_std.message_id", "message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
   { "ri_generation", 4, 1, F("uint8", "ses.rtr_std.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.rtr_std.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd2", 8, 1, F("uint8", "ses.rtr_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.rtr_std.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd2", 8, 1, F("uint8", "ses.rtr_std.rsvd2", "rsvd2", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.rtr_std.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd3", 10, 1, F("uint8", "ses.rtr_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.rtr_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd3", 10, 1, F("uint8", "ses.rtr_std.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.rtr_std.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.rtr_std.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.rtr_std.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "sender_token", 24, 4, F("uint32", "ses.rtr_std.sender_token", "sender_token", base.HEX, nil, nil, "token of the sender of this packet"), 1, 4294967296 },
@@ -1472,23 +2048,40 @@ form({
   spec = "UE 1.0.1 §3.4.2.2",
   size = 32,
   only = {{ 4, 2, { [0] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.request_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.request_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.request_medium.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.request_medium.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.request_medium.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.request_medium.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.request_medium.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.request_medium.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.request_medium.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "rsvd2", 2, 1, F("uint8", "ses.request_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "memory_key", "memory_key" },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.request_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.request_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.request_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.request_medium.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.request_medium.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.request_medium.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.request_medium.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.request_medium.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.request_medium.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "rsvd2", 2, 1, F("uint8", "ses.request_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "request_length", 2, 2, F("uint16", "ses.request_medium.request_length", "request_length", base.DEC, nil, 0x3FFF, "bytes of the whole message"), 1, 16384 },
   { "ri_generation", 4, 1, F("uint8", "ses.request_medium.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.request_medium.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd3", 8, 1, F("uint8", "ses.request_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.request_medium.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd3", 8, 1, F("uint8", "ses.request_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.request_medium.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd4", 10, 1, F("uint8", "ses.request_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.request_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd4", 10, 1, F("uint8", "ses.request_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.request_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.request_medium.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.request_medium.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "memory_key", 24, 8, F("uint64", "ses.request_medium.memory_key", "memory_key", base.HEX, nil, nil, "rkey of the region") },
@@ -1501,23 +2094,40 @@ form({
   spec = "UE 1.0.1 §3.4.2.2",
   size = 32,
   only = {{ 4, 2, { [1] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.request_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.request_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.request_medium.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.request_medium.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.request_medium.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.request_medium.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.request_medium.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.request_medium.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.request_medium.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "rsvd2", 2, 1, F("uint8", "ses.request_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "memory_key", "memory_key" },
+    { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.request_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.request_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.request_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.request_medium.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.request_medium.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.request_medium.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.request_medium.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.request_medium.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.request_medium.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "rsvd2", 2, 1, F("uint8", "ses.request_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "request_length", 2, 2, F("uint16", "ses.request_medium.request_length", "request_length", base.DEC, nil, 0x3FFF, "bytes of the whole message"), 1, 16384 },
   { "ri_generation", 4, 1, F("uint8", "ses.request_medium.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.request_medium.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd3", 8, 1, F("uint8", "ses.request_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.request_medium.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd3", 8, 1, F("uint8", "ses.request_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.request_medium.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd4", 10, 1, F("uint8", "ses.request_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.request_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd4", 10, 1, F("uint8", "ses.request_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.request_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "header_data", 12, 8, F("uint64", "ses.request_medium.header_data", "header_data", base.HEX, nil, nil, "completion data, valid if hd = 1") },
   { "initiator", 20, 4, F("uint32", "ses.request_medium.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "memory_key", 24, 8, F("uint64", "ses.request_medium.memory_key", "memory_key", base.HEX, nil, nil, "rkey of the region") },
@@ -1530,23 +2140,40 @@ form({
   spec = "UE 1.0.1 §3.4.2.2",
   size = 32,
   only = {{ 256, 64, { [5] = true, [6] = true, [7] = true, [9] = true, [10] = true, [13] = true, [14] = true } }, { 4, 2, { [0] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.send_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.send_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.send_medium.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.send_medium.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.send_medium.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.send_medium.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.send_medium.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.send_medium.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.send_medium.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "rsvd2", 2, 1, F("uint8", "ses.send_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "buffer_offset", "buffer_offset" },
+    { "match_bits", "match_bits" },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.send_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.send_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.send_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.send_medium.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.send_medium.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.send_medium.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.send_medium.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.send_medium.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.send_medium.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "rsvd2", 2, 1, F("uint8", "ses.send_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "request_length", 2, 2, F("uint16", "ses.send_medium.request_length", "request_length", base.DEC, nil, 0x3FFF, "bytes of the whole message"), 1, 16384 },
   { "ri_generation", 4, 1, F("uint8", "ses.send_medium.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.send_medium.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd3", 8, 1, F("uint8", "ses.send_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.send_medium.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd3", 8, 1, F("uint8", "ses.send_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.send_medium.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd4", 10, 1, F("uint8", "ses.send_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.send_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd4", 10, 1, F("uint8", "ses.send_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.send_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.send_medium.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
   { "initiator", 20, 4, F("uint32", "ses.send_medium.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "match_bits", 24, 8, F("uint64", "ses.send_medium.match_bits", "match_bits", base.HEX, nil, nil, "tag") },
@@ -1559,23 +2186,40 @@ form({
   spec = "UE 1.0.1 §3.4.2.2",
   size = 32,
   only = {{ 256, 64, { [5] = true, [6] = true, [7] = true, [9] = true, [10] = true, [13] = true, [14] = true } }, { 4, 2, { [1] = true } }},
-  { "rsvd", 0, 1, F("uint8", "ses.send_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.send_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.send_medium.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.send_medium.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.send_medium.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.send_medium.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.send_medium.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.send_medium.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.send_medium.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "rsvd2", 2, 1, F("uint8", "ses.send_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "initiator", "initiator" },
+    { "match_bits", "match_bits" },
+    { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.send_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.send_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.send_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.send_medium.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.send_medium.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.send_medium.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.send_medium.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.send_medium.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.send_medium.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "rsvd2", 2, 1, F("uint8", "ses.send_medium.rsvd2", "rsvd2", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "request_length", 2, 2, F("uint16", "ses.send_medium.request_length", "request_length", base.DEC, nil, 0x3FFF, "bytes of the whole message"), 1, 16384 },
   { "ri_generation", 4, 1, F("uint8", "ses.send_medium.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.send_medium.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd3", 8, 1, F("uint8", "ses.send_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.send_medium.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd3", 8, 1, F("uint8", "ses.send_medium.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.send_medium.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd4", 10, 1, F("uint8", "ses.send_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.send_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd4", 10, 1, F("uint8", "ses.send_medium.rsvd4", "rsvd4", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.send_medium.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "header_data", 12, 8, F("uint64", "ses.send_medium.header_data", "header_data", base.HEX, nil, nil, "completion data, valid if hd = 1") },
   { "initiator", 20, 4, F("uint32", "ses.send_medium.initiator", "initiator", base.DEC, nil, nil, "identity of the sender"), 1, 4294967296 },
   { "match_bits", 24, 8, F("uint64", "ses.send_medium.match_bits", "match_bits", base.HEX, nil, nil, "tag") },
@@ -1588,23 +2232,38 @@ form({
   spec = "UE 1.0.1 §3.4.2.3",
   size = 20,
   only = {},
-  { "rsvd", 0, 1, F("uint8", "ses.request_small.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.request_small.opcode", "opcode", base.DEC, Opcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.request_small.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "dc", 1, 1, F("uint8", "ses.request_small.dc", "dc", base.DEC, nil, 0x20, "delivery complete"), 32, 2 },
-  { "ie", 1, 1, F("uint8", "ses.request_small.ie", "ie", base.DEC, nil, 0x10, "initiator error"), 16, 2 },
-  { "rel", 1, 1, F("uint8", "ses.request_small.rel", "rel", base.DEC, nil, 0x8, "relative addressing"), 8, 2 },
-  { "hd", 1, 1, F("uint8", "ses.request_small.hd", "hd", base.DEC, nil, 0x4, "header data present"), 4, 2 },
-  { "eom", 1, 1, F("uint8", "ses.request_small.eom", "eom", base.DEC, nil, 0x2, "last packet of the message"), 2, 2 },
-  { "som", 1, 1, F("uint8", "ses.request_small.som", "som", base.DEC, nil, 0x1, "first packet of the message"), 1, 2 },
-  { "rsvd2", 2, 1, F("uint8", "ses.request_small.rsvd2", "rsvd2", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "opcode", "opcode" },
+    { "som", "som", flag = true },
+    { "eom", "eom", flag = true },
+    { "hd", "hd", flag = true },
+    { "dc", "dc", flag = true },
+    { "ie", "ie", flag = true },
+    { "rel", "rel", flag = true },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "pid_on_fep", "pid_on_fep" },
+    { "resource_index", "resource_index" },
+    { "buffer_offset", "buffer_offset" },
+    { "length", "request_length" },
+  },
+  { "rsvd", 0, 1, F("uint8", "ses.request_small.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.request_small.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.request_small.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "dc", 1, 1, F("bool", "ses.request_small.dc", "dc", 8, nil, 0x20, "delivery complete"), 32, 2 },
+  { "ie", 1, 1, F("bool", "ses.request_small.ie", "ie", 8, nil, 0x10, "initiator error"), 16, 2 },
+  { "rel", 1, 1, F("bool", "ses.request_small.rel", "rel", 8, nil, 0x8, "relative addressing"), 8, 2 },
+  { "hd", 1, 1, F("bool", "ses.request_small.hd", "hd", 8, nil, 0x4, "header data present"), 4, 2 },
+  { "eom", 1, 1, F("bool", "ses.request_small.eom", "eom", 8, nil, 0x2, "last packet of the message"), 2, 2 },
+  { "som", 1, 1, F("bool", "ses.request_small.som", "som", 8, nil, 0x1, "first packet of the message"), 1, 2 },
+  { "rsvd2", 2, 1, F("uint8", "ses.request_small.rsvd2", "rsvd2", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "request_length", 2, 2, F("uint16", "ses.request_small.request_length", "request_length", base.DEC, nil, 0x3FFF, "bytes of the whole message"), 1, 16384 },
   { "ri_generation", 4, 1, F("uint8", "ses.request_small.ri_generation", "ri_generation", base.DEC, nil, nil, "resource index generation"), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.request_small.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "rsvd3", 8, 1, F("uint8", "ses.request_small.rsvd3", "rsvd3", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "job_id", 5, 3, F("uint24", "ses.request_small.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "rsvd3", 8, 1, F("uint8", "ses.request_small.rsvd3", "rsvd3", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
   { "pid_on_fep", 8, 2, F("uint16", "ses.request_small.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF, "process on the fabric endpoint"), 1, 4096 },
-  { "rsvd4", 10, 1, F("uint8", "ses.request_small.rsvd4", "rsvd4", base.DEC, nil, 0xF0, nil), 16, 16 },
-  { "resource_index", 10, 2, F("uint16", "ses.request_small.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "rsvd4", 10, 1, F("uint8", "ses.request_small.rsvd4", "rsvd4", base.DEC, nil, 0xF0, "reserved, sent as 0"), 16, 16 },
+  { "resource_index", 10, 2, F("uint16", "ses.request_small.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index"), 1, 4096 },
   { "buffer_offset", 12, 8, F("uint64", "ses.request_small.buffer_offset", "buffer_offset", base.HEX, nil, nil, "where in the buffer the message starts") },
 })
 
@@ -1615,12 +2274,15 @@ form({
   spec = "UE 1.0.1 §3.4.2.5",
   size = 24,
   only = {},
+  names = {
+    { "eager_length", "eager_length" },
+  },
   { "eager_length", 0, 4, F("uint32", "ses.ext.rendezvous.eager_length", "eager_length", base.DEC, nil, nil, "bytes sent before the target has agreed"), 1, 4294967296 },
-  { "ri_generation", 4, 1, F("uint8", "ses.ext.rendezvous.ri_generation", "ri_generation", base.DEC, nil, nil, nil), 1, 256 },
-  { "pid_on_fep", 5, 2, F("uint16", "ses.ext.rendezvous.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF0, nil), 16, 4096 },
-  { "resource_index", 6, 2, F("uint16", "ses.ext.rendezvous.resource_index", "resource_index", base.DEC, nil, 0xFFF, nil), 1, 4096 },
+  { "ri_generation", 4, 1, F("uint8", "ses.ext.rendezvous.ri_generation", "ri_generation", base.DEC, nil, nil, "generation of the resource index"), 1, 256 },
+  { "pid_on_fep", 5, 2, F("uint16", "ses.ext.rendezvous.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF0, "process on the fabric endpoint"), 16, 4096 },
+  { "resource_index", 6, 2, F("uint16", "ses.ext.rendezvous.resource_index", "resource_index", base.DEC, nil, 0xFFF, "resource index for the READ of the rest"), 1, 4096 },
   { "read_offset", 8, 8, F("uint64", "ses.ext.rendezvous.read_offset", "read_offset", base.HEX, nil, nil, "where the target reads the rest") },
-  { "read_memory_key", 16, 8, F("uint64", "ses.ext.rendezvous.read_memory_key", "read_memory_key", base.HEX, nil, nil, nil) },
+  { "read_memory_key", 16, 8, F("uint64", "ses.ext.rendezvous.read_memory_key", "read_memory_key", base.HEX, nil, nil, "memory key for the READ of the rest") },
 })
 
 form({
@@ -1630,10 +2292,14 @@ form({
   spec = "UE 1.0.1 §3.4.2.4",
   size = 4,
   only = {},
-  { "atomic_opcode", 0, 1, F("uint8", "ses.ext.atomic.atomic_opcode", "atomic_opcode", base.DEC, AtomicOpcode, nil, nil), 1, 256 },
-  { "atomic_datatype", 1, 1, F("uint8", "ses.ext.atomic.atomic_datatype", "atomic_datatype", base.DEC, AtomicDatatype, nil, nil), 1, 256 },
+  names = {
+    { "atomic_opcode", "atomic_opcode" },
+    { "atomic_datatype", "atomic_datatype" },
+  },
+  { "atomic_opcode", 0, 1, F("uint8", "ses.ext.atomic.atomic_opcode", "atomic_opcode", base.DEC, AtomicOpcode, nil, "atomic operation"), 1, 256 },
+  { "atomic_datatype", 1, 1, F("uint8", "ses.ext.atomic.atomic_datatype", "atomic_datatype", base.DEC, AtomicDatatype, nil, "datatype of an atomic operation"), 1, 256 },
   { "semantic_control", 2, 1, F("uint8", "ses.ext.atomic.semantic_control", "semantic_control", base.HEX, nil, nil, "bit 0 ctrl_cacheable, bit 1 cpu_coherent"), 1, 256 },
-  { "rsvd", 3, 1, F("uint8", "ses.ext.atomic.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
+  { "rsvd", 3, 1, F("uint8", "ses.ext.atomic.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
 })
 
 form({
@@ -1643,10 +2309,14 @@ form({
   spec = "UE 1.0.1 §3.4.2.4",
   size = 36,
   only = {{ 256, 256, { [13] = true, [14] = true, [15] = true, [16] = true, [17] = true, [18] = true, [19] = true } }},
-  { "atomic_opcode", 0, 1, F("uint8", "ses.ext.atomic_cas.atomic_opcode", "atomic_opcode", base.DEC, AtomicOpcode, nil, nil), 1, 256 },
-  { "atomic_datatype", 1, 1, F("uint8", "ses.ext.atomic_cas.atomic_datatype", "atomic_datatype", base.DEC, AtomicDatatype, nil, nil), 1, 256 },
+  names = {
+    { "atomic_opcode", "atomic_opcode" },
+    { "atomic_datatype", "atomic_datatype" },
+  },
+  { "atomic_opcode", 0, 1, F("uint8", "ses.ext.atomic_cas.atomic_opcode", "atomic_opcode", base.DEC, AtomicOpcode, nil, "atomic operation"), 1, 256 },
+  { "atomic_datatype", 1, 1, F("uint8", "ses.ext.atomic_cas.atomic_datatype", "atomic_datatype", base.DEC, AtomicDatatype, nil, "datatype of an atomic operation"), 1, 256 },
   { "semantic_control", 2, 1, F("uint8", "ses.ext.atomic_cas.semantic_control", "semantic_control", base.HEX, nil, nil, "bit 0 ctrl_cacheable, bit 1 cpu_coherent"), 1, 256 },
-  { "rsvd", 3, 1, F("uint8", "ses.ext.atomic_cas.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
+  { "rsvd", 3, 1, F("uint8", "ses.ext.atomic_cas.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
   { "compare_value", 4, 16, B("ses.ext.atomic_cas.compare_value", "compare_value", "right-aligned") },
   { "swap_value", 20, 16, B("ses.ext.atomic_cas.swap_value", "swap_value", "right-aligned") },
 })
@@ -1658,8 +2328,10 @@ form({
   spec = "a revision after UE 1.0.1",
   size = 4,
   only = {},
-  { "group", 0, 2, F("uint16", "ses.ext.sync.group", "group", base.DEC, nil, nil, nil), 1, 65536 },
-  { "count", 2, 2, F("uint16", "ses.ext.sync.count", "count", base.DEC, nil, nil, nil), 1, 65536 },
+  names = {
+  },
+  { "group", 0, 2, F("uint16", "ses.ext.sync.group", "group", base.DEC, nil, nil, "sync group"), 1, 65536 },
+  { "count", 2, 2, F("uint16", "ses.ext.sync.count", "count", base.DEC, nil, nil, "packets of the sync group"), 1, 65536 },
 })
 
 form({
@@ -1669,13 +2341,22 @@ form({
   spec = "UE 1.0.1 §3.4.2.6",
   size = 12,
   only = {},
-  { "list", 0, 1, F("uint8", "ses.response.list", "list", base.DEC, ResponseList, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.response.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.response.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "return_code", 1, 1, F("uint8", "ses.response.return_code", "return_code", base.DEC, ReturnCode, 0x3F, nil), 1, 64 },
+  names = {
+    { "response_opcode", "opcode" },
+    { "return_code", "return_code" },
+    { "list", "list" },
+    { "message_id", "message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "modified_length", "modified_length" },
+  },
+  { "list", 0, 1, F("uint8", "ses.response.list", "list", base.DEC, ResponseList, 0xC0, "list in which the target found the buffer"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.response.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, "opcode of a response"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.response.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "return_code", 1, 1, F("uint8", "ses.response.return_code", "return_code", base.DEC, ReturnCode, 0x3F, "result that a response reports"), 1, 64 },
   { "message_id", 2, 2, F("uint16", "ses.response.message_id", "message_id", base.DEC, nil, nil, "of the request"), 1, 65536 },
-  { "ri_generation", 4, 1, F("uint8", "ses.response.ri_generation", "ri_generation", base.DEC, nil, nil, nil), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.response.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
+  { "ri_generation", 4, 1, F("uint8", "ses.response.ri_generation", "ri_generation", base.DEC, nil, nil, "generation of the resource index"), 1, 256 },
+  { "job_id", 5, 3, F("uint24", "ses.response.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
   { "modified_length", 8, 4, F("uint32", "ses.response.modified_length", "modified_length", base.DEC, nil, nil, "bytes of the target buffer modified"), 1, 4294967296 },
 })
 
@@ -1686,18 +2367,30 @@ form({
   spec = "UE 1.0.1 §3.4.2.6",
   size = 20,
   only = {},
-  { "list", 0, 1, F("uint8", "ses.response_data.list", "list", base.DEC, ResponseList, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.response_data.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.response_data.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "return_code", 1, 1, F("uint8", "ses.response_data.return_code", "return_code", base.DEC, ReturnCode, 0x3F, nil), 1, 64 },
-  { "response_message_id", 2, 2, F("uint16", "ses.response_data.response_message_id", "response_message_id", base.DEC, nil, nil, nil), 1, 65536 },
-  { "ri_generation", 4, 1, F("uint8", "ses.response_data.ri_generation", "ri_generation", base.DEC, nil, nil, nil), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.response_data.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "read_request_message_id", 8, 2, F("uint16", "ses.response_data.read_request_message_id", "read_request_message_id", base.DEC, nil, nil, nil), 1, 65536 },
-  { "rsvd", 10, 1, F("uint8", "ses.response_data.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "response_opcode", "opcode" },
+    { "return_code", "return_code" },
+    { "list", "list" },
+    { "message_id", "read_request_message_id" },
+    { "response_message_id", "response_message_id" },
+    { "job_id", "job_id" },
+    { "ri_generation", "ri_generation" },
+    { "payload_length", "payload_length" },
+    { "message_offset", "message_offset" },
+    { "modified_length", "modified_length" },
+  },
+  { "list", 0, 1, F("uint8", "ses.response_data.list", "list", base.DEC, ResponseList, 0xC0, "list in which the target found the buffer"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.response_data.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, "opcode of a response"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.response_data.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "return_code", 1, 1, F("uint8", "ses.response_data.return_code", "return_code", base.DEC, ReturnCode, 0x3F, "result that a response reports"), 1, 64 },
+  { "response_message_id", 2, 2, F("uint16", "ses.response_data.response_message_id", "response_message_id", base.DEC, nil, nil, "message identifier of a response with data"), 1, 65536 },
+  { "ri_generation", 4, 1, F("uint8", "ses.response_data.ri_generation", "ri_generation", base.DEC, nil, nil, "generation of the resource index"), 1, 256 },
+  { "job_id", 5, 3, F("uint24", "ses.response_data.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "read_request_message_id", 8, 2, F("uint16", "ses.response_data.read_request_message_id", "read_request_message_id", base.DEC, nil, nil, "message identifier of a request; in a response, that of its request"), 1, 65536 },
+  { "rsvd", 10, 1, F("uint8", "ses.response_data.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "payload_length", 10, 2, F("uint16", "ses.response_data.payload_length", "payload_length", base.DEC, nil, 0x3FFF, "bytes of this packet"), 1, 16384 },
-  { "modified_length", 12, 4, F("uint32", "ses.response_data.modified_length", "modified_length", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "message_offset", 16, 4, F("uint32", "ses.response_data.message_offset", "message_offset", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "modified_length", 12, 4, F("uint32", "ses.response_data.modified_length", "modified_length", base.DEC, nil, nil, "bytes of the target's buffer that the message has changed"), 1, 4294967296 },
+  { "message_offset", 16, 4, F("uint32", "ses.response_data.message_offset", "message_offset", base.DEC, nil, nil, "where in the message the part in this packet starts"), 1, 4294967296 },
 })
 
 form({
@@ -1707,15 +2400,23 @@ form({
   spec = "UE 1.0.1 §3.4.2.6",
   size = 12,
   only = {},
-  { "list", 0, 1, F("uint8", "ses.response_data_small.list", "list", base.DEC, ResponseList, 0xC0, nil), 64, 4 },
-  { "opcode", 0, 1, F("uint8", "ses.response_data_small.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, nil), 1, 64 },
-  { "version", 1, 1, F("uint8", "ses.response_data_small.version", "version", base.DEC, nil, 0xC0, nil), 64, 4 },
-  { "return_code", 1, 1, F("uint8", "ses.response_data_small.return_code", "return_code", base.DEC, ReturnCode, 0x3F, nil), 1, 64 },
-  { "rsvd", 2, 1, F("uint8", "ses.response_data_small.rsvd", "rsvd", base.DEC, nil, 0xC0, nil), 64, 4 },
+  names = {
+    { "response_opcode", "opcode" },
+    { "return_code", "return_code" },
+    { "list", "list" },
+    { "original_request_psn", "original_request_psn" },
+    { "job_id", "job_id" },
+    { "payload_length", "payload_length" },
+  },
+  { "list", 0, 1, F("uint8", "ses.response_data_small.list", "list", base.DEC, ResponseList, 0xC0, "list in which the target found the buffer"), 64, 4 },
+  { "opcode", 0, 1, F("uint8", "ses.response_data_small.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, "opcode of a response"), 1, 64 },
+  { "version", 1, 1, F("uint8", "ses.response_data_small.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
+  { "return_code", 1, 1, F("uint8", "ses.response_data_small.return_code", "return_code", base.DEC, ReturnCode, 0x3F, "result that a response reports"), 1, 64 },
+  { "rsvd", 2, 1, F("uint8", "ses.response_data_small.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "payload_length", 2, 2, F("uint16", "ses.response_data_small.payload_length", "payload_length", base.DEC, nil, 0x3FFF, "bytes of this packet"), 1, 16384 },
-  { "rsvd2", 4, 1, F("uint8", "ses.response_data_small.rsvd2", "rsvd2", base.DEC, nil, nil, nil), 1, 256 },
-  { "job_id", 5, 3, F("uint24", "ses.response_data_small.job_id", "job_id", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "original_request_psn", 8, 4, F("uint32", "ses.response_data_small.original_request_psn", "original_request_psn", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "rsvd2", 4, 1, F("uint8", "ses.response_data_small.rsvd2", "rsvd2", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
+  { "job_id", 5, 3, F("uint24", "ses.response_data_small.job_id", "job_id", base.DEC, nil, nil, "jobID"), 1, 16777216 },
+  { "original_request_psn", 8, 4, F("uint32", "ses.response_data_small.original_request_psn", "original_request_psn", base.DEC, nil, nil, "PSN of the request that small response data answers"), 1, 4294967296 },
 })
 
 form({
@@ -1725,37 +2426,39 @@ form({
   spec = "sharp.md §2.2",
   size = 32,
   only = {{ 4096, 16, { [1] = true } }},
+  names = {
+  },
   origin = "ours",
-  { "ver", 0, 1, F("uint8", "sharp.ver", "ver", base.DEC, nil, 0xF0, nil), 16, 16 },
+  { "ver", 0, 1, F("uint8", "sharp.ver", "ver", base.DEC, nil, 0xF0, "version of the protocol, 1"), 16, 16 },
   { "ext_words", 0, 1, F("uint8", "sharp.ext_words", "ext_words", base.DEC, nil, 0xF, "32-bit words of extensions: 0, 2, 6 or 8"), 1, 16 },
-  { "opcode", 1, 1, F("uint8", "sharp.opcode", "opcode", base.DEC, SharpOpcode, nil, nil), 1, 256 },
+  { "opcode", 1, 1, F("uint8", "sharp.opcode", "opcode", base.DEC, SharpOpcode, nil, "kind of message"), 1, 256 },
   { "tree_id", 2, 2, F("uint16", "sharp.tree_id", "tree_id", base.DEC, nil, nil, "0xffff: invalid"), 1, 65536, origin = "ours, published codes" },
   { "job_id", 4, 4, F("uint32", "sharp.job_id", "job_id", base.DEC, nil, nil, "below 2^24, as of UET"), 1, 4294967296 },
-  { "group_id", 8, 4, F("uint32", "sharp.group_id", "group_id", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "group_id", 8, 4, F("uint32", "sharp.group_id", "group_id", base.DEC, nil, nil, "group of members"), 1, 4294967296 },
   { "seq", 12, 4, F("uint32", "sharp.seq", "seq", base.DEC, nil, nil, "operation of the group, or control counter of the connection"), 1, 4294967296 },
   { "vec_off", 16, 4, F("uint32", "sharp.vec_off", "vec_off", base.DEC, nil, nil, "bytes of the vector before this payload"), 1, 4294967296 },
   { "count", 20, 2, F("uint16", "sharp.count", "count", base.DEC, nil, nil, "elements; pairs for MINLOC and MAXLOC"), 1, 65536 },
   { "payload_len", 22, 2, F("uint16", "sharp.payload_len", "payload_len", base.DEC, nil, nil, "bytes of the body before padding"), 1, 65536 },
-  { "op", 24, 1, F("uint8", "sharp.op", "op", base.DEC, Op, nil, nil), 1, 256, origin = "ours, published codes" },
-  { "dtype", 25, 1, F("uint8", "sharp.dtype", "dtype", base.DEC, Dtype, nil, nil), 1, 256, origin = "ours, published codes" },
+  { "op", 24, 1, F("uint8", "sharp.op", "op", base.DEC, Op, nil, "reduction, or what to do"), 1, 256, origin = "ours, published codes" },
+  { "dtype", 25, 1, F("uint8", "sharp.dtype", "dtype", base.DEC, Dtype, nil, "datatype of the elements"), 1, 256, origin = "ours, published codes" },
   { "tag_dtype", 26, 1, F("uint8", "sharp.tag_dtype", "tag_dtype", base.DEC, Dtype, nil, "of the tags of MINLOC and MAXLOC"), 1, 256, origin = "ours, published codes" },
-  { "coll", 27, 1, F("uint8", "sharp.coll", "coll", base.DEC, Coll, nil, nil), 1, 256 },
+  { "coll", 27, 1, F("uint8", "sharp.coll", "coll", base.DEC, Coll, nil, "collective operation"), 1, 256 },
   { "child_idx", 28, 1, F("uint8", "sharp.child_idx", "child_idx", base.DEC, nil, nil, "child of the aggregation node; 255: unknown or all"), 1, 256 },
-  { "status", 29, 1, F("uint8", "sharp.status", "status", base.DEC, Status, nil, nil), 1, 256 },
-  { "flags", 30, 2, F("uint16", "sharp.flags", "flags", base.HEX, nil, nil, nil), 1, 65536 },
-  { "flags.sat", 30, 2, F("uint16", "sharp.flags.sat", "SAT", base.DEC, nil, 0x8000, nil), 32768, 2, within = true },
-  { "flags.lock", 30, 2, F("uint16", "sharp.flags.lock", "LOCK", base.DEC, nil, 0x4000, nil), 16384, 2, within = true },
-  { "flags.unlock", 30, 2, F("uint16", "sharp.flags.unlock", "UNLOCK", base.DEC, nil, 0x2000, nil), 8192, 2, within = true },
-  { "flags.first", 30, 2, F("uint16", "sharp.flags.first", "FIRST", base.DEC, nil, 0x1000, nil), 4096, 2, within = true },
-  { "flags.last", 30, 2, F("uint16", "sharp.flags.last", "LAST", base.DEC, nil, 0x800, nil), 2048, 2, within = true },
-  { "flags.mcast", 30, 2, F("uint16", "sharp.flags.mcast", "MCAST", base.DEC, nil, 0x400, nil), 1024, 2, within = true },
-  { "flags.tgt", 30, 2, F("uint16", "sharp.flags.tgt", "TGT", base.DEC, nil, 0x200, nil), 512, 2, within = true },
-  { "flags.udh", 30, 2, F("uint16", "sharp.flags.udh", "UDH", base.DEC, nil, 0x100, nil), 256, 2, within = true },
-  { "flags.repro", 30, 2, F("uint16", "sharp.flags.repro", "REPRO", base.DEC, nil, 0x80, nil), 128, 2, within = true },
-  { "flags.le", 30, 2, F("uint16", "sharp.flags.le", "LE", base.DEC, nil, 0x40, nil), 64, 2, within = true },
-  { "flags.retx", 30, 2, F("uint16", "sharp.flags.retx", "RETX", base.DEC, nil, 0x20, nil), 32, 2, within = true },
-  { "flags.nodata", 30, 2, F("uint16", "sharp.flags.nodata", "NODATA", base.DEC, nil, 0x10, nil), 16, 2, within = true },
-  { "flags.final", 30, 2, F("uint16", "sharp.flags.final", "FINAL", base.DEC, nil, 0x8, nil), 8, 2, within = true },
+  { "status", 29, 1, F("uint8", "sharp.status", "status", base.DEC, Status, nil, "result of the request"), 1, 256 },
+  { "flags", 30, 2, F("uint16", "sharp.flags", "flags", base.HEX, nil, nil, "flags, see its bits"), 1, 65536 },
+  { "flags.sat", 30, 2, F("bool", "sharp.flags.sat", "SAT", 16, nil, 0x8000, "bit 0x8000 of flags"), 32768, 2, within = true },
+  { "flags.lock", 30, 2, F("bool", "sharp.flags.lock", "LOCK", 16, nil, 0x4000, "bit 0x4000 of flags"), 16384, 2, within = true },
+  { "flags.unlock", 30, 2, F("bool", "sharp.flags.unlock", "UNLOCK", 16, nil, 0x2000, "bit 0x2000 of flags"), 8192, 2, within = true },
+  { "flags.first", 30, 2, F("bool", "sharp.flags.first", "FIRST", 16, nil, 0x1000, "bit 0x1000 of flags"), 4096, 2, within = true },
+  { "flags.last", 30, 2, F("bool", "sharp.flags.last", "LAST", 16, nil, 0x800, "bit 0x800 of flags"), 2048, 2, within = true },
+  { "flags.mcast", 30, 2, F("bool", "sharp.flags.mcast", "MCAST", 16, nil, 0x400, "bit 0x400 of flags"), 1024, 2, within = true },
+  { "flags.tgt", 30, 2, F("bool", "sharp.flags.tgt", "TGT", 16, nil, 0x200, "bit 0x200 of flags"), 512, 2, within = true },
+  { "flags.udh", 30, 2, F("bool", "sharp.flags.udh", "UDH", 16, nil, 0x100, "bit 0x100 of flags"), 256, 2, within = true },
+  { "flags.repro", 30, 2, F("bool", "sharp.flags.repro", "REPRO", 16, nil, 0x80, "bit 0x80 of flags"), 128, 2, within = true },
+  { "flags.le", 30, 2, F("bool", "sharp.flags.le", "LE", 16, nil, 0x40, "bit 0x40 of flags"), 64, 2, within = true },
+  { "flags.retx", 30, 2, F("bool", "sharp.flags.retx", "RETX", 16, nil, 0x20, "bit 0x20 of flags"), 32, 2, within = true },
+  { "flags.nodata", 30, 2, F("bool", "sharp.flags.nodata", "NODATA", 16, nil, 0x10, "bit 0x10 of flags"), 16, 2, within = true },
+  { "flags.final", 30, 2, F("bool", "sharp.flags.final", "FINAL", 16, nil, 0x8, "bit 0x8 of flags"), 8, 2, within = true },
 })
 
 form({
@@ -1765,6 +2468,8 @@ form({
   spec = "sharp.md §2.4",
   size = 8,
   only = {},
+  names = {
+  },
   origin = "ours",
   { "data", 0, 8, F("uint64", "sharp.ext.udh.data", "data", base.DEC, nil, nil, "comes back to the child that sent it") },
 })
@@ -1776,12 +2481,14 @@ form({
   spec = "sharp.md §2.4",
   size = 24,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "type", 0, 1, F("uint8", "sharp.ext.tgt.type", "type", base.DEC, TargetType, nil, nil), 1, 256 },
+  { "type", 0, 1, F("uint8", "sharp.ext.tgt.type", "type", base.DEC, TargetType, nil, "type that tells this header from others at its place"), 1, 256 },
   { "sl", 1, 1, F("uint8", "sharp.ext.tgt.sl", "sl", base.DEC, nil, nil, "service level"), 1, 256 },
   { "rank", 2, 2, F("uint16", "sharp.ext.tgt.rank", "rank", base.DEC, nil, nil, "0xffff: all"), 1, 65536 },
-  { "rsvd", 4, 1, F("uint8", "sharp.ext.tgt.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
-  { "qpn", 5, 3, F("uint24", "sharp.ext.tgt.qpn", "qpn", base.DEC, nil, nil, nil), 1, 16777216 },
+  { "rsvd", 4, 1, F("uint8", "sharp.ext.tgt.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
+  { "qpn", 5, 3, F("uint24", "sharp.ext.tgt.qpn", "qpn", base.DEC, nil, nil, "queue pair number"), 1, 16777216 },
   { "gid", 8, 16, B("sharp.ext.tgt.gid", "gid", "GID or MGID") },
 })
 
@@ -1792,17 +2499,19 @@ form({
   spec = "sharp.md §2.6",
   size = 16,
   only = {},
+  names = {
+  },
   origin = "ours",
   { "member_count", 0, 2, F("uint16", "sharp.join_req.member_count", "member_count", base.DEC, nil, nil, "ranks that follow; 1 of a host"), 1, 65536 },
-  { "group_size", 2, 2, F("uint16", "sharp.join_req.group_size", "group_size", base.DEC, nil, nil, nil), 1, 65536 },
-  { "want_osts", 4, 2, F("uint16", "sharp.join_req.want_osts", "want_osts", base.DEC, nil, nil, nil), 1, 65536 },
-  { "user_data_per_ost", 6, 2, F("uint16", "sharp.join_req.user_data_per_ost", "user_data_per_ost", base.DEC, nil, nil, nil), 1, 65536 },
-  { "features", 8, 4, F("uint32", "sharp.join_req.features", "features", base.HEX, nil, nil, nil), 1, 4294967296, origin = "ours, published codes" },
-  { "features.llt", 8, 4, F("uint32", "sharp.join_req.features.llt", "LLT", base.DEC, nil, 0x1, nil), 1, 2, within = true },
-  { "features.reproducible", 8, 4, F("uint32", "sharp.join_req.features.reproducible", "REPRODUCIBLE", base.DEC, nil, 0x2, nil), 2, 2, within = true },
-  { "features.sat", 8, 4, F("uint32", "sharp.join_req.features.sat", "SAT", base.DEC, nil, 0x4, nil), 4, 2, within = true },
-  { "features.sat_exclusive_lock", 8, 4, F("uint32", "sharp.join_req.features.sat_exclusive_lock", "SAT_EXCLUSIVE_LOCK", base.DEC, nil, 0x8, nil), 8, 2, within = true },
-  { "rsvd", 12, 1, F("uint8", "sharp.join_req.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
+  { "group_size", 2, 2, F("uint16", "sharp.join_req.group_size", "group_size", base.DEC, nil, nil, "members of the group"), 1, 65536 },
+  { "want_osts", 4, 2, F("uint16", "sharp.join_req.want_osts", "want_osts", base.DEC, nil, nil, "operations that the sender would have open at a time"), 1, 65536 },
+  { "user_data_per_ost", 6, 2, F("uint16", "sharp.join_req.user_data_per_ost", "user_data_per_ost", base.DEC, nil, nil, "bytes of data that one operation may have"), 1, 65536 },
+  { "features", 8, 4, F("uint32", "sharp.join_req.features", "features", base.HEX, nil, nil, "features that the sender has"), 1, 4294967296, origin = "ours, published codes" },
+  { "features.llt", 8, 4, F("bool", "sharp.join_req.features.llt", "LLT", 32, nil, 0x1, "bit 0x1 of features"), 1, 2, within = true },
+  { "features.reproducible", 8, 4, F("bool", "sharp.join_req.features.reproducible", "REPRODUCIBLE", 32, nil, 0x2, "bit 0x2 of features"), 2, 2, within = true },
+  { "features.sat", 8, 4, F("bool", "sharp.join_req.features.sat", "SAT", 32, nil, 0x4, "bit 0x4 of features"), 4, 2, within = true },
+  { "features.sat_exclusive_lock", 8, 4, F("bool", "sharp.join_req.features.sat_exclusive_lock", "SAT_EXCLUSIVE_LOCK", 32, nil, 0x8, "bit 0x8 of features"), 8, 2, within = true },
+  { "rsvd", 12, 1, F("uint8", "sharp.join_req.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
   { "qpn", 13, 3, F("uint24", "sharp.join_req.qpn", "qpn", base.DEC, nil, nil, "queue pair, or PDC"), 1, 16777216 },
 })
 
@@ -1813,24 +2522,26 @@ form({
   spec = "sharp.md §2.6",
   size = 40,
   only = {},
+  names = {
+  },
   origin = "ours",
   { "member_count", 0, 2, F("uint16", "sharp.join_resp.member_count", "member_count", base.DEC, nil, nil, "below this aggregation node"), 1, 65536 },
-  { "group_size", 2, 2, F("uint16", "sharp.join_resp.group_size", "group_size", base.DEC, nil, nil, nil), 1, 65536 },
-  { "granted_osts", 4, 2, F("uint16", "sharp.join_resp.granted_osts", "granted_osts", base.DEC, nil, nil, nil), 1, 65536 },
-  { "user_data_per_ost", 6, 2, F("uint16", "sharp.join_resp.user_data_per_ost", "user_data_per_ost", base.DEC, nil, nil, nil), 1, 65536 },
-  { "features", 8, 4, F("uint32", "sharp.join_resp.features", "features", base.HEX, nil, nil, nil), 1, 4294967296, origin = "ours, published codes" },
-  { "features.llt", 8, 4, F("uint32", "sharp.join_resp.features.llt", "LLT", base.DEC, nil, 0x1, nil), 1, 2, within = true },
-  { "features.reproducible", 8, 4, F("uint32", "sharp.join_resp.features.reproducible", "REPRODUCIBLE", base.DEC, nil, 0x2, nil), 2, 2, within = true },
-  { "features.sat", 8, 4, F("uint32", "sharp.join_resp.features.sat", "SAT", base.DEC, nil, 0x4, nil), 4, 2, within = true },
-  { "features.sat_exclusive_lock", 8, 4, F("uint32", "sharp.join_resp.features.sat_exclusive_lock", "SAT_EXCLUSIVE_LOCK", base.DEC, nil, 0x8, nil), 8, 2, within = true },
-  { "child_idx", 12, 1, F("uint8", "sharp.join_resp.child_idx", "child_idx", base.DEC, nil, nil, nil), 1, 256 },
+  { "group_size", 2, 2, F("uint16", "sharp.join_resp.group_size", "group_size", base.DEC, nil, nil, "members of the group"), 1, 65536 },
+  { "granted_osts", 4, 2, F("uint16", "sharp.join_resp.granted_osts", "granted_osts", base.DEC, nil, nil, "operations that may be open at a time"), 1, 65536 },
+  { "user_data_per_ost", 6, 2, F("uint16", "sharp.join_resp.user_data_per_ost", "user_data_per_ost", base.DEC, nil, nil, "bytes of data that one operation may have"), 1, 65536 },
+  { "features", 8, 4, F("uint32", "sharp.join_resp.features", "features", base.HEX, nil, nil, "features that the sender has"), 1, 4294967296, origin = "ours, published codes" },
+  { "features.llt", 8, 4, F("bool", "sharp.join_resp.features.llt", "LLT", 32, nil, 0x1, "bit 0x1 of features"), 1, 2, within = true },
+  { "features.reproducible", 8, 4, F("bool", "sharp.join_resp.features.reproducible", "REPRODUCIBLE", 32, nil, 0x2, "bit 0x2 of features"), 2, 2, within = true },
+  { "features.sat", 8, 4, F("bool", "sharp.join_resp.features.sat", "SAT", 32, nil, 0x4, "bit 0x4 of features"), 4, 2, within = true },
+  { "features.sat_exclusive_lock", 8, 4, F("bool", "sharp.join_resp.features.sat_exclusive_lock", "SAT_EXCLUSIVE_LOCK", 32, nil, 0x8, "bit 0x8 of features"), 8, 2, within = true },
+  { "child_idx", 12, 1, F("uint8", "sharp.join_resp.child_idx", "child_idx", base.DEC, nil, nil, "index of the child in its parent"), 1, 256 },
   { "depth", 13, 1, F("uint8", "sharp.join_resp.depth", "depth", base.DEC, nil, nil, "1: leaf"), 1, 256 },
-  { "is_root", 14, 1, F("uint8", "sharp.join_resp.is_root", "is_root", base.DEC, nil, nil, nil), 1, 256 },
-  { "rsvd", 15, 1, F("uint8", "sharp.join_resp.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
+  { "is_root", 14, 1, F("uint8", "sharp.join_resp.is_root", "is_root", base.DEC, nil, nil, "the node is the root of the tree"), 1, 256 },
+  { "rsvd", 15, 1, F("uint8", "sharp.join_resp.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
   { "mgid", 16, 16, B("sharp.join_resp.mgid", "mgid", "multicast group; its structure is inferred"), origin = "inferred" },
-  { "mlid", 32, 2, F("uint16", "sharp.join_resp.mlid", "mlid", base.DEC, nil, nil, nil), 1, 65536 },
-  { "rsvd2", 34, 2, F("uint16", "sharp.join_resp.rsvd2", "rsvd2", base.DEC, nil, nil, nil), 1, 65536 },
-  { "qkey", 36, 4, F("uint32", "sharp.join_resp.qkey", "qkey", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "mlid", 32, 2, F("uint16", "sharp.join_resp.mlid", "mlid", base.DEC, nil, nil, "multicast LID of the result"), 1, 65536 },
+  { "rsvd2", 34, 2, F("uint16", "sharp.join_resp.rsvd2", "rsvd2", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
+  { "qkey", 36, 4, F("uint32", "sharp.join_resp.qkey", "qkey", base.DEC, nil, nil, "Q_Key of the multicast result"), 1, 4294967296 },
 })
 
 form({
@@ -1840,13 +2551,15 @@ form({
   spec = "sharp.md §2.6",
   size = 16,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "sat_tree_id", 0, 2, F("uint16", "sharp.lock.sat_tree_id", "sat_tree_id", base.DEC, nil, nil, nil), 1, 65536 },
+  { "sat_tree_id", 0, 2, F("uint16", "sharp.lock.sat_tree_id", "sat_tree_id", base.DEC, nil, nil, "tree that is locked"), 1, 65536 },
   { "batch", 2, 2, F("uint16", "sharp.lock.batch", "batch", base.DEC, nil, nil, "operations until it is released; 0xffff: no limit"), 1, 65536 },
   { "token", 4, 4, F("uint32", "sharp.lock.token", "token", base.DEC, nil, nil, "0 in LOCK_REQ"), 1, 4294967296 },
-  { "timeout_ms", 8, 4, F("uint32", "sharp.lock.timeout_ms", "timeout_ms", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "timeout_ms", 8, 4, F("uint32", "sharp.lock.timeout_ms", "timeout_ms", base.DEC, nil, nil, "time after which the lock falls, in ms"), 1, 4294967296 },
   { "target_rank", 12, 2, F("uint16", "sharp.lock.target_rank", "target_rank", base.DEC, nil, nil, "0xffff: all"), 1, 65536 },
-  { "rsvd", 14, 2, F("uint16", "sharp.lock.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
+  { "rsvd", 14, 2, F("uint16", "sharp.lock.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
 })
 
 form({
@@ -1856,11 +2569,13 @@ form({
   spec = "sharp.md §2.6",
   size = 40,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "code", 0, 1, F("uint8", "sharp.fault.code", "code", base.DEC, Status, nil, nil), 1, 256 },
+  { "code", 0, 1, F("uint8", "sharp.fault.code", "code", base.DEC, Status, nil, "why the node refuses"), 1, 256 },
   { "depth", 1, 1, F("uint8", "sharp.fault.depth", "depth", base.DEC, nil, nil, "of its origin; 0: host"), 1, 256 },
   { "opcode", 2, 1, F("uint8", "sharp.fault.opcode", "opcode", base.DEC, SharpOpcode, nil, "of the message that was refused"), 1, 256 },
-  { "rsvd", 3, 1, F("uint8", "sharp.fault.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
+  { "rsvd", 3, 1, F("uint8", "sharp.fault.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
   { "an_id", 4, 4, F("uint32", "sharp.fault.an_id", "an_id", base.DEC, nil, nil, "aggregation node"), 1, 4294967296 },
   { "children", 8, 32, B("sharp.fault.children", "children", "missing or at fault; most significant bit: child 0") },
 })
@@ -1872,9 +2587,11 @@ form({
   spec = "sharp.md §2.6",
   size = 8,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "sender", 0, 4, F("uint32", "sharp.heartbeat.sender", "sender", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "counter", 4, 4, F("uint32", "sharp.heartbeat.counter", "counter", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "sender", 0, 4, F("uint32", "sharp.heartbeat.sender", "sender", base.DEC, nil, nil, "who sends the heartbeat"), 1, 4294967296 },
+  { "counter", 4, 4, F("uint32", "sharp.heartbeat.counter", "counter", base.DEC, nil, nil, "counts up with each heartbeat"), 1, 4294967296 },
 })
 
 form({
@@ -1884,18 +2601,20 @@ form({
   spec = "sharp.md §2.9",
   size = 64,
   only = {{ 256, 256, { [1] = true } }, { 1, 256, { [11] = true } }},
-  { "base_version", 0, 1, F("uint8", "sharp.am.base_version", "base_version", base.DEC, nil, nil, nil), 1, 256 },
-  { "mgmt_class", 1, 1, F("uint8", "sharp.am.mgmt_class", "mgmt_class", base.DEC, nil, nil, nil), 1, 256 },
+  names = {
+  },
+  { "base_version", 0, 1, F("uint8", "sharp.am.base_version", "base_version", base.DEC, nil, nil, "base version of SHARP management datagram"), 1, 256 },
+  { "mgmt_class", 1, 1, F("uint8", "sharp.am.mgmt_class", "mgmt_class", base.DEC, nil, nil, "mgmt class of SHARP management datagram"), 1, 256 },
   { "class_version", 2, 1, F("uint8", "sharp.am.class_version", "class_version", base.DEC, nil, nil, "1: Switch-IB 2, 2: Quantum and later"), 1, 256 },
-  { "method", 3, 1, F("uint8", "sharp.am.method", "method", base.DEC, AmMethod, nil, nil), 1, 256 },
-  { "status", 4, 2, F("uint16", "sharp.am.status", "status", base.DEC, MadStatus, nil, nil), 1, 65536 },
-  { "class_specific", 6, 2, F("uint16", "sharp.am.class_specific", "class_specific", base.DEC, nil, nil, nil), 1, 65536 },
+  { "method", 3, 1, F("uint8", "sharp.am.method", "method", base.DEC, AmMethod, nil, "method of SHARP management datagram"), 1, 256 },
+  { "status", 4, 2, F("uint16", "sharp.am.status", "status", base.DEC, MadStatus, nil, "result of the request"), 1, 65536 },
+  { "class_specific", 6, 2, F("uint16", "sharp.am.class_specific", "class_specific", base.DEC, nil, nil, "class specific of SHARP management datagram"), 1, 65536 },
   { "tid", 8, 8, F("uint64", "sharp.am.tid", "tid", base.DEC, nil, nil, "transaction") },
-  { "attr_id", 16, 2, F("uint16", "sharp.am.attr_id", "attr_id", base.DEC, AmAttribute, nil, nil), 1, 65536 },
-  { "rsvd", 18, 2, F("uint16", "sharp.am.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
+  { "attr_id", 16, 2, F("uint16", "sharp.am.attr_id", "attr_id", base.DEC, AmAttribute, nil, "attr id of SHARP management datagram"), 1, 65536 },
+  { "rsvd", 18, 2, F("uint16", "sharp.am.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
   { "attr_mod", 20, 4, F("uint32", "sharp.am.attr_mod", "attr_mod", base.DEC, nil, nil, "attribute modifier"), 1, 4294967296 },
   { "am_key", 24, 8, F("uint64", "sharp.am.am_key", "am_key", base.DEC, nil, nil, "authority; its place is ours"), origin = "ours" },
-  { "rsvd2", 32, 32, B("sharp.am.rsvd2", "rsvd2", nil), origin = "ours" },
+  { "rsvd2", 32, 32, B("sharp.am.rsvd2", "rsvd2", "reserved, sent as 0"), origin = "ours" },
 })
 
 form({
@@ -1905,19 +2624,21 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "trap", 0, 2, F("uint16", "sharp.am.notice.trap", "trap", base.DEC, Trap, nil, nil), 1, 65536, origin = "ours, published codes" },
+  { "trap", 0, 2, F("uint16", "sharp.am.notice.trap", "trap", base.DEC, Trap, nil, "trap of Attribute Notice, of a trap"), 1, 65536, origin = "ours, published codes" },
   { "syndrome", 2, 2, F("uint16", "sharp.am.notice.syndrome", "syndrome", base.DEC, Syndrome, nil, "of the trap SHARP_ERROR"), 1, 65536, origin = "ours, published codes" },
-  { "job_id", 4, 4, F("uint32", "sharp.am.notice.job_id", "job_id", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "tree_id", 8, 2, F("uint16", "sharp.am.notice.tree_id", "tree_id", base.DEC, nil, nil, nil), 1, 65536 },
-  { "an_lid", 10, 2, F("uint16", "sharp.am.notice.an_lid", "an_lid", base.DEC, nil, nil, nil), 1, 65536 },
-  { "remote_lid", 12, 2, F("uint16", "sharp.am.notice.remote_lid", "remote_lid", base.DEC, nil, nil, nil), 1, 65536 },
-  { "rsvd", 14, 2, F("uint16", "sharp.am.notice.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
-  { "local_qpn", 16, 4, F("uint32", "sharp.am.notice.local_qpn", "local_qpn", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "remote_qpn", 20, 4, F("uint32", "sharp.am.notice.remote_qpn", "remote_qpn", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "group_id", 24, 4, F("uint32", "sharp.am.notice.group_id", "group_id", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "seq", 28, 4, F("uint32", "sharp.am.notice.seq", "seq", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "rsvd2", 32, 160, B("sharp.am.notice.rsvd2", "rsvd2", nil) },
+  { "job_id", 4, 4, F("uint32", "sharp.am.notice.job_id", "job_id", base.DEC, nil, nil, "job to which the group belongs"), 1, 4294967296 },
+  { "tree_id", 8, 2, F("uint16", "sharp.am.notice.tree_id", "tree_id", base.DEC, nil, nil, "aggregation tree"), 1, 65536 },
+  { "an_lid", 10, 2, F("uint16", "sharp.am.notice.an_lid", "an_lid", base.DEC, nil, nil, "an lid of Attribute Notice, of a trap"), 1, 65536 },
+  { "remote_lid", 12, 2, F("uint16", "sharp.am.notice.remote_lid", "remote_lid", base.DEC, nil, nil, "remote lid of Attribute Notice, of a trap"), 1, 65536 },
+  { "rsvd", 14, 2, F("uint16", "sharp.am.notice.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
+  { "local_qpn", 16, 4, F("uint32", "sharp.am.notice.local_qpn", "local_qpn", base.DEC, nil, nil, "local qpn of Attribute Notice, of a trap"), 1, 4294967296 },
+  { "remote_qpn", 20, 4, F("uint32", "sharp.am.notice.remote_qpn", "remote_qpn", base.DEC, nil, nil, "remote qpn of Attribute Notice, of a trap"), 1, 4294967296 },
+  { "group_id", 24, 4, F("uint32", "sharp.am.notice.group_id", "group_id", base.DEC, nil, nil, "group of members"), 1, 4294967296 },
+  { "seq", 28, 4, F("uint32", "sharp.am.notice.seq", "seq", base.DEC, nil, nil, "number of the operation in its group"), 1, 4294967296 },
+  { "rsvd2", 32, 160, B("sharp.am.notice.rsvd2", "rsvd2", "reserved, sent as 0") },
 })
 
 form({
@@ -1927,42 +2648,44 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "tree_table_size", 0, 2, F("uint16", "sharp.am.an_info.tree_table_size", "tree_table_size", base.DEC, nil, nil, nil), 1, 65536 },
-  { "radix", 2, 1, F("uint8", "sharp.am.an_info.radix", "radix", base.DEC, nil, nil, nil), 1, 256 },
-  { "max_radix", 3, 1, F("uint8", "sharp.am.an_info.max_radix", "max_radix", base.DEC, nil, nil, nil), 1, 256 },
+  { "tree_table_size", 0, 2, F("uint16", "sharp.am.an_info.tree_table_size", "tree_table_size", base.DEC, nil, nil, "tree table size of Attribute ANInfo"), 1, 65536 },
+  { "radix", 2, 1, F("uint8", "sharp.am.an_info.radix", "radix", base.DEC, nil, nil, "radix of Attribute ANInfo"), 1, 256 },
+  { "max_radix", 3, 1, F("uint8", "sharp.am.an_info.max_radix", "max_radix", base.DEC, nil, nil, "max radix of Attribute ANInfo"), 1, 256 },
   { "data_versions", 4, 2, F("uint16", "sharp.am.an_info.data_versions", "data_versions", base.DEC, nil, nil, "mask"), 1, 65536 },
-  { "active_data_versions", 6, 2, F("uint16", "sharp.am.an_info.active_data_versions", "active_data_versions", base.DEC, nil, nil, nil), 1, 65536 },
-  { "groups", 8, 4, F("uint32", "sharp.am.an_info.groups", "groups", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "osts", 12, 4, F("uint32", "sharp.am.an_info.osts", "osts", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "buffers", 16, 4, F("uint32", "sharp.am.an_info.buffers", "buffers", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qps", 20, 4, F("uint32", "sharp.am.an_info.qps", "qps", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "sat_qps", 24, 4, F("uint32", "sharp.am.an_info.sat_qps", "sat_qps", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "llt_qps", 28, 4, F("uint32", "sharp.am.an_info.llt_qps", "llt_qps", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "max_user_data", 32, 2, F("uint16", "sharp.am.an_info.max_user_data", "max_user_data", base.DEC, nil, nil, nil), 1, 65536 },
-  { "semaphores", 34, 1, F("uint8", "sharp.am.an_info.semaphores", "semaphores", base.DEC, nil, nil, nil), 1, 256 },
-  { "active_semaphores", 35, 1, F("uint8", "sharp.am.an_info.active_semaphores", "active_semaphores", base.DEC, nil, nil, nil), 1, 256 },
-  { "jobs", 36, 4, F("uint32", "sharp.am.an_info.jobs", "jobs", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "caps", 40, 4, F("uint32", "sharp.am.an_info.caps", "caps", base.HEX, nil, nil, nil), 1, 4294967296 },
-  { "caps.streaming", 40, 4, F("uint32", "sharp.am.an_info.caps.streaming", "STREAMING", base.DEC, nil, 0x1, nil), 1, 2, within = true },
-  { "caps.repro_disable", 40, 4, F("uint32", "sharp.am.an_info.caps.repro_disable", "REPRO_DISABLE", base.DEC, nil, 0x2, nil), 2, 2, within = true },
-  { "caps.repro_per_job", 40, 4, F("uint32", "sharp.am.an_info.caps.repro_per_job", "REPRO_PER_JOB", base.DEC, nil, 0x4, nil), 4, 2, within = true },
-  { "caps.fp19", 40, 4, F("uint32", "sharp.am.an_info.caps.fp19", "FP19", base.DEC, nil, 0x8, nil), 8, 2, within = true },
-  { "caps.bfloat19", 40, 4, F("uint32", "sharp.am.an_info.caps.bfloat19", "BFLOAT19", base.DEC, nil, 0x10, nil), 16, 2, within = true },
-  { "caps.extended_dtypes", 40, 4, F("uint32", "sharp.am.an_info.caps.extended_dtypes", "EXTENDED_DTYPES", base.DEC, nil, 0x20, nil), 32, 2, within = true },
-  { "caps.am_key", 40, 4, F("uint32", "sharp.am.an_info.caps.am_key", "AM_KEY", base.DEC, nil, 0x40, nil), 64, 2, within = true },
-  { "caps.job_key", 40, 4, F("uint32", "sharp.am.an_info.caps.job_key", "JOB_KEY", base.DEC, nil, 0x80, nil), 128, 2, within = true },
-  { "caps.tree_job_bind", 40, 4, F("uint32", "sharp.am.an_info.caps.tree_job_bind", "TREE_JOB_BIND", base.DEC, nil, 0x100, nil), 256, 2, within = true },
-  { "caps.port_credits", 40, 4, F("uint32", "sharp.am.an_info.caps.port_credits", "PORT_CREDITS", base.DEC, nil, 0x200, nil), 512, 2, within = true },
-  { "caps.semaphores_per_port", 40, 4, F("uint32", "sharp.am.an_info.caps.semaphores_per_port", "SEMAPHORES_PER_PORT", base.DEC, nil, 0x400, nil), 1024, 2, within = true },
-  { "caps.reliable_multicast", 40, 4, F("uint32", "sharp.am.an_info.caps.reliable_multicast", "RELIABLE_MULTICAST", base.DEC, nil, 0x800, nil), 2048, 2, within = true },
-  { "caps.half_line", 40, 4, F("uint32", "sharp.am.an_info.caps.half_line", "HALF_LINE", base.DEC, nil, 0x1000, nil), 4096, 2, within = true },
+  { "active_data_versions", 6, 2, F("uint16", "sharp.am.an_info.active_data_versions", "active_data_versions", base.DEC, nil, nil, "active data versions of Attribute ANInfo"), 1, 65536 },
+  { "groups", 8, 4, F("uint32", "sharp.am.an_info.groups", "groups", base.DEC, nil, nil, "groups of Attribute ANInfo"), 1, 4294967296 },
+  { "osts", 12, 4, F("uint32", "sharp.am.an_info.osts", "osts", base.DEC, nil, nil, "osts of Attribute ANInfo"), 1, 4294967296 },
+  { "buffers", 16, 4, F("uint32", "sharp.am.an_info.buffers", "buffers", base.DEC, nil, nil, "buffers of Attribute ANInfo"), 1, 4294967296 },
+  { "qps", 20, 4, F("uint32", "sharp.am.an_info.qps", "qps", base.DEC, nil, nil, "qps of Attribute ANInfo"), 1, 4294967296 },
+  { "sat_qps", 24, 4, F("uint32", "sharp.am.an_info.sat_qps", "sat_qps", base.DEC, nil, nil, "sat qps of Attribute ANInfo"), 1, 4294967296 },
+  { "llt_qps", 28, 4, F("uint32", "sharp.am.an_info.llt_qps", "llt_qps", base.DEC, nil, nil, "llt qps of Attribute ANInfo"), 1, 4294967296 },
+  { "max_user_data", 32, 2, F("uint16", "sharp.am.an_info.max_user_data", "max_user_data", base.DEC, nil, nil, "max user data of Attribute ANInfo"), 1, 65536 },
+  { "semaphores", 34, 1, F("uint8", "sharp.am.an_info.semaphores", "semaphores", base.DEC, nil, nil, "semaphores of Attribute ANInfo"), 1, 256 },
+  { "active_semaphores", 35, 1, F("uint8", "sharp.am.an_info.active_semaphores", "active_semaphores", base.DEC, nil, nil, "active semaphores of Attribute ANInfo"), 1, 256 },
+  { "jobs", 36, 4, F("uint32", "sharp.am.an_info.jobs", "jobs", base.DEC, nil, nil, "jobs of Attribute ANInfo"), 1, 4294967296 },
+  { "caps", 40, 4, F("uint32", "sharp.am.an_info.caps", "caps", base.HEX, nil, nil, "caps of Attribute ANInfo"), 1, 4294967296 },
+  { "caps.streaming", 40, 4, F("bool", "sharp.am.an_info.caps.streaming", "STREAMING", 32, nil, 0x1, "bit 0x1 of caps"), 1, 2, within = true },
+  { "caps.repro_disable", 40, 4, F("bool", "sharp.am.an_info.caps.repro_disable", "REPRO_DISABLE", 32, nil, 0x2, "bit 0x2 of caps"), 2, 2, within = true },
+  { "caps.repro_per_job", 40, 4, F("bool", "sharp.am.an_info.caps.repro_per_job", "REPRO_PER_JOB", 32, nil, 0x4, "bit 0x4 of caps"), 4, 2, within = true },
+  { "caps.fp19", 40, 4, F("bool", "sharp.am.an_info.caps.fp19", "FP19", 32, nil, 0x8, "bit 0x8 of caps"), 8, 2, within = true },
+  { "caps.bfloat19", 40, 4, F("bool", "sharp.am.an_info.caps.bfloat19", "BFLOAT19", 32, nil, 0x10, "bit 0x10 of caps"), 16, 2, within = true },
+  { "caps.extended_dtypes", 40, 4, F("bool", "sharp.am.an_info.caps.extended_dtypes", "EXTENDED_DTYPES", 32, nil, 0x20, "bit 0x20 of caps"), 32, 2, within = true },
+  { "caps.am_key", 40, 4, F("bool", "sharp.am.an_info.caps.am_key", "AM_KEY", 32, nil, 0x40, "bit 0x40 of caps"), 64, 2, within = true },
+  { "caps.job_key", 40, 4, F("bool", "sharp.am.an_info.caps.job_key", "JOB_KEY", 32, nil, 0x80, "bit 0x80 of caps"), 128, 2, within = true },
+  { "caps.tree_job_bind", 40, 4, F("bool", "sharp.am.an_info.caps.tree_job_bind", "TREE_JOB_BIND", 32, nil, 0x100, "bit 0x100 of caps"), 256, 2, within = true },
+  { "caps.port_credits", 40, 4, F("bool", "sharp.am.an_info.caps.port_credits", "PORT_CREDITS", 32, nil, 0x200, "bit 0x200 of caps"), 512, 2, within = true },
+  { "caps.semaphores_per_port", 40, 4, F("bool", "sharp.am.an_info.caps.semaphores_per_port", "SEMAPHORES_PER_PORT", 32, nil, 0x400, "bit 0x400 of caps"), 1024, 2, within = true },
+  { "caps.reliable_multicast", 40, 4, F("bool", "sharp.am.an_info.caps.reliable_multicast", "RELIABLE_MULTICAST", 32, nil, 0x800, "bit 0x800 of caps"), 2048, 2, within = true },
+  { "caps.half_line", 40, 4, F("bool", "sharp.am.an_info.caps.half_line", "HALF_LINE", 32, nil, 0x1000, "bit 0x1000 of caps"), 4096, 2, within = true },
   { "payload_endianness", 44, 1, F("uint8", "sharp.am.an_info.payload_endianness", "payload_endianness", base.DEC, nil, nil, "0: big, 1: little"), 1, 256 },
   { "mtu", 45, 1, F("uint8", "sharp.am.an_info.mtu", "mtu", base.DEC, nil, nil, "1 … 5: 256 … 4096"), 1, 256 },
-  { "line_size", 46, 2, F("uint16", "sharp.am.an_info.line_size", "line_size", base.DEC, nil, nil, nil), 1, 65536 },
-  { "worst_case_lines", 48, 1, F("uint8", "sharp.am.an_info.worst_case_lines", "worst_case_lines", base.DEC, nil, nil, nil), 1, 256 },
-  { "chunk_mode", 49, 1, F("uint8", "sharp.am.an_info.chunk_mode", "chunk_mode", base.DEC, nil, nil, nil), 1, 256 },
-  { "rsvd", 50, 142, B("sharp.am.an_info.rsvd", "rsvd", nil) },
+  { "line_size", 46, 2, F("uint16", "sharp.am.an_info.line_size", "line_size", base.DEC, nil, nil, "line size of Attribute ANInfo"), 1, 65536 },
+  { "worst_case_lines", 48, 1, F("uint8", "sharp.am.an_info.worst_case_lines", "worst_case_lines", base.DEC, nil, nil, "worst case lines of Attribute ANInfo"), 1, 256 },
+  { "chunk_mode", 49, 1, F("uint8", "sharp.am.an_info.chunk_mode", "chunk_mode", base.DEC, nil, nil, "chunk mode of Attribute ANInfo"), 1, 256 },
+  { "rsvd", 50, 142, B("sharp.am.an_info.rsvd", "rsvd", "reserved, sent as 0") },
 })
 
 form({
@@ -1972,56 +2695,58 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "op", 0, 1, F("uint8", "sharp.am.qp_allocation.op", "op", base.DEC, AllocationOp, nil, nil), 1, 256 },
+  { "op", 0, 1, F("uint8", "sharp.am.qp_allocation.op", "op", base.DEC, AllocationOp, nil, "reduction, or what to do"), 1, 256 },
   { "count", 1, 1, F("uint8", "sharp.am.qp_allocation.count", "count", base.DEC, nil, nil, "queue pairs, at most 44"), 1, 256 },
-  { "rsvd", 2, 2, F("uint16", "sharp.am.qp_allocation.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
-  { "job_id", 4, 4, F("uint32", "sharp.am.qp_allocation.job_id", "job_id", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn0", 8, 4, F("uint32", "sharp.am.qp_allocation.qpn0", "qpn0", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn1", 12, 4, F("uint32", "sharp.am.qp_allocation.qpn1", "qpn1", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn2", 16, 4, F("uint32", "sharp.am.qp_allocation.qpn2", "qpn2", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn3", 20, 4, F("uint32", "sharp.am.qp_allocation.qpn3", "qpn3", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn4", 24, 4, F("uint32", "sharp.am.qp_allocation.qpn4", "qpn4", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn5", 28, 4, F("uint32", "sharp.am.qp_allocation.qpn5", "qpn5", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn6", 32, 4, F("uint32", "sharp.am.qp_allocation.qpn6", "qpn6", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn7", 36, 4, F("uint32", "sharp.am.qp_allocation.qpn7", "qpn7", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn8", 40, 4, F("uint32", "sharp.am.qp_allocation.qpn8", "qpn8", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn9", 44, 4, F("uint32", "sharp.am.qp_allocation.qpn9", "qpn9", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn10", 48, 4, F("uint32", "sharp.am.qp_allocation.qpn10", "qpn10", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn11", 52, 4, F("uint32", "sharp.am.qp_allocation.qpn11", "qpn11", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn12", 56, 4, F("uint32", "sharp.am.qp_allocation.qpn12", "qpn12", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn13", 60, 4, F("uint32", "sharp.am.qp_allocation.qpn13", "qpn13", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn14", 64, 4, F("uint32", "sharp.am.qp_allocation.qpn14", "qpn14", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn15", 68, 4, F("uint32", "sharp.am.qp_allocation.qpn15", "qpn15", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn16", 72, 4, F("uint32", "sharp.am.qp_allocation.qpn16", "qpn16", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn17", 76, 4, F("uint32", "sharp.am.qp_allocation.qpn17", "qpn17", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn18", 80, 4, F("uint32", "sharp.am.qp_allocation.qpn18", "qpn18", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn19", 84, 4, F("uint32", "sharp.am.qp_allocation.qpn19", "qpn19", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn20", 88, 4, F("uint32", "sharp.am.qp_allocation.qpn20", "qpn20", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn21", 92, 4, F("uint32", "sharp.am.qp_allocation.qpn21", "qpn21", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn22", 96, 4, F("uint32", "sharp.am.qp_allocation.qpn22", "qpn22", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn23", 100, 4, F("uint32", "sharp.am.qp_allocation.qpn23", "qpn23", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn24", 104, 4, F("uint32", "sharp.am.qp_allocation.qpn24", "qpn24", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn25", 108, 4, F("uint32", "sharp.am.qp_allocation.qpn25", "qpn25", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn26", 112, 4, F("uint32", "sharp.am.qp_allocation.qpn26", "qpn26", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn27", 116, 4, F("uint32", "sharp.am.qp_allocation.qpn27", "qpn27", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn28", 120, 4, F("uint32", "sharp.am.qp_allocation.qpn28", "qpn28", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn29", 124, 4, F("uint32", "sharp.am.qp_allocation.qpn29", "qpn29", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn30", 128, 4, F("uint32", "sharp.am.qp_allocation.qpn30", "qpn30", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn31", 132, 4, F("uint32", "sharp.am.qp_allocation.qpn31", "qpn31", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn32", 136, 4, F("uint32", "sharp.am.qp_allocation.qpn32", "qpn32", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn33", 140, 4, F("uint32", "sharp.am.qp_allocation.qpn33", "qpn33", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn34", 144, 4, F("uint32", "sharp.am.qp_allocation.qpn34", "qpn34", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn35", 148, 4, F("uint32", "sharp.am.qp_allocation.qpn35", "qpn35", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn36", 152, 4, F("uint32", "sharp.am.qp_allocation.qpn36", "qpn36", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn37", 156, 4, F("uint32", "sharp.am.qp_allocation.qpn37", "qpn37", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn38", 160, 4, F("uint32", "sharp.am.qp_allocation.qpn38", "qpn38", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn39", 164, 4, F("uint32", "sharp.am.qp_allocation.qpn39", "qpn39", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn40", 168, 4, F("uint32", "sharp.am.qp_allocation.qpn40", "qpn40", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn41", 172, 4, F("uint32", "sharp.am.qp_allocation.qpn41", "qpn41", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn42", 176, 4, F("uint32", "sharp.am.qp_allocation.qpn42", "qpn42", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qpn43", 180, 4, F("uint32", "sharp.am.qp_allocation.qpn43", "qpn43", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "rsvd2", 184, 8, F("uint64", "sharp.am.qp_allocation.rsvd2", "rsvd2", base.DEC, nil, nil, nil) },
+  { "rsvd", 2, 2, F("uint16", "sharp.am.qp_allocation.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
+  { "job_id", 4, 4, F("uint32", "sharp.am.qp_allocation.job_id", "job_id", base.DEC, nil, nil, "job to which the group belongs"), 1, 4294967296 },
+  { "qpn0", 8, 4, F("uint32", "sharp.am.qp_allocation.qpn0", "qpn0", base.DEC, nil, nil, "qpn 0 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn1", 12, 4, F("uint32", "sharp.am.qp_allocation.qpn1", "qpn1", base.DEC, nil, nil, "qpn 1 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn2", 16, 4, F("uint32", "sharp.am.qp_allocation.qpn2", "qpn2", base.DEC, nil, nil, "qpn 2 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn3", 20, 4, F("uint32", "sharp.am.qp_allocation.qpn3", "qpn3", base.DEC, nil, nil, "qpn 3 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn4", 24, 4, F("uint32", "sharp.am.qp_allocation.qpn4", "qpn4", base.DEC, nil, nil, "qpn 4 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn5", 28, 4, F("uint32", "sharp.am.qp_allocation.qpn5", "qpn5", base.DEC, nil, nil, "qpn 5 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn6", 32, 4, F("uint32", "sharp.am.qp_allocation.qpn6", "qpn6", base.DEC, nil, nil, "qpn 6 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn7", 36, 4, F("uint32", "sharp.am.qp_allocation.qpn7", "qpn7", base.DEC, nil, nil, "qpn 7 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn8", 40, 4, F("uint32", "sharp.am.qp_allocation.qpn8", "qpn8", base.DEC, nil, nil, "qpn 8 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn9", 44, 4, F("uint32", "sharp.am.qp_allocation.qpn9", "qpn9", base.DEC, nil, nil, "qpn 9 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn10", 48, 4, F("uint32", "sharp.am.qp_allocation.qpn10", "qpn10", base.DEC, nil, nil, "qpn 10 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn11", 52, 4, F("uint32", "sharp.am.qp_allocation.qpn11", "qpn11", base.DEC, nil, nil, "qpn 11 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn12", 56, 4, F("uint32", "sharp.am.qp_allocation.qpn12", "qpn12", base.DEC, nil, nil, "qpn 12 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn13", 60, 4, F("uint32", "sharp.am.qp_allocation.qpn13", "qpn13", base.DEC, nil, nil, "qpn 13 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn14", 64, 4, F("uint32", "sharp.am.qp_allocation.qpn14", "qpn14", base.DEC, nil, nil, "qpn 14 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn15", 68, 4, F("uint32", "sharp.am.qp_allocation.qpn15", "qpn15", base.DEC, nil, nil, "qpn 15 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn16", 72, 4, F("uint32", "sharp.am.qp_allocation.qpn16", "qpn16", base.DEC, nil, nil, "qpn 16 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn17", 76, 4, F("uint32", "sharp.am.qp_allocation.qpn17", "qpn17", base.DEC, nil, nil, "qpn 17 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn18", 80, 4, F("uint32", "sharp.am.qp_allocation.qpn18", "qpn18", base.DEC, nil, nil, "qpn 18 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn19", 84, 4, F("uint32", "sharp.am.qp_allocation.qpn19", "qpn19", base.DEC, nil, nil, "qpn 19 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn20", 88, 4, F("uint32", "sharp.am.qp_allocation.qpn20", "qpn20", base.DEC, nil, nil, "qpn 20 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn21", 92, 4, F("uint32", "sharp.am.qp_allocation.qpn21", "qpn21", base.DEC, nil, nil, "qpn 21 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn22", 96, 4, F("uint32", "sharp.am.qp_allocation.qpn22", "qpn22", base.DEC, nil, nil, "qpn 22 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn23", 100, 4, F("uint32", "sharp.am.qp_allocation.qpn23", "qpn23", base.DEC, nil, nil, "qpn 23 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn24", 104, 4, F("uint32", "sharp.am.qp_allocation.qpn24", "qpn24", base.DEC, nil, nil, "qpn 24 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn25", 108, 4, F("uint32", "sharp.am.qp_allocation.qpn25", "qpn25", base.DEC, nil, nil, "qpn 25 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn26", 112, 4, F("uint32", "sharp.am.qp_allocation.qpn26", "qpn26", base.DEC, nil, nil, "qpn 26 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn27", 116, 4, F("uint32", "sharp.am.qp_allocation.qpn27", "qpn27", base.DEC, nil, nil, "qpn 27 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn28", 120, 4, F("uint32", "sharp.am.qp_allocation.qpn28", "qpn28", base.DEC, nil, nil, "qpn 28 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn29", 124, 4, F("uint32", "sharp.am.qp_allocation.qpn29", "qpn29", base.DEC, nil, nil, "qpn 29 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn30", 128, 4, F("uint32", "sharp.am.qp_allocation.qpn30", "qpn30", base.DEC, nil, nil, "qpn 30 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn31", 132, 4, F("uint32", "sharp.am.qp_allocation.qpn31", "qpn31", base.DEC, nil, nil, "qpn 31 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn32", 136, 4, F("uint32", "sharp.am.qp_allocation.qpn32", "qpn32", base.DEC, nil, nil, "qpn 32 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn33", 140, 4, F("uint32", "sharp.am.qp_allocation.qpn33", "qpn33", base.DEC, nil, nil, "qpn 33 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn34", 144, 4, F("uint32", "sharp.am.qp_allocation.qpn34", "qpn34", base.DEC, nil, nil, "qpn 34 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn35", 148, 4, F("uint32", "sharp.am.qp_allocation.qpn35", "qpn35", base.DEC, nil, nil, "qpn 35 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn36", 152, 4, F("uint32", "sharp.am.qp_allocation.qpn36", "qpn36", base.DEC, nil, nil, "qpn 36 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn37", 156, 4, F("uint32", "sharp.am.qp_allocation.qpn37", "qpn37", base.DEC, nil, nil, "qpn 37 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn38", 160, 4, F("uint32", "sharp.am.qp_allocation.qpn38", "qpn38", base.DEC, nil, nil, "qpn 38 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn39", 164, 4, F("uint32", "sharp.am.qp_allocation.qpn39", "qpn39", base.DEC, nil, nil, "qpn 39 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn40", 168, 4, F("uint32", "sharp.am.qp_allocation.qpn40", "qpn40", base.DEC, nil, nil, "qpn 40 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn41", 172, 4, F("uint32", "sharp.am.qp_allocation.qpn41", "qpn41", base.DEC, nil, nil, "qpn 41 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn42", 176, 4, F("uint32", "sharp.am.qp_allocation.qpn42", "qpn42", base.DEC, nil, nil, "qpn 42 of Attribute QPAllocation"), 1, 4294967296 },
+  { "qpn43", 180, 4, F("uint32", "sharp.am.qp_allocation.qpn43", "qpn43", base.DEC, nil, nil, "qpn 43 of Attribute QPAllocation"), 1, 4294967296 },
+  { "rsvd2", 184, 8, F("uint64", "sharp.am.qp_allocation.rsvd2", "rsvd2", base.DEC, nil, nil, "reserved, sent as 0") },
 })
 
 form({
@@ -2031,30 +2756,32 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "qpn", 0, 4, F("uint32", "sharp.am.qpc_config.qpn", "qpn", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "state", 4, 1, F("uint8", "sharp.am.qpc_config.state", "state", base.DEC, QpState, nil, nil), 1, 256, origin = "ours, published codes" },
+  { "qpn", 0, 4, F("uint32", "sharp.am.qpc_config.qpn", "qpn", base.DEC, nil, nil, "queue pair number"), 1, 4294967296 },
+  { "state", 4, 1, F("uint8", "sharp.am.qpc_config.state", "state", base.DEC, QpState, nil, "state of Attribute QPCConfig"), 1, 256, origin = "ours, published codes" },
   { "ts", 5, 1, F("uint8", "sharp.am.qpc_config.ts", "ts", base.DEC, nil, nil, "transport: 0 RC, 3 UD"), 1, 256 },
-  { "port", 6, 1, F("uint8", "sharp.am.qpc_config.port", "port", base.DEC, nil, nil, nil), 1, 256 },
-  { "mtu", 7, 1, F("uint8", "sharp.am.qpc_config.mtu", "mtu", base.DEC, nil, nil, nil), 1, 256 },
+  { "port", 6, 1, F("uint8", "sharp.am.qpc_config.port", "port", base.DEC, nil, nil, "port of Attribute QPCConfig"), 1, 256 },
+  { "mtu", 7, 1, F("uint8", "sharp.am.qpc_config.mtu", "mtu", base.DEC, nil, nil, "mtu of Attribute QPCConfig"), 1, 256 },
   { "rqpn", 8, 4, F("uint32", "sharp.am.qpc_config.rqpn", "rqpn", base.DEC, nil, nil, "queue pair at the other end"), 1, 4294967296 },
-  { "rlid", 12, 2, F("uint16", "sharp.am.qpc_config.rlid", "rlid", base.DEC, nil, nil, nil), 1, 65536 },
-  { "pkey", 14, 2, F("uint16", "sharp.am.qpc_config.pkey", "pkey", base.DEC, nil, nil, nil), 1, 65536 },
-  { "sl", 16, 1, F("uint8", "sharp.am.qpc_config.sl", "sl", base.DEC, nil, nil, nil), 1, 256 },
-  { "tclass", 17, 1, F("uint8", "sharp.am.qpc_config.tclass", "tclass", base.DEC, nil, nil, nil), 1, 256 },
-  { "hop_limit", 18, 1, F("uint8", "sharp.am.qpc_config.hop_limit", "hop_limit", base.DEC, nil, nil, nil), 1, 256 },
-  { "flags", 19, 1, F("uint8", "sharp.am.qpc_config.flags", "flags", base.HEX, nil, nil, nil), 1, 256 },
-  { "flags.grh", 19, 1, F("uint8", "sharp.am.qpc_config.flags.grh", "GRH", base.DEC, nil, 0x1, nil), 1, 2, within = true },
-  { "flags.sat", 19, 1, F("uint8", "sharp.am.qpc_config.flags.sat", "SAT", base.DEC, nil, 0x2, nil), 2, 2, within = true },
-  { "rgid", 20, 16, B("sharp.am.qpc_config.rgid", "rgid", nil) },
-  { "rq_psn", 36, 4, F("uint32", "sharp.am.qpc_config.rq_psn", "rq_psn", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "sq_psn", 40, 4, F("uint32", "sharp.am.qpc_config.sq_psn", "sq_psn", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "rnr_mode", 44, 1, F("uint8", "sharp.am.qpc_config.rnr_mode", "rnr_mode", base.DEC, nil, nil, nil), 1, 256 },
-  { "rnr_retry", 45, 1, F("uint8", "sharp.am.qpc_config.rnr_retry", "rnr_retry", base.DEC, nil, nil, nil), 1, 256 },
-  { "ack_timeout", 46, 1, F("uint8", "sharp.am.qpc_config.ack_timeout", "ack_timeout", base.DEC, nil, nil, nil), 1, 256 },
-  { "retry", 47, 1, F("uint8", "sharp.am.qpc_config.retry", "retry", base.DEC, nil, nil, nil), 1, 256 },
+  { "rlid", 12, 2, F("uint16", "sharp.am.qpc_config.rlid", "rlid", base.DEC, nil, nil, "rlid of Attribute QPCConfig"), 1, 65536 },
+  { "pkey", 14, 2, F("uint16", "sharp.am.qpc_config.pkey", "pkey", base.DEC, nil, nil, "pkey of Attribute QPCConfig"), 1, 65536 },
+  { "sl", 16, 1, F("uint8", "sharp.am.qpc_config.sl", "sl", base.DEC, nil, nil, "sl of Attribute QPCConfig"), 1, 256 },
+  { "tclass", 17, 1, F("uint8", "sharp.am.qpc_config.tclass", "tclass", base.DEC, nil, nil, "tclass of Attribute QPCConfig"), 1, 256 },
+  { "hop_limit", 18, 1, F("uint8", "sharp.am.qpc_config.hop_limit", "hop_limit", base.DEC, nil, nil, "hop limit of Attribute QPCConfig"), 1, 256 },
+  { "flags", 19, 1, F("uint8", "sharp.am.qpc_config.flags", "flags", base.HEX, nil, nil, "flags, see its bits"), 1, 256 },
+  { "flags.grh", 19, 1, F("bool", "sharp.am.qpc_config.flags.grh", "GRH", 8, nil, 0x1, "bit 0x1 of flags"), 1, 2, within = true },
+  { "flags.sat", 19, 1, F("bool", "sharp.am.qpc_config.flags.sat", "SAT", 8, nil, 0x2, "bit 0x2 of flags"), 2, 2, within = true },
+  { "rgid", 20, 16, B("sharp.am.qpc_config.rgid", "rgid", "rgid of Attribute QPCConfig") },
+  { "rq_psn", 36, 4, F("uint32", "sharp.am.qpc_config.rq_psn", "rq_psn", base.DEC, nil, nil, "rq psn of Attribute QPCConfig"), 1, 4294967296 },
+  { "sq_psn", 40, 4, F("uint32", "sharp.am.qpc_config.sq_psn", "sq_psn", base.DEC, nil, nil, "sq psn of Attribute QPCConfig"), 1, 4294967296 },
+  { "rnr_mode", 44, 1, F("uint8", "sharp.am.qpc_config.rnr_mode", "rnr_mode", base.DEC, nil, nil, "rnr mode of Attribute QPCConfig"), 1, 256 },
+  { "rnr_retry", 45, 1, F("uint8", "sharp.am.qpc_config.rnr_retry", "rnr_retry", base.DEC, nil, nil, "rnr retry of Attribute QPCConfig"), 1, 256 },
+  { "ack_timeout", 46, 1, F("uint8", "sharp.am.qpc_config.ack_timeout", "ack_timeout", base.DEC, nil, nil, "ack timeout of Attribute QPCConfig"), 1, 256 },
+  { "retry", 47, 1, F("uint8", "sharp.am.qpc_config.retry", "retry", base.DEC, nil, nil, "retry of Attribute QPCConfig"), 1, 256 },
   { "flow_label", 48, 4, F("uint32", "sharp.am.qpc_config.flow_label", "flow_label", base.DEC, nil, nil, "20 bits: selects the entropy value; 0: the node chooses"), 1, 4294967296 },
-  { "rsvd", 52, 140, B("sharp.am.qpc_config.rsvd", "rsvd", nil) },
+  { "rsvd", 52, 140, B("sharp.am.qpc_config.rsvd", "rsvd", "reserved, sent as 0") },
 })
 
 form({
@@ -2064,103 +2791,105 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "tree_id", 0, 2, F("uint16", "sharp.am.tree_config.tree_id", "tree_id", base.DEC, nil, nil, nil), 1, 65536 },
-  { "op", 2, 1, F("uint8", "sharp.am.tree_config.op", "op", base.DEC, TreeOp, nil, nil), 1, 256 },
-  { "mode", 3, 1, F("uint8", "sharp.am.tree_config.mode", "mode", base.DEC, TreeMode, nil, nil), 1, 256, origin = "ours, published codes" },
+  { "tree_id", 0, 2, F("uint16", "sharp.am.tree_config.tree_id", "tree_id", base.DEC, nil, nil, "aggregation tree"), 1, 65536 },
+  { "op", 2, 1, F("uint8", "sharp.am.tree_config.op", "op", base.DEC, TreeOp, nil, "reduction, or what to do"), 1, 256 },
+  { "mode", 3, 1, F("uint8", "sharp.am.tree_config.mode", "mode", base.DEC, TreeMode, nil, "mode of Attribute TreeConfig"), 1, 256, origin = "ours, published codes" },
   { "llt_tree_id", 4, 2, F("uint16", "sharp.am.tree_config.llt_tree_id", "llt_tree_id", base.DEC, nil, nil, "of a SAT; else 0xffff"), 1, 65536 },
   { "n_children", 6, 1, F("uint8", "sharp.am.tree_config.n_children", "n_children", base.DEC, nil, nil, "at most 44"), 1, 256 },
-  { "record_locator", 7, 1, F("uint8", "sharp.am.tree_config.record_locator", "record_locator", base.DEC, nil, nil, nil), 1, 256 },
+  { "record_locator", 7, 1, F("uint8", "sharp.am.tree_config.record_locator", "record_locator", base.DEC, nil, nil, "record locator of Attribute TreeConfig"), 1, 256 },
   { "parent_qpn", 8, 4, F("uint32", "sharp.am.tree_config.parent_qpn", "parent_qpn", base.DEC, nil, nil, "0: root"), 1, 4294967296 },
-  { "rsvd", 12, 4, F("uint32", "sharp.am.tree_config.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "child0_idx", 16, 1, F("uint8", "sharp.am.tree_config.child0_idx", "child0_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child0_qpn", 17, 3, F("uint24", "sharp.am.tree_config.child0_qpn", "child0_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child1_idx", 20, 1, F("uint8", "sharp.am.tree_config.child1_idx", "child1_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child1_qpn", 21, 3, F("uint24", "sharp.am.tree_config.child1_qpn", "child1_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child2_idx", 24, 1, F("uint8", "sharp.am.tree_config.child2_idx", "child2_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child2_qpn", 25, 3, F("uint24", "sharp.am.tree_config.child2_qpn", "child2_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child3_idx", 28, 1, F("uint8", "sharp.am.tree_config.child3_idx", "child3_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child3_qpn", 29, 3, F("uint24", "sharp.am.tree_config.child3_qpn", "child3_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child4_idx", 32, 1, F("uint8", "sharp.am.tree_config.child4_idx", "child4_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child4_qpn", 33, 3, F("uint24", "sharp.am.tree_config.child4_qpn", "child4_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child5_idx", 36, 1, F("uint8", "sharp.am.tree_config.child5_idx", "child5_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child5_qpn", 37, 3, F("uint24", "sharp.am.tree_config.child5_qpn", "child5_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child6_idx", 40, 1, F("uint8", "sharp.am.tree_config.child6_idx", "child6_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child6_qpn", 41, 3, F("uint24", "sharp.am.tree_config.child6_qpn", "child6_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child7_idx", 44, 1, F("uint8", "sharp.am.tree_config.child7_idx", "child7_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child7_qpn", 45, 3, F("uint24", "sharp.am.tree_config.child7_qpn", "child7_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child8_idx", 48, 1, F("uint8", "sharp.am.tree_config.child8_idx", "child8_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child8_qpn", 49, 3, F("uint24", "sharp.am.tree_config.child8_qpn", "child8_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child9_idx", 52, 1, F("uint8", "sharp.am.tree_config.child9_idx", "child9_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child9_qpn", 53, 3, F("uint24", "sharp.am.tree_config.child9_qpn", "child9_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child10_idx", 56, 1, F("uint8", "sharp.am.tree_config.child10_idx", "child10_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child10_qpn", 57, 3, F("uint24", "sharp.am.tree_config.child10_qpn", "child10_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child11_idx", 60, 1, F("uint8", "sharp.am.tree_config.child11_idx", "child11_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child11_qpn", 61, 3, F("uint24", "sharp.am.tree_config.child11_qpn", "child11_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child12_idx", 64, 1, F("uint8", "sharp.am.tree_config.child12_idx", "child12_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child12_qpn", 65, 3, F("uint24", "sharp.am.tree_config.child12_qpn", "child12_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child13_idx", 68, 1, F("uint8", "sharp.am.tree_config.child13_idx", "child13_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child13_qpn", 69, 3, F("uint24", "sharp.am.tree_config.child13_qpn", "child13_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child14_idx", 72, 1, F("uint8", "sharp.am.tree_config.child14_idx", "child14_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child14_qpn", 73, 3, F("uint24", "sharp.am.tree_config.child14_qpn", "child14_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child15_idx", 76, 1, F("uint8", "sharp.am.tree_config.child15_idx", "child15_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child15_qpn", 77, 3, F("uint24", "sharp.am.tree_config.child15_qpn", "child15_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child16_idx", 80, 1, F("uint8", "sharp.am.tree_config.child16_idx", "child16_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child16_qpn", 81, 3, F("uint24", "sharp.am.tree_config.child16_qpn", "child16_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child17_idx", 84, 1, F("uint8", "sharp.am.tree_config.child17_idx", "child17_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child17_qpn", 85, 3, F("uint24", "sharp.am.tree_config.child17_qpn", "child17_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child18_idx", 88, 1, F("uint8", "sharp.am.tree_config.child18_idx", "child18_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child18_qpn", 89, 3, F("uint24", "sharp.am.tree_config.child18_qpn", "child18_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child19_idx", 92, 1, F("uint8", "sharp.am.tree_config.child19_idx", "child19_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child19_qpn", 93, 3, F("uint24", "sharp.am.tree_config.child19_qpn", "child19_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child20_idx", 96, 1, F("uint8", "sharp.am.tree_config.child20_idx", "child20_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child20_qpn", 97, 3, F("uint24", "sharp.am.tree_config.child20_qpn", "child20_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child21_idx", 100, 1, F("uint8", "sharp.am.tree_config.child21_idx", "child21_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child21_qpn", 101, 3, F("uint24", "sharp.am.tree_config.child21_qpn", "child21_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child22_idx", 104, 1, F("uint8", "sharp.am.tree_config.child22_idx", "child22_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child22_qpn", 105, 3, F("uint24", "sharp.am.tree_config.child22_qpn", "child22_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child23_idx", 108, 1, F("uint8", "sharp.am.tree_config.child23_idx", "child23_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child23_qpn", 109, 3, F("uint24", "sharp.am.tree_config.child23_qpn", "child23_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child24_idx", 112, 1, F("uint8", "sharp.am.tree_config.child24_idx", "child24_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child24_qpn", 113, 3, F("uint24", "sharp.am.tree_config.child24_qpn", "child24_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child25_idx", 116, 1, F("uint8", "sharp.am.tree_config.child25_idx", "child25_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child25_qpn", 117, 3, F("uint24", "sharp.am.tree_config.child25_qpn", "child25_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child26_idx", 120, 1, F("uint8", "sharp.am.tree_config.child26_idx", "child26_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child26_qpn", 121, 3, F("uint24", "sharp.am.tree_config.child26_qpn", "child26_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child27_idx", 124, 1, F("uint8", "sharp.am.tree_config.child27_idx", "child27_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child27_qpn", 125, 3, F("uint24", "sharp.am.tree_config.child27_qpn", "child27_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child28_idx", 128, 1, F("uint8", "sharp.am.tree_config.child28_idx", "child28_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child28_qpn", 129, 3, F("uint24", "sharp.am.tree_config.child28_qpn", "child28_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child29_idx", 132, 1, F("uint8", "sharp.am.tree_config.child29_idx", "child29_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child29_qpn", 133, 3, F("uint24", "sharp.am.tree_config.child29_qpn", "child29_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child30_idx", 136, 1, F("uint8", "sharp.am.tree_config.child30_idx", "child30_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child30_qpn", 137, 3, F("uint24", "sharp.am.tree_config.child30_qpn", "child30_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child31_idx", 140, 1, F("uint8", "sharp.am.tree_config.child31_idx", "child31_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child31_qpn", 141, 3, F("uint24", "sharp.am.tree_config.child31_qpn", "child31_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child32_idx", 144, 1, F("uint8", "sharp.am.tree_config.child32_idx", "child32_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child32_qpn", 145, 3, F("uint24", "sharp.am.tree_config.child32_qpn", "child32_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child33_idx", 148, 1, F("uint8", "sharp.am.tree_config.child33_idx", "child33_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child33_qpn", 149, 3, F("uint24", "sharp.am.tree_config.child33_qpn", "child33_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child34_idx", 152, 1, F("uint8", "sharp.am.tree_config.child34_idx", "child34_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child34_qpn", 153, 3, F("uint24", "sharp.am.tree_config.child34_qpn", "child34_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child35_idx", 156, 1, F("uint8", "sharp.am.tree_config.child35_idx", "child35_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child35_qpn", 157, 3, F("uint24", "sharp.am.tree_config.child35_qpn", "child35_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child36_idx", 160, 1, F("uint8", "sharp.am.tree_config.child36_idx", "child36_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child36_qpn", 161, 3, F("uint24", "sharp.am.tree_config.child36_qpn", "child36_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child37_idx", 164, 1, F("uint8", "sharp.am.tree_config.child37_idx", "child37_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child37_qpn", 165, 3, F("uint24", "sharp.am.tree_config.child37_qpn", "child37_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child38_idx", 168, 1, F("uint8", "sharp.am.tree_config.child38_idx", "child38_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child38_qpn", 169, 3, F("uint24", "sharp.am.tree_config.child38_qpn", "child38_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child39_idx", 172, 1, F("uint8", "sharp.am.tree_config.child39_idx", "child39_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child39_qpn", 173, 3, F("uint24", "sharp.am.tree_config.child39_qpn", "child39_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child40_idx", 176, 1, F("uint8", "sharp.am.tree_config.child40_idx", "child40_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child40_qpn", 177, 3, F("uint24", "sharp.am.tree_config.child40_qpn", "child40_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child41_idx", 180, 1, F("uint8", "sharp.am.tree_config.child41_idx", "child41_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child41_qpn", 181, 3, F("uint24", "sharp.am.tree_config.child41_qpn", "child41_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child42_idx", 184, 1, F("uint8", "sharp.am.tree_config.child42_idx", "child42_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child42_qpn", 185, 3, F("uint24", "sharp.am.tree_config.child42_qpn", "child42_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
-  { "child43_idx", 188, 1, F("uint8", "sharp.am.tree_config.child43_idx", "child43_idx", base.DEC, nil, nil, nil), 1, 256 },
-  { "child43_qpn", 189, 3, F("uint24", "sharp.am.tree_config.child43_qpn", "child43_qpn", base.DEC, nil, nil, nil), 1, 16777216 },
+  { "rsvd", 12, 4, F("uint32", "sharp.am.tree_config.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 4294967296 },
+  { "child0_idx", 16, 1, F("uint8", "sharp.am.tree_config.child0_idx", "child0_idx", base.DEC, nil, nil, "child 0 idx of Attribute TreeConfig"), 1, 256 },
+  { "child0_qpn", 17, 3, F("uint24", "sharp.am.tree_config.child0_qpn", "child0_qpn", base.DEC, nil, nil, "child 0 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child1_idx", 20, 1, F("uint8", "sharp.am.tree_config.child1_idx", "child1_idx", base.DEC, nil, nil, "child 1 idx of Attribute TreeConfig"), 1, 256 },
+  { "child1_qpn", 21, 3, F("uint24", "sharp.am.tree_config.child1_qpn", "child1_qpn", base.DEC, nil, nil, "child 1 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child2_idx", 24, 1, F("uint8", "sharp.am.tree_config.child2_idx", "child2_idx", base.DEC, nil, nil, "child 2 idx of Attribute TreeConfig"), 1, 256 },
+  { "child2_qpn", 25, 3, F("uint24", "sharp.am.tree_config.child2_qpn", "child2_qpn", base.DEC, nil, nil, "child 2 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child3_idx", 28, 1, F("uint8", "sharp.am.tree_config.child3_idx", "child3_idx", base.DEC, nil, nil, "child 3 idx of Attribute TreeConfig"), 1, 256 },
+  { "child3_qpn", 29, 3, F("uint24", "sharp.am.tree_config.child3_qpn", "child3_qpn", base.DEC, nil, nil, "child 3 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child4_idx", 32, 1, F("uint8", "sharp.am.tree_config.child4_idx", "child4_idx", base.DEC, nil, nil, "child 4 idx of Attribute TreeConfig"), 1, 256 },
+  { "child4_qpn", 33, 3, F("uint24", "sharp.am.tree_config.child4_qpn", "child4_qpn", base.DEC, nil, nil, "child 4 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child5_idx", 36, 1, F("uint8", "sharp.am.tree_config.child5_idx", "child5_idx", base.DEC, nil, nil, "child 5 idx of Attribute TreeConfig"), 1, 256 },
+  { "child5_qpn", 37, 3, F("uint24", "sharp.am.tree_config.child5_qpn", "child5_qpn", base.DEC, nil, nil, "child 5 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child6_idx", 40, 1, F("uint8", "sharp.am.tree_config.child6_idx", "child6_idx", base.DEC, nil, nil, "child 6 idx of Attribute TreeConfig"), 1, 256 },
+  { "child6_qpn", 41, 3, F("uint24", "sharp.am.tree_config.child6_qpn", "child6_qpn", base.DEC, nil, nil, "child 6 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child7_idx", 44, 1, F("uint8", "sharp.am.tree_config.child7_idx", "child7_idx", base.DEC, nil, nil, "child 7 idx of Attribute TreeConfig"), 1, 256 },
+  { "child7_qpn", 45, 3, F("uint24", "sharp.am.tree_config.child7_qpn", "child7_qpn", base.DEC, nil, nil, "child 7 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child8_idx", 48, 1, F("uint8", "sharp.am.tree_config.child8_idx", "child8_idx", base.DEC, nil, nil, "child 8 idx of Attribute TreeConfig"), 1, 256 },
+  { "child8_qpn", 49, 3, F("uint24", "sharp.am.tree_config.child8_qpn", "child8_qpn", base.DEC, nil, nil, "child 8 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child9_idx", 52, 1, F("uint8", "sharp.am.tree_config.child9_idx", "child9_idx", base.DEC, nil, nil, "child 9 idx of Attribute TreeConfig"), 1, 256 },
+  { "child9_qpn", 53, 3, F("uint24", "sharp.am.tree_config.child9_qpn", "child9_qpn", base.DEC, nil, nil, "child 9 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child10_idx", 56, 1, F("uint8", "sharp.am.tree_config.child10_idx", "child10_idx", base.DEC, nil, nil, "child 10 idx of Attribute TreeConfig"), 1, 256 },
+  { "child10_qpn", 57, 3, F("uint24", "sharp.am.tree_config.child10_qpn", "child10_qpn", base.DEC, nil, nil, "child 10 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child11_idx", 60, 1, F("uint8", "sharp.am.tree_config.child11_idx", "child11_idx", base.DEC, nil, nil, "child 11 idx of Attribute TreeConfig"), 1, 256 },
+  { "child11_qpn", 61, 3, F("uint24", "sharp.am.tree_config.child11_qpn", "child11_qpn", base.DEC, nil, nil, "child 11 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child12_idx", 64, 1, F("uint8", "sharp.am.tree_config.child12_idx", "child12_idx", base.DEC, nil, nil, "child 12 idx of Attribute TreeConfig"), 1, 256 },
+  { "child12_qpn", 65, 3, F("uint24", "sharp.am.tree_config.child12_qpn", "child12_qpn", base.DEC, nil, nil, "child 12 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child13_idx", 68, 1, F("uint8", "sharp.am.tree_config.child13_idx", "child13_idx", base.DEC, nil, nil, "child 13 idx of Attribute TreeConfig"), 1, 256 },
+  { "child13_qpn", 69, 3, F("uint24", "sharp.am.tree_config.child13_qpn", "child13_qpn", base.DEC, nil, nil, "child 13 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child14_idx", 72, 1, F("uint8", "sharp.am.tree_config.child14_idx", "child14_idx", base.DEC, nil, nil, "child 14 idx of Attribute TreeConfig"), 1, 256 },
+  { "child14_qpn", 73, 3, F("uint24", "sharp.am.tree_config.child14_qpn", "child14_qpn", base.DEC, nil, nil, "child 14 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child15_idx", 76, 1, F("uint8", "sharp.am.tree_config.child15_idx", "child15_idx", base.DEC, nil, nil, "child 15 idx of Attribute TreeConfig"), 1, 256 },
+  { "child15_qpn", 77, 3, F("uint24", "sharp.am.tree_config.child15_qpn", "child15_qpn", base.DEC, nil, nil, "child 15 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child16_idx", 80, 1, F("uint8", "sharp.am.tree_config.child16_idx", "child16_idx", base.DEC, nil, nil, "child 16 idx of Attribute TreeConfig"), 1, 256 },
+  { "child16_qpn", 81, 3, F("uint24", "sharp.am.tree_config.child16_qpn", "child16_qpn", base.DEC, nil, nil, "child 16 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child17_idx", 84, 1, F("uint8", "sharp.am.tree_config.child17_idx", "child17_idx", base.DEC, nil, nil, "child 17 idx of Attribute TreeConfig"), 1, 256 },
+  { "child17_qpn", 85, 3, F("uint24", "sharp.am.tree_config.child17_qpn", "child17_qpn", base.DEC, nil, nil, "child 17 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child18_idx", 88, 1, F("uint8", "sharp.am.tree_config.child18_idx", "child18_idx", base.DEC, nil, nil, "child 18 idx of Attribute TreeConfig"), 1, 256 },
+  { "child18_qpn", 89, 3, F("uint24", "sharp.am.tree_config.child18_qpn", "child18_qpn", base.DEC, nil, nil, "child 18 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child19_idx", 92, 1, F("uint8", "sharp.am.tree_config.child19_idx", "child19_idx", base.DEC, nil, nil, "child 19 idx of Attribute TreeConfig"), 1, 256 },
+  { "child19_qpn", 93, 3, F("uint24", "sharp.am.tree_config.child19_qpn", "child19_qpn", base.DEC, nil, nil, "child 19 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child20_idx", 96, 1, F("uint8", "sharp.am.tree_config.child20_idx", "child20_idx", base.DEC, nil, nil, "child 20 idx of Attribute TreeConfig"), 1, 256 },
+  { "child20_qpn", 97, 3, F("uint24", "sharp.am.tree_config.child20_qpn", "child20_qpn", base.DEC, nil, nil, "child 20 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child21_idx", 100, 1, F("uint8", "sharp.am.tree_config.child21_idx", "child21_idx", base.DEC, nil, nil, "child 21 idx of Attribute TreeConfig"), 1, 256 },
+  { "child21_qpn", 101, 3, F("uint24", "sharp.am.tree_config.child21_qpn", "child21_qpn", base.DEC, nil, nil, "child 21 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child22_idx", 104, 1, F("uint8", "sharp.am.tree_config.child22_idx", "child22_idx", base.DEC, nil, nil, "child 22 idx of Attribute TreeConfig"), 1, 256 },
+  { "child22_qpn", 105, 3, F("uint24", "sharp.am.tree_config.child22_qpn", "child22_qpn", base.DEC, nil, nil, "child 22 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child23_idx", 108, 1, F("uint8", "sharp.am.tree_config.child23_idx", "child23_idx", base.DEC, nil, nil, "child 23 idx of Attribute TreeConfig"), 1, 256 },
+  { "child23_qpn", 109, 3, F("uint24", "sharp.am.tree_config.child23_qpn", "child23_qpn", base.DEC, nil, nil, "child 23 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child24_idx", 112, 1, F("uint8", "sharp.am.tree_config.child24_idx", "child24_idx", base.DEC, nil, nil, "child 24 idx of Attribute TreeConfig"), 1, 256 },
+  { "child24_qpn", 113, 3, F("uint24", "sharp.am.tree_config.child24_qpn", "child24_qpn", base.DEC, nil, nil, "child 24 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child25_idx", 116, 1, F("uint8", "sharp.am.tree_config.child25_idx", "child25_idx", base.DEC, nil, nil, "child 25 idx of Attribute TreeConfig"), 1, 256 },
+  { "child25_qpn", 117, 3, F("uint24", "sharp.am.tree_config.child25_qpn", "child25_qpn", base.DEC, nil, nil, "child 25 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child26_idx", 120, 1, F("uint8", "sharp.am.tree_config.child26_idx", "child26_idx", base.DEC, nil, nil, "child 26 idx of Attribute TreeConfig"), 1, 256 },
+  { "child26_qpn", 121, 3, F("uint24", "sharp.am.tree_config.child26_qpn", "child26_qpn", base.DEC, nil, nil, "child 26 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child27_idx", 124, 1, F("uint8", "sharp.am.tree_config.child27_idx", "child27_idx", base.DEC, nil, nil, "child 27 idx of Attribute TreeConfig"), 1, 256 },
+  { "child27_qpn", 125, 3, F("uint24", "sharp.am.tree_config.child27_qpn", "child27_qpn", base.DEC, nil, nil, "child 27 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child28_idx", 128, 1, F("uint8", "sharp.am.tree_config.child28_idx", "child28_idx", base.DEC, nil, nil, "child 28 idx of Attribute TreeConfig"), 1, 256 },
+  { "child28_qpn", 129, 3, F("uint24", "sharp.am.tree_config.child28_qpn", "child28_qpn", base.DEC, nil, nil, "child 28 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child29_idx", 132, 1, F("uint8", "sharp.am.tree_config.child29_idx", "child29_idx", base.DEC, nil, nil, "child 29 idx of Attribute TreeConfig"), 1, 256 },
+  { "child29_qpn", 133, 3, F("uint24", "sharp.am.tree_config.child29_qpn", "child29_qpn", base.DEC, nil, nil, "child 29 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child30_idx", 136, 1, F("uint8", "sharp.am.tree_config.child30_idx", "child30_idx", base.DEC, nil, nil, "child 30 idx of Attribute TreeConfig"), 1, 256 },
+  { "child30_qpn", 137, 3, F("uint24", "sharp.am.tree_config.child30_qpn", "child30_qpn", base.DEC, nil, nil, "child 30 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child31_idx", 140, 1, F("uint8", "sharp.am.tree_config.child31_idx", "child31_idx", base.DEC, nil, nil, "child 31 idx of Attribute TreeConfig"), 1, 256 },
+  { "child31_qpn", 141, 3, F("uint24", "sharp.am.tree_config.child31_qpn", "child31_qpn", base.DEC, nil, nil, "child 31 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child32_idx", 144, 1, F("uint8", "sharp.am.tree_config.child32_idx", "child32_idx", base.DEC, nil, nil, "child 32 idx of Attribute TreeConfig"), 1, 256 },
+  { "child32_qpn", 145, 3, F("uint24", "sharp.am.tree_config.child32_qpn", "child32_qpn", base.DEC, nil, nil, "child 32 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child33_idx", 148, 1, F("uint8", "sharp.am.tree_config.child33_idx", "child33_idx", base.DEC, nil, nil, "child 33 idx of Attribute TreeConfig"), 1, 256 },
+  { "child33_qpn", 149, 3, F("uint24", "sharp.am.tree_config.child33_qpn", "child33_qpn", base.DEC, nil, nil, "child 33 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child34_idx", 152, 1, F("uint8", "sharp.am.tree_config.child34_idx", "child34_idx", base.DEC, nil, nil, "child 34 idx of Attribute TreeConfig"), 1, 256 },
+  { "child34_qpn", 153, 3, F("uint24", "sharp.am.tree_config.child34_qpn", "child34_qpn", base.DEC, nil, nil, "child 34 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child35_idx", 156, 1, F("uint8", "sharp.am.tree_config.child35_idx", "child35_idx", base.DEC, nil, nil, "child 35 idx of Attribute TreeConfig"), 1, 256 },
+  { "child35_qpn", 157, 3, F("uint24", "sharp.am.tree_config.child35_qpn", "child35_qpn", base.DEC, nil, nil, "child 35 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child36_idx", 160, 1, F("uint8", "sharp.am.tree_config.child36_idx", "child36_idx", base.DEC, nil, nil, "child 36 idx of Attribute TreeConfig"), 1, 256 },
+  { "child36_qpn", 161, 3, F("uint24", "sharp.am.tree_config.child36_qpn", "child36_qpn", base.DEC, nil, nil, "child 36 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child37_idx", 164, 1, F("uint8", "sharp.am.tree_config.child37_idx", "child37_idx", base.DEC, nil, nil, "child 37 idx of Attribute TreeConfig"), 1, 256 },
+  { "child37_qpn", 165, 3, F("uint24", "sharp.am.tree_config.child37_qpn", "child37_qpn", base.DEC, nil, nil, "child 37 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child38_idx", 168, 1, F("uint8", "sharp.am.tree_config.child38_idx", "child38_idx", base.DEC, nil, nil, "child 38 idx of Attribute TreeConfig"), 1, 256 },
+  { "child38_qpn", 169, 3, F("uint24", "sharp.am.tree_config.child38_qpn", "child38_qpn", base.DEC, nil, nil, "child 38 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child39_idx", 172, 1, F("uint8", "sharp.am.tree_config.child39_idx", "child39_idx", base.DEC, nil, nil, "child 39 idx of Attribute TreeConfig"), 1, 256 },
+  { "child39_qpn", 173, 3, F("uint24", "sharp.am.tree_config.child39_qpn", "child39_qpn", base.DEC, nil, nil, "child 39 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child40_idx", 176, 1, F("uint8", "sharp.am.tree_config.child40_idx", "child40_idx", base.DEC, nil, nil, "child 40 idx of Attribute TreeConfig"), 1, 256 },
+  { "child40_qpn", 177, 3, F("uint24", "sharp.am.tree_config.child40_qpn", "child40_qpn", base.DEC, nil, nil, "child 40 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child41_idx", 180, 1, F("uint8", "sharp.am.tree_config.child41_idx", "child41_idx", base.DEC, nil, nil, "child 41 idx of Attribute TreeConfig"), 1, 256 },
+  { "child41_qpn", 181, 3, F("uint24", "sharp.am.tree_config.child41_qpn", "child41_qpn", base.DEC, nil, nil, "child 41 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child42_idx", 184, 1, F("uint8", "sharp.am.tree_config.child42_idx", "child42_idx", base.DEC, nil, nil, "child 42 idx of Attribute TreeConfig"), 1, 256 },
+  { "child42_qpn", 185, 3, F("uint24", "sharp.am.tree_config.child42_qpn", "child42_qpn", base.DEC, nil, nil, "child 42 qpn of Attribute TreeConfig"), 1, 16777216 },
+  { "child43_idx", 188, 1, F("uint8", "sharp.am.tree_config.child43_idx", "child43_idx", base.DEC, nil, nil, "child 43 idx of Attribute TreeConfig"), 1, 256 },
+  { "child43_qpn", 189, 3, F("uint24", "sharp.am.tree_config.child43_qpn", "child43_qpn", base.DEC, nil, nil, "child 43 qpn of Attribute TreeConfig"), 1, 16777216 },
 })
 
 form({
@@ -2170,25 +2899,27 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "job_id", 0, 4, F("uint32", "sharp.am.quota_config.job_id", "job_id", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "tree_id", 4, 2, F("uint16", "sharp.am.quota_config.tree_id", "tree_id", base.DEC, nil, nil, nil), 1, 65536 },
-  { "op", 6, 1, F("uint8", "sharp.am.quota_config.op", "op", base.DEC, QuotaOp, nil, nil), 1, 256 },
-  { "flags", 7, 1, F("uint8", "sharp.am.quota_config.flags", "flags", base.HEX, nil, nil, nil), 1, 256 },
-  { "flags.is_root", 7, 1, F("uint8", "sharp.am.quota_config.flags.is_root", "IS_ROOT", base.DEC, nil, 0x1, nil), 1, 2, within = true },
-  { "flags.prevent_lock", 7, 1, F("uint8", "sharp.am.quota_config.flags.prevent_lock", "PREVENT_LOCK", base.DEC, nil, 0x2, nil), 2, 2, within = true },
-  { "flags.reproducible", 7, 1, F("uint8", "sharp.am.quota_config.flags.reproducible", "REPRODUCIBLE", base.DEC, nil, 0x4, nil), 4, 2, within = true },
-  { "flags.fp19", 7, 1, F("uint8", "sharp.am.quota_config.flags.fp19", "FP19", base.DEC, nil, 0x8, nil), 8, 2, within = true },
-  { "flags.bfloat19", 7, 1, F("uint8", "sharp.am.quota_config.flags.bfloat19", "BFLOAT19", base.DEC, nil, 0x10, nil), 16, 2, within = true },
-  { "osts", 8, 4, F("uint32", "sharp.am.quota_config.osts", "osts", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "buffers", 12, 4, F("uint32", "sharp.am.quota_config.buffers", "buffers", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "groups", 16, 4, F("uint32", "sharp.am.quota_config.groups", "groups", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "qps", 20, 4, F("uint32", "sharp.am.quota_config.qps", "qps", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "user_data", 24, 2, F("uint16", "sharp.am.quota_config.user_data", "user_data", base.DEC, nil, nil, nil), 1, 65536 },
-  { "rsvd", 26, 2, F("uint16", "sharp.am.quota_config.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
-  { "ud_qpn", 28, 4, F("uint32", "sharp.am.quota_config.ud_qpn", "ud_qpn", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "job_key", 32, 8, F("uint64", "sharp.am.quota_config.job_key", "job_key", base.DEC, nil, nil, nil) },
-  { "rsvd2", 40, 152, B("sharp.am.quota_config.rsvd2", "rsvd2", nil) },
+  { "job_id", 0, 4, F("uint32", "sharp.am.quota_config.job_id", "job_id", base.DEC, nil, nil, "job to which the group belongs"), 1, 4294967296 },
+  { "tree_id", 4, 2, F("uint16", "sharp.am.quota_config.tree_id", "tree_id", base.DEC, nil, nil, "aggregation tree"), 1, 65536 },
+  { "op", 6, 1, F("uint8", "sharp.am.quota_config.op", "op", base.DEC, QuotaOp, nil, "reduction, or what to do"), 1, 256 },
+  { "flags", 7, 1, F("uint8", "sharp.am.quota_config.flags", "flags", base.HEX, nil, nil, "flags, see its bits"), 1, 256 },
+  { "flags.is_root", 7, 1, F("bool", "sharp.am.quota_config.flags.is_root", "IS_ROOT", 8, nil, 0x1, "bit 0x1 of flags"), 1, 2, within = true },
+  { "flags.prevent_lock", 7, 1, F("bool", "sharp.am.quota_config.flags.prevent_lock", "PREVENT_LOCK", 8, nil, 0x2, "bit 0x2 of flags"), 2, 2, within = true },
+  { "flags.reproducible", 7, 1, F("bool", "sharp.am.quota_config.flags.reproducible", "REPRODUCIBLE", 8, nil, 0x4, "bit 0x4 of flags"), 4, 2, within = true },
+  { "flags.fp19", 7, 1, F("bool", "sharp.am.quota_config.flags.fp19", "FP19", 8, nil, 0x8, "bit 0x8 of flags"), 8, 2, within = true },
+  { "flags.bfloat19", 7, 1, F("bool", "sharp.am.quota_config.flags.bfloat19", "BFLOAT19", 8, nil, 0x10, "bit 0x10 of flags"), 16, 2, within = true },
+  { "osts", 8, 4, F("uint32", "sharp.am.quota_config.osts", "osts", base.DEC, nil, nil, "osts of Attribute QuotaConfig"), 1, 4294967296 },
+  { "buffers", 12, 4, F("uint32", "sharp.am.quota_config.buffers", "buffers", base.DEC, nil, nil, "buffers of Attribute QuotaConfig"), 1, 4294967296 },
+  { "groups", 16, 4, F("uint32", "sharp.am.quota_config.groups", "groups", base.DEC, nil, nil, "groups of Attribute QuotaConfig"), 1, 4294967296 },
+  { "qps", 20, 4, F("uint32", "sharp.am.quota_config.qps", "qps", base.DEC, nil, nil, "qps of Attribute QuotaConfig"), 1, 4294967296 },
+  { "user_data", 24, 2, F("uint16", "sharp.am.quota_config.user_data", "user_data", base.DEC, nil, nil, "user data of Attribute QuotaConfig"), 1, 65536 },
+  { "rsvd", 26, 2, F("uint16", "sharp.am.quota_config.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
+  { "ud_qpn", 28, 4, F("uint32", "sharp.am.quota_config.ud_qpn", "ud_qpn", base.DEC, nil, nil, "ud qpn of Attribute QuotaConfig"), 1, 4294967296 },
+  { "job_key", 32, 8, F("uint64", "sharp.am.quota_config.job_key", "job_key", base.DEC, nil, nil, "job key of Attribute QuotaConfig") },
+  { "rsvd2", 40, 152, B("sharp.am.quota_config.rsvd2", "rsvd2", "reserved, sent as 0") },
 })
 
 form({
@@ -2198,12 +2929,14 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "op", 0, 1, F("uint8", "sharp.am.resource_cleanup.op", "op", base.DEC, CleanupOp, nil, nil), 1, 256 },
-  { "rsvd", 1, 1, F("uint8", "sharp.am.resource_cleanup.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 256 },
-  { "tree_id", 2, 2, F("uint16", "sharp.am.resource_cleanup.tree_id", "tree_id", base.DEC, nil, nil, nil), 1, 65536 },
-  { "job_id", 4, 4, F("uint32", "sharp.am.resource_cleanup.job_id", "job_id", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "rsvd2", 8, 184, B("sharp.am.resource_cleanup.rsvd2", "rsvd2", nil) },
+  { "op", 0, 1, F("uint8", "sharp.am.resource_cleanup.op", "op", base.DEC, CleanupOp, nil, "reduction, or what to do"), 1, 256 },
+  { "rsvd", 1, 1, F("uint8", "sharp.am.resource_cleanup.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
+  { "tree_id", 2, 2, F("uint16", "sharp.am.resource_cleanup.tree_id", "tree_id", base.DEC, nil, nil, "aggregation tree"), 1, 65536 },
+  { "job_id", 4, 4, F("uint32", "sharp.am.resource_cleanup.job_id", "job_id", base.DEC, nil, nil, "job to which the group belongs"), 1, 4294967296 },
+  { "rsvd2", 8, 184, B("sharp.am.resource_cleanup.rsvd2", "rsvd2", "reserved, sent as 0") },
 })
 
 form({
@@ -2213,32 +2946,34 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "mode", 0, 1, F("uint8", "sharp.am.performance_counters.mode", "mode", base.DEC, CounterMode, nil, nil), 1, 256, origin = "ours, published codes" },
+  { "mode", 0, 1, F("uint8", "sharp.am.performance_counters.mode", "mode", base.DEC, CounterMode, nil, "mode of Attribute PerformanceCounters"), 1, 256, origin = "ours, published codes" },
   { "port", 1, 1, F("uint8", "sharp.am.performance_counters.port", "port", base.DEC, nil, nil, "255: all"), 1, 256 },
-  { "rsvd", 2, 2, F("uint16", "sharp.am.performance_counters.rsvd", "rsvd", base.DEC, nil, nil, nil), 1, 65536 },
+  { "rsvd", 2, 2, F("uint16", "sharp.am.performance_counters.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
   { "select", 4, 4, F("uint32", "sharp.am.performance_counters.select", "select", base.DEC, nil, nil, "mask, bit 0 the first counter"), 1, 4294967296 },
-  { "rsvd2", 8, 8, F("uint64", "sharp.am.performance_counters.rsvd2", "rsvd2", base.DEC, nil, nil, nil) },
-  { "packets_sent", 16, 8, F("uint64", "sharp.am.performance_counters.packets_sent", "packets_sent", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "ack_packets_sent", 24, 8, F("uint64", "sharp.am.performance_counters.ack_packets_sent", "ack_packets_sent", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "retry_packets_sent", 32, 8, F("uint64", "sharp.am.performance_counters.retry_packets_sent", "retry_packets_sent", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "rnr_events", 40, 8, F("uint64", "sharp.am.performance_counters.rnr_events", "rnr_events", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "timeout_events", 48, 8, F("uint64", "sharp.am.performance_counters.timeout_events", "timeout_events", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "out_of_sequence_naks", 56, 8, F("uint64", "sharp.am.performance_counters.out_of_sequence_naks", "out_of_sequence_naks", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "rnr_naks", 64, 8, F("uint64", "sharp.am.performance_counters.rnr_naks", "rnr_naks", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "transport_discards", 72, 8, F("uint64", "sharp.am.performance_counters.transport_discards", "transport_discards", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "sharp_discards", 80, 8, F("uint64", "sharp.am.performance_counters.sharp_discards", "sharp_discards", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "aeth_syndrome_acks", 88, 8, F("uint64", "sharp.am.performance_counters.aeth_syndrome_acks", "aeth_syndrome_acks", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_lookups", 96, 8, F("uint64", "sharp.am.performance_counters.hba_lookups", "hba_lookups", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_received_packets", 104, 8, F("uint64", "sharp.am.performance_counters.hba_received_packets", "hba_received_packets", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_received_bytes", 112, 8, F("uint64", "sharp.am.performance_counters.hba_received_bytes", "hba_received_bytes", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_sent_ack_packets", 120, 8, F("uint64", "sharp.am.performance_counters.hba_sent_ack_packets", "hba_sent_ack_packets", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "rcds_sent_packets", 128, 8, F("uint64", "sharp.am.performance_counters.rcds_sent_packets", "rcds_sent_packets", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_sent_ack_bytes", 136, 8, F("uint64", "sharp.am.performance_counters.hba_sent_ack_bytes", "hba_sent_ack_bytes", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "rcds_sent_bytes", 144, 8, F("uint64", "sharp.am.performance_counters.rcds_sent_bytes", "rcds_sent_bytes", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_multi_packet_drop_packets", 152, 8, F("uint64", "sharp.am.performance_counters.hba_multi_packet_drop_packets", "hba_multi_packet_drop_packets", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "hba_multi_packet_drop_bytes", 160, 8, F("uint64", "sharp.am.performance_counters.hba_multi_packet_drop_bytes", "hba_multi_packet_drop_bytes", base.DEC, nil, nil, nil), origin = "ours, published codes" },
-  { "rsvd3", 168, 24, B("sharp.am.performance_counters.rsvd3", "rsvd3", nil) },
+  { "rsvd2", 8, 8, F("uint64", "sharp.am.performance_counters.rsvd2", "rsvd2", base.DEC, nil, nil, "reserved, sent as 0") },
+  { "packets_sent", 16, 8, F("uint64", "sharp.am.performance_counters.packets_sent", "packets_sent", base.DEC, nil, nil, "packets sent of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "ack_packets_sent", 24, 8, F("uint64", "sharp.am.performance_counters.ack_packets_sent", "ack_packets_sent", base.DEC, nil, nil, "ack packets sent of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "retry_packets_sent", 32, 8, F("uint64", "sharp.am.performance_counters.retry_packets_sent", "retry_packets_sent", base.DEC, nil, nil, "retry packets sent of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "rnr_events", 40, 8, F("uint64", "sharp.am.performance_counters.rnr_events", "rnr_events", base.DEC, nil, nil, "rnr events of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "timeout_events", 48, 8, F("uint64", "sharp.am.performance_counters.timeout_events", "timeout_events", base.DEC, nil, nil, "timeout events of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "out_of_sequence_naks", 56, 8, F("uint64", "sharp.am.performance_counters.out_of_sequence_naks", "out_of_sequence_naks", base.DEC, nil, nil, "out of sequence naks of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "rnr_naks", 64, 8, F("uint64", "sharp.am.performance_counters.rnr_naks", "rnr_naks", base.DEC, nil, nil, "rnr naks of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "transport_discards", 72, 8, F("uint64", "sharp.am.performance_counters.transport_discards", "transport_discards", base.DEC, nil, nil, "transport discards of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "sharp_discards", 80, 8, F("uint64", "sharp.am.performance_counters.sharp_discards", "sharp_discards", base.DEC, nil, nil, "sharp discards of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "aeth_syndrome_acks", 88, 8, F("uint64", "sharp.am.performance_counters.aeth_syndrome_acks", "aeth_syndrome_acks", base.DEC, nil, nil, "aeth syndrome acks of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_lookups", 96, 8, F("uint64", "sharp.am.performance_counters.hba_lookups", "hba_lookups", base.DEC, nil, nil, "hba lookups of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_received_packets", 104, 8, F("uint64", "sharp.am.performance_counters.hba_received_packets", "hba_received_packets", base.DEC, nil, nil, "hba received packets of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_received_bytes", 112, 8, F("uint64", "sharp.am.performance_counters.hba_received_bytes", "hba_received_bytes", base.DEC, nil, nil, "hba received bytes of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_sent_ack_packets", 120, 8, F("uint64", "sharp.am.performance_counters.hba_sent_ack_packets", "hba_sent_ack_packets", base.DEC, nil, nil, "hba sent ack packets of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "rcds_sent_packets", 128, 8, F("uint64", "sharp.am.performance_counters.rcds_sent_packets", "rcds_sent_packets", base.DEC, nil, nil, "rcds sent packets of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_sent_ack_bytes", 136, 8, F("uint64", "sharp.am.performance_counters.hba_sent_ack_bytes", "hba_sent_ack_bytes", base.DEC, nil, nil, "hba sent ack bytes of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "rcds_sent_bytes", 144, 8, F("uint64", "sharp.am.performance_counters.rcds_sent_bytes", "rcds_sent_bytes", base.DEC, nil, nil, "rcds sent bytes of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_multi_packet_drop_packets", 152, 8, F("uint64", "sharp.am.performance_counters.hba_multi_packet_drop_packets", "hba_multi_packet_drop_packets", base.DEC, nil, nil, "hba multi packet drop packets of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "hba_multi_packet_drop_bytes", 160, 8, F("uint64", "sharp.am.performance_counters.hba_multi_packet_drop_bytes", "hba_multi_packet_drop_bytes", base.DEC, nil, nil, "hba multi packet drop bytes of Attribute PerformanceCounters"), origin = "ours, published codes" },
+  { "rsvd3", 168, 24, B("sharp.am.performance_counters.rsvd3", "rsvd3", "reserved, sent as 0") },
 })
 
 form({
@@ -2248,55 +2983,57 @@ form({
   spec = "sharp.md §2.9",
   size = 192,
   only = {},
+  names = {
+  },
   origin = "ours",
-  { "jobs0", 0, 4, F("uint32", "sharp.am.an_active_jobs.jobs0", "jobs0", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs1", 4, 4, F("uint32", "sharp.am.an_active_jobs.jobs1", "jobs1", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs2", 8, 4, F("uint32", "sharp.am.an_active_jobs.jobs2", "jobs2", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs3", 12, 4, F("uint32", "sharp.am.an_active_jobs.jobs3", "jobs3", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs4", 16, 4, F("uint32", "sharp.am.an_active_jobs.jobs4", "jobs4", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs5", 20, 4, F("uint32", "sharp.am.an_active_jobs.jobs5", "jobs5", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs6", 24, 4, F("uint32", "sharp.am.an_active_jobs.jobs6", "jobs6", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs7", 28, 4, F("uint32", "sharp.am.an_active_jobs.jobs7", "jobs7", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs8", 32, 4, F("uint32", "sharp.am.an_active_jobs.jobs8", "jobs8", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs9", 36, 4, F("uint32", "sharp.am.an_active_jobs.jobs9", "jobs9", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs10", 40, 4, F("uint32", "sharp.am.an_active_jobs.jobs10", "jobs10", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs11", 44, 4, F("uint32", "sharp.am.an_active_jobs.jobs11", "jobs11", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs12", 48, 4, F("uint32", "sharp.am.an_active_jobs.jobs12", "jobs12", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs13", 52, 4, F("uint32", "sharp.am.an_active_jobs.jobs13", "jobs13", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs14", 56, 4, F("uint32", "sharp.am.an_active_jobs.jobs14", "jobs14", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs15", 60, 4, F("uint32", "sharp.am.an_active_jobs.jobs15", "jobs15", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs16", 64, 4, F("uint32", "sharp.am.an_active_jobs.jobs16", "jobs16", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs17", 68, 4, F("uint32", "sharp.am.an_active_jobs.jobs17", "jobs17", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs18", 72, 4, F("uint32", "sharp.am.an_active_jobs.jobs18", "jobs18", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs19", 76, 4, F("uint32", "sharp.am.an_active_jobs.jobs19", "jobs19", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs20", 80, 4, F("uint32", "sharp.am.an_active_jobs.jobs20", "jobs20", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs21", 84, 4, F("uint32", "sharp.am.an_active_jobs.jobs21", "jobs21", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs22", 88, 4, F("uint32", "sharp.am.an_active_jobs.jobs22", "jobs22", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs23", 92, 4, F("uint32", "sharp.am.an_active_jobs.jobs23", "jobs23", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs24", 96, 4, F("uint32", "sharp.am.an_active_jobs.jobs24", "jobs24", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs25", 100, 4, F("uint32", "sharp.am.an_active_jobs.jobs25", "jobs25", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs26", 104, 4, F("uint32", "sharp.am.an_active_jobs.jobs26", "jobs26", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs27", 108, 4, F("uint32", "sharp.am.an_active_jobs.jobs27", "jobs27", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs28", 112, 4, F("uint32", "sharp.am.an_active_jobs.jobs28", "jobs28", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs29", 116, 4, F("uint32", "sharp.am.an_active_jobs.jobs29", "jobs29", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs30", 120, 4, F("uint32", "sharp.am.an_active_jobs.jobs30", "jobs30", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs31", 124, 4, F("uint32", "sharp.am.an_active_jobs.jobs31", "jobs31", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs32", 128, 4, F("uint32", "sharp.am.an_active_jobs.jobs32", "jobs32", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs33", 132, 4, F("uint32", "sharp.am.an_active_jobs.jobs33", "jobs33", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs34", 136, 4, F("uint32", "sharp.am.an_active_jobs.jobs34", "jobs34", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs35", 140, 4, F("uint32", "sharp.am.an_active_jobs.jobs35", "jobs35", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs36", 144, 4, F("uint32", "sharp.am.an_active_jobs.jobs36", "jobs36", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs37", 148, 4, F("uint32", "sharp.am.an_active_jobs.jobs37", "jobs37", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs38", 152, 4, F("uint32", "sharp.am.an_active_jobs.jobs38", "jobs38", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs39", 156, 4, F("uint32", "sharp.am.an_active_jobs.jobs39", "jobs39", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs40", 160, 4, F("uint32", "sharp.am.an_active_jobs.jobs40", "jobs40", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs41", 164, 4, F("uint32", "sharp.am.an_active_jobs.jobs41", "jobs41", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs42", 168, 4, F("uint32", "sharp.am.an_active_jobs.jobs42", "jobs42", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs43", 172, 4, F("uint32", "sharp.am.an_active_jobs.jobs43", "jobs43", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs44", 176, 4, F("uint32", "sharp.am.an_active_jobs.jobs44", "jobs44", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs45", 180, 4, F("uint32", "sharp.am.an_active_jobs.jobs45", "jobs45", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs46", 184, 4, F("uint32", "sharp.am.an_active_jobs.jobs46", "jobs46", base.DEC, nil, nil, nil), 1, 4294967296 },
-  { "jobs47", 188, 4, F("uint32", "sharp.am.an_active_jobs.jobs47", "jobs47", base.DEC, nil, nil, nil), 1, 4294967296 },
+  { "jobs0", 0, 4, F("uint32", "sharp.am.an_active_jobs.jobs0", "jobs0", base.DEC, nil, nil, "jobs 0 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs1", 4, 4, F("uint32", "sharp.am.an_active_jobs.jobs1", "jobs1", base.DEC, nil, nil, "jobs 1 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs2", 8, 4, F("uint32", "sharp.am.an_active_jobs.jobs2", "jobs2", base.DEC, nil, nil, "jobs 2 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs3", 12, 4, F("uint32", "sharp.am.an_active_jobs.jobs3", "jobs3", base.DEC, nil, nil, "jobs 3 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs4", 16, 4, F("uint32", "sharp.am.an_active_jobs.jobs4", "jobs4", base.DEC, nil, nil, "jobs 4 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs5", 20, 4, F("uint32", "sharp.am.an_active_jobs.jobs5", "jobs5", base.DEC, nil, nil, "jobs 5 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs6", 24, 4, F("uint32", "sharp.am.an_active_jobs.jobs6", "jobs6", base.DEC, nil, nil, "jobs 6 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs7", 28, 4, F("uint32", "sharp.am.an_active_jobs.jobs7", "jobs7", base.DEC, nil, nil, "jobs 7 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs8", 32, 4, F("uint32", "sharp.am.an_active_jobs.jobs8", "jobs8", base.DEC, nil, nil, "jobs 8 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs9", 36, 4, F("uint32", "sharp.am.an_active_jobs.jobs9", "jobs9", base.DEC, nil, nil, "jobs 9 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs10", 40, 4, F("uint32", "sharp.am.an_active_jobs.jobs10", "jobs10", base.DEC, nil, nil, "jobs 10 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs11", 44, 4, F("uint32", "sharp.am.an_active_jobs.jobs11", "jobs11", base.DEC, nil, nil, "jobs 11 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs12", 48, 4, F("uint32", "sharp.am.an_active_jobs.jobs12", "jobs12", base.DEC, nil, nil, "jobs 12 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs13", 52, 4, F("uint32", "sharp.am.an_active_jobs.jobs13", "jobs13", base.DEC, nil, nil, "jobs 13 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs14", 56, 4, F("uint32", "sharp.am.an_active_jobs.jobs14", "jobs14", base.DEC, nil, nil, "jobs 14 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs15", 60, 4, F("uint32", "sharp.am.an_active_jobs.jobs15", "jobs15", base.DEC, nil, nil, "jobs 15 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs16", 64, 4, F("uint32", "sharp.am.an_active_jobs.jobs16", "jobs16", base.DEC, nil, nil, "jobs 16 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs17", 68, 4, F("uint32", "sharp.am.an_active_jobs.jobs17", "jobs17", base.DEC, nil, nil, "jobs 17 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs18", 72, 4, F("uint32", "sharp.am.an_active_jobs.jobs18", "jobs18", base.DEC, nil, nil, "jobs 18 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs19", 76, 4, F("uint32", "sharp.am.an_active_jobs.jobs19", "jobs19", base.DEC, nil, nil, "jobs 19 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs20", 80, 4, F("uint32", "sharp.am.an_active_jobs.jobs20", "jobs20", base.DEC, nil, nil, "jobs 20 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs21", 84, 4, F("uint32", "sharp.am.an_active_jobs.jobs21", "jobs21", base.DEC, nil, nil, "jobs 21 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs22", 88, 4, F("uint32", "sharp.am.an_active_jobs.jobs22", "jobs22", base.DEC, nil, nil, "jobs 22 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs23", 92, 4, F("uint32", "sharp.am.an_active_jobs.jobs23", "jobs23", base.DEC, nil, nil, "jobs 23 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs24", 96, 4, F("uint32", "sharp.am.an_active_jobs.jobs24", "jobs24", base.DEC, nil, nil, "jobs 24 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs25", 100, 4, F("uint32", "sharp.am.an_active_jobs.jobs25", "jobs25", base.DEC, nil, nil, "jobs 25 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs26", 104, 4, F("uint32", "sharp.am.an_active_jobs.jobs26", "jobs26", base.DEC, nil, nil, "jobs 26 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs27", 108, 4, F("uint32", "sharp.am.an_active_jobs.jobs27", "jobs27", base.DEC, nil, nil, "jobs 27 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs28", 112, 4, F("uint32", "sharp.am.an_active_jobs.jobs28", "jobs28", base.DEC, nil, nil, "jobs 28 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs29", 116, 4, F("uint32", "sharp.am.an_active_jobs.jobs29", "jobs29", base.DEC, nil, nil, "jobs 29 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs30", 120, 4, F("uint32", "sharp.am.an_active_jobs.jobs30", "jobs30", base.DEC, nil, nil, "jobs 30 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs31", 124, 4, F("uint32", "sharp.am.an_active_jobs.jobs31", "jobs31", base.DEC, nil, nil, "jobs 31 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs32", 128, 4, F("uint32", "sharp.am.an_active_jobs.jobs32", "jobs32", base.DEC, nil, nil, "jobs 32 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs33", 132, 4, F("uint32", "sharp.am.an_active_jobs.jobs33", "jobs33", base.DEC, nil, nil, "jobs 33 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs34", 136, 4, F("uint32", "sharp.am.an_active_jobs.jobs34", "jobs34", base.DEC, nil, nil, "jobs 34 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs35", 140, 4, F("uint32", "sharp.am.an_active_jobs.jobs35", "jobs35", base.DEC, nil, nil, "jobs 35 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs36", 144, 4, F("uint32", "sharp.am.an_active_jobs.jobs36", "jobs36", base.DEC, nil, nil, "jobs 36 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs37", 148, 4, F("uint32", "sharp.am.an_active_jobs.jobs37", "jobs37", base.DEC, nil, nil, "jobs 37 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs38", 152, 4, F("uint32", "sharp.am.an_active_jobs.jobs38", "jobs38", base.DEC, nil, nil, "jobs 38 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs39", 156, 4, F("uint32", "sharp.am.an_active_jobs.jobs39", "jobs39", base.DEC, nil, nil, "jobs 39 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs40", 160, 4, F("uint32", "sharp.am.an_active_jobs.jobs40", "jobs40", base.DEC, nil, nil, "jobs 40 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs41", 164, 4, F("uint32", "sharp.am.an_active_jobs.jobs41", "jobs41", base.DEC, nil, nil, "jobs 41 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs42", 168, 4, F("uint32", "sharp.am.an_active_jobs.jobs42", "jobs42", base.DEC, nil, nil, "jobs 42 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs43", 172, 4, F("uint32", "sharp.am.an_active_jobs.jobs43", "jobs43", base.DEC, nil, nil, "jobs 43 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs44", 176, 4, F("uint32", "sharp.am.an_active_jobs.jobs44", "jobs44", base.DEC, nil, nil, "jobs 44 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs45", 180, 4, F("uint32", "sharp.am.an_active_jobs.jobs45", "jobs45", base.DEC, nil, nil, "jobs 45 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs46", 184, 4, F("uint32", "sharp.am.an_active_jobs.jobs46", "jobs46", base.DEC, nil, nil, "jobs 46 of Attribute ANActiveJobs"), 1, 4294967296 },
+  { "jobs47", 188, 4, F("uint32", "sharp.am.an_active_jobs.jobs47", "jobs47", base.DEC, nil, nil, "jobs 47 of Attribute ANActiveJobs"), 1, 4294967296 },
 })
 
 form({
@@ -2306,6 +3043,8 @@ form({
   spec = "collectives.md §3.10.1",
   size = 4,
   only = {},
+  names = {
+  },
   { "chunk_id", 0, 3, F("uint24", "mcast.chunk_id", "chunk_id", base.DEC, nil, nil, "owner times chunks of a block, and the chunk in it"), 1, 16777216 },
   { "task_id", 3, 1, F("uint8", "mcast.task_id", "task_id", base.DEC, nil, nil, "operation, modulo 256"), 1, 256 },
 })
@@ -2317,8 +3056,10 @@ form({
   spec = "collectives.md §3.10.1",
   size = 4,
   only = {},
+  names = {
+  },
   { "owner", 0, 4, F("uint32", "mcast.ring.owner", "owner", base.DEC, nil, 0xFFFFFFF8, "rank whose block is missing; FIN: 0xdead"), 8, 536870912 },
-  { "type", 3, 1, F("uint8", "mcast.ring.type", "type", base.DEC, RingType, 0x7, nil), 1, 8 },
+  { "type", 3, 1, F("uint8", "mcast.ring.type", "type", base.DEC, RingType, 0x7, "type that tells this header from others at its place"), 1, 8 },
 })
 
 -- Which header follows which -----------------------------------------------------------------------------------------
@@ -2414,29 +3155,28 @@ local AM_BODIES = {
 local CRC_STATUS = { [0] = "bad", [1] = "good", [2] = "unverified" }
 local BAD, GOOD, UNVERIFIED = 0, 1, 2
 
-local function own(kind, name, ...)
-  return keep(ProtoField[kind]("uetp." .. name, ...), name)
-end
-
 local f_payload = own("bytes", "payload", "payload", base.NONE, "What the headers carry; sealed: the ciphertext")
 local f_rest = own("bytes", "rest", "not decoded", base.NONE, "Bytes that fit no header")
 local f_crc = own("uint32", "crc", "crc32c", base.HEX, nil, nil, "Most significant byte first (UE 1.0.1 §3.5.25)")
-local f_crc_status = own("uint8", "crc.status", "crc32c status", base.DEC, CRC_STATUS)
-local f_crc_computed = own("uint32", "crc.computed", "crc32c computed", base.HEX)
+local f_crc_status =
+  own("uint8", "crc.status", "crc32c status", base.DEC, CRC_STATUS, nil, "Whether the CRC32C was computed, and is right")
+local f_crc_computed =
+  own("uint32", "crc.computed", "crc32c computed", base.HEX, nil, nil, "What the CRC32C would have to be")
 local f_icv = own("bytes", "icv", "icv", base.NONE, "AES-GCM tag (UE 1.0.1 §3.7)")
-local f_trimmed = own("bool", "trimmed", "trimmed", base.NONE, nil, nil, "A switch cut off the end")
-local f_sealed = own("bool", "sealed", "sealed", base.NONE, nil, nil, "Encrypted and authenticated")
-local f_clear_psn = own("uint32", "clear_psn", "CLEAR_PSN", base.DEC, nil, nil, "psn + clear_psn_offset")
-local f_start_psn = own("uint32", "start_psn", "Start_PSN", base.DEC, nil, nil, "psn - psn_offset")
-local f_ack_psn = own("uint32", "ack_psn", "ACK_PSN", base.DEC, nil, nil, "cack_psn + ack_psn_offset")
-local f_sack_base = own("uint32", "sack_base", "SACK base", base.DEC, nil, nil, "cack_psn + sack_psn_offset")
 local f_origin = own("string", "origin", "origin", base.NONE, "Who laid this header out, where it is not published")
-local f_rank = own("uint16", "sharp.rank", "rank", base.DEC)
+local f_rank = own("uint16", "sharp.rank", "rank", base.DEC, nil, nil, "Rank of a member that joins")
 local f_pad = own("bytes", "sharp.pad", "pad", base.NONE, "Zeros up to whole words")
-local f_request_in = own("framenum", "request_in", "request in", base.NONE, frametype.REQUEST)
-local f_answer_in = own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE)
+local f_request_in =
+  own("framenum", "request_in", "request in", base.NONE, frametype.REQUEST, nil, "The frame that this packet answers")
+local f_answer_in =
+  own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE, nil, "The frame that answers this packet")
+
+local f_names = own("none", "names", "Names over forms", "The fields by names that are the same in all headers")
 
 uetp.fields = fields
+for _, owner in pairs(protos) do
+  owner.proto.fields = owner.fields
+end
 
 local experts = {}
 
@@ -2473,12 +3213,8 @@ local function number(raw, at, size)
   return a * 16777216 + b * 65536 + c * 256 + d
 end
 
--- Return the value of the field `name` of a layer; nil where its form has no such field.
-local function get(layer, name)
-  local row = layer.form.by_name[name]
-  if not row then
-    return nil
-  end
+-- Return the value of a row, of up to four bytes, of a layer.
+local function value_of(layer, row)
   local value = number(layer.raw, layer.at + row[2], row[3])
   if row.masked then
     value = floor(value / row[5]) % row[6]
@@ -2489,81 +3225,175 @@ local function get(layer, name)
   return value
 end
 
+-- Return the value of the field `name` of a layer; nil where its form has no such field.
+local function get(layer, name)
+  local row = layer.form.by_name[name]
+  return row and value_of(layer, row)
+end
+
 local function add32(a, b)
   return (a + b) % 4294967296
 end
 
 -- CRC32C ------------------------------------------------------------------------------------------------------------
+--
+-- Written by hand; `tools/generate` puts it where "@crc" stands in prelude.lua. The CRC takes 32 bytes a step, with one
+-- table for each of them. The function is made as text: it uses native operators where Lua has them, and older versions
+-- cannot parse them. It is made when the first packet needs it.
 
--- The CRC takes eight bytes a step. It uses native operators where Lua has them; older versions cannot parse them.
-local NATIVE = [[
-local T, byte = ...
-local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
-return function(data)
-  local crc, n = 0xFFFFFFFF, #data
-  local whole = n - n % 8
-  for i = 1, whole, 8 do
-    local a, b, c, d, e, f, g, h = byte(data, i, i + 7)
-    a = crc ~ (a | b << 8 | c << 16 | d << 24)
-    crc = A[a & 255] ~ B[a >> 8 & 255] ~ C[a >> 16 & 255] ~ D[a >> 24] ~ E[e] ~ F[f] ~ G[g] ~ H[h]
-  end
-  for i = whole + 1, n do
-    crc = crc >> 8 ~ H[(crc ~ byte(data, i)) & 255]
-  end
-  return crc ~ 0xFFFFFFFF
-end
-]]
+local crc32c -- a function of bytes, of more bytes, and of how many of the latter count
 
-local PORTABLE = [[
-local T, byte, bxor = ...
-local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
-return function(data)
-  local crc, n = 4294967295, #data
-  local whole = n - n % 8
-  for i = 1, whole, 8 do
-    local a, b, c, d, e, f, g, h = byte(data, i, i + 7)
-    local x = bxor(crc, a + b * 256 + c * 65536 + d * 16777216)
-    a = x % 256
-    x = (x - a) / 256
-    b = x % 256
-    x = (x - b) / 256
-    c = x % 256
-    crc = bxor(A[a], B[b], C[c], D[(x - c) / 256], E[e], F[f], G[g], H[h])
-  end
-  for i = whole + 1, n do
-    local low = crc % 256
-    crc = bxor((crc - low) / 256, H[bxor(low, byte(data, i))])
-  end
-  return bxor(crc, 4294967295)
-end
-]]
+do
+  local STEP = 32
 
-local function make_crc32c()
-  local native = load("return function(a, b) return a ~ b end")
-  local bxor = native and native() or bit32.bxor
-  local tables = {}
-  for k = 1, 8 do
-    tables[k] = {}
-    for i = 0, 255 do
-      local crc = k == 1 and i or tables[k - 1][i]
-      if k == 1 then
-        for _ = 1, 8 do
-          local low = crc % 2
-          crc = floor(crc / 2)
-          if low == 1 then
-            crc = bxor(crc, 0x82F63B78)
-          end
-        end
-      else
-        crc = bxor(floor(crc / 256), tables[1][crc % 256])
-      end
-      tables[k][i] = crc
+  -- Return the text of a list: `text` with each number from 1 to STEP in place of "#".
+  local function list(text, separator)
+    local parts = {}
+    for k = 1, STEP do
+      parts[k] = text:gsub("#", k):gsub("@", STEP + 1 - k)
     end
+    return table.concat(parts, separator)
   end
-  return load(native and NATIVE or PORTABLE, "crc32c")(tables, byte, bxor)
+
+  local function text_of(native)
+    local parts = {
+      "local T, byte, bxor = ...\nlocal " .. list("T#", ", ") .. " = " .. list("T[#]", ", "),
+      "\nlocal function go_on(crc, data, last)\n  local whole = last - last % " .. STEP,
+      "\n  for i = 1, whole, " .. STEP .. " do\n    local " .. list("b#", ", "),
+      " = byte(data, i, i + " .. STEP - 1 .. ")\n    ",
+    }
+    if native then
+      parts[#parts + 1] = "local x = crc ~ (b1 | b2 << 8 | b3 << 16 | b4 << 24)\n    "
+        .. "b1, b2, b3, b4 = x & 255, x >> 8 & 255, x >> 16 & 255, x >> 24\n    "
+      parts[#parts + 1] = "crc = " .. list("T@[b#]", " ~ ")
+    else
+      parts[#parts + 1] = "local x = bxor(crc, b1 + b2 * 256 + b3 * 65536 + b4 * 16777216)\n    "
+        .. "b1 = x % 256; x = (x - b1) / 256; b2 = x % 256; x = (x - b2) / 256; b3 = x % 256; b4 = (x - b3) / 256\n    "
+      parts[#parts + 1] = "crc = bxor(" .. list("T@[b#]", ", ") .. ")"
+    end
+    parts[#parts + 1] = "\n  end\n  for i = whole + 1, last do\n    "
+      .. (native and "crc = crc >> 8 ~ T1[(crc ~ byte(data, i)) & 255]" or "local low = crc % 256\n    "
+        .. "crc = bxor((crc - low) / 256, T1[bxor(low, byte(data, i))])")
+    parts[#parts + 1] = "\n  end\n  return crc\nend\nreturn function(before, data, last)\n"
+      .. "  return bxor(go_on(go_on(4294967295, before, #before), data, last), 4294967295)\nend"
+    return table.concat(parts)
+  end
+
+  local function make()
+    local native = load("return function(a, b) return a ~ b end")
+    local bxor = native and native() or bit32.bxor
+    local tables = {}
+    for k = 1, STEP do
+      tables[k] = {}
+      for i = 0, 255 do
+        local crc = k == 1 and i or tables[k - 1][i]
+        if k > 1 then
+          crc = bxor(floor(crc / 256), tables[1][crc % 256])
+        end
+        for _ = 1, k == 1 and 8 or 0 do
+          local low = crc % 2
+          crc = bxor(floor(crc / 2), low * 0x82F63B78)
+        end
+        tables[k][i] = crc
+      end
+    end
+    return load(text_of(native), "crc32c")(tables, byte, bxor)
+  end
+
+  function crc32c(before, data, last)
+    crc32c = make()
+    return crc32c(before, data, last)
+  end
 end
 
-local crc32c = make_crc32c()
+-- What somebody asks for --------------------------------------------------------------------------------------------
+--
+-- Written by hand; `tools/generate` puts it where "@asked" stands in prelude.lua. Where the tree is not visible, Wireshark
+-- says of each field whether a filter or a column refers to it. With `tshark -T fields` the tree is visible, so that
+-- everything counts as asked for. There, on Linux, the command line tells which of our fields are printed or filtered.
+
+local only -- the names that the command line has, where nothing else is looked at; else nil
+
+do
+  -- Options with which tshark shows more than the fields that are named, and those that may hide names.
+  local function shows_more(words)
+    local scripts, fields_wanted = 0, false
+    for i, word in ipairs(words) do
+      local behind = words[i + 1] or ""
+      if word:match("^%-%w*[VOPS]$") or word:match("^%-O") or word:match("^%-%-color") or word:match("[$*@]") then
+        return true
+      elseif word:match("expert") or word:match("_ws%.") or word:match("^%-G") then
+        return true
+      elseif word == "-T" or word:match("^%-T%a") then
+        fields_wanted = (word == "-T" and behind or word:sub(3)) == "fields"
+      elseif word:match("lua_script:") then
+        scripts = scripts + 1 -- a script of somebody else may ask for fields, too
+      end
+    end
+    return scripts > 1 or not fields_wanted
+  end
+
+  local function read_command_line()
+    local file = not gui_enabled() and io.open("/proc/self/cmdline", "rb")
+    local words, found = {}, {}
+    for word in (file and file:read("*a") or ""):gmatch("%Z+") do
+      words[#words + 1] = word
+    end
+    if file then
+      file:close()
+    end
+    if not (words[1] or ""):match("tshark$") or shows_more(words) then
+      return nil
+    end
+    for i, word in ipairs(words) do
+      if words[i - 1] ~= "-o" and words[i - 1] ~= "-X" then
+        for name in word:gmatch("uetp[%w_.]*") do
+          found[name] = true
+        end
+      end
+    end
+    return found
+  end
+
+  local there, result = pcall(read_command_line)
+  only = there and result or nil
+end
+
+-- Return whether nothing but what `only` names is looked at in this run. Columns are filled even with -T fields, if a
+-- field of theirs is printed.
+local function is_lean(pinfo)
+  return only and tostring(pinfo.cols.info) == "(info)"
+end
+
+local function is_asked(tree, field, lean)
+  if lean then
+    return only[filter_of[field]]
+  end
+  return tree:referenced(field)
+end
+
+-- What is asked for does not change while packets come in order: it is found out once a form and pass.
+local asked_of, last_frame = {}, 0
+
+-- Return the rows, and the names over forms, that are asked for of a form.
+local function asked_rows(made, tree, lean, frame)
+  if frame < last_frame then
+    asked_of = {}
+  end
+  last_frame = frame
+  local found = asked_of[made]
+  if not found then
+    found = { names = {} }
+    for _, row in ipairs(made) do
+      found[#found + 1] = is_asked(tree, row[4], lean) and row or nil
+    end
+    for _, name in ipairs(made.names) do
+      found.names[#found.names + 1] = is_asked(tree, name.field, lean) and name or nil
+    end
+    asked_of[made] = found
+  end
+  return found
+end
 
 -- What lies below ---------------------------------------------------------------------------------------------------
 
@@ -2673,18 +3503,21 @@ local OPCODE, AMO, RESPONSE = by_name(Opcode), by_name(AtomicOpcode), by_name(Re
 local NACK, LIST = by_name(NackCode), by_name(ResponseList)
 local RETURN = by_name(ReturnCode)
 
--- Return the headers of `raw`, and what ended them: nil, or the kind of fault and its text.
-local function walk(raw, first)
-  local layers, todo, at, reserved = {}, { first }, 0, nil
-  while #todo > 0 do
-    local wanted = table.remove(todo)
-    local left = #raw - at
+-- Return the headers of a packet of `size` bytes, of which `raw` has the first ones, and what ended them: nil, or the
+-- kind of fault and its text.
+local function walk(raw, size, first)
+  local layers, todo, count, at, reserved = {}, { first }, 1, 0, nil
+  while count > 0 do
+    local wanted = todo[count]
+    count = count - 1
+    local left = size - at
     if left < 2 then
       return layers, at, "short", format("%s needs %d bytes, %d are there", wanted.name, wanted.size, left)
     end
-    local made = wanted.of[number(raw, at, 2)]
+    local a, b = byte(raw, at + 1, at + 2)
+    local made = wanted.of[a * 256 + b]
     if not made then
-      return layers, at, "reserved", format("%s of reserved type %d", wanted.name, floor(byte(raw, at + 1) / 8))
+      return layers, at, "reserved", format("%s of reserved type %d", wanted.name, floor(a / 8))
     end
     if left < made.size then
       return layers, at, "short", format("%s needs %d bytes, %d are there", made.name, made.size, left)
@@ -2692,9 +3525,10 @@ local function walk(raw, first)
     local layer = { form = made, at = at, raw = raw }
     layers[#layers + 1] = layer
     at = at + made.size
-    for i = #made.after, 1, -1 do
-      local row = made.after[i]
-      local value = row.by and get(layer, row.by)
+    local after = made.after
+    for i = #after, 1, -1 do
+      local row = after[i]
+      local value = row.of and value_of(layer, row.of)
       local following = row.match[value]
       if following == nil then
         following = row.otherwise
@@ -2702,7 +3536,8 @@ local function walk(raw, first)
       if following == RESERVED then
         reserved = format("%s.%s %d is reserved", made.name, row.by, value)
       elseif following ~= NOTHING then
-        todo[#todo + 1] = following
+        count = count + 1
+        todo[count] = following
       end
     end
   end
@@ -2737,7 +3572,7 @@ local function implied_payload(layers)
     index = index - 1
   end
   local layer = layers[index]
-  local response = layer.form.name:match("^ses%.response")
+  local response = layer.form.filter:match("^ses%.response")
   local opcode = get(layer, "opcode")
   local length = get(layer, "payload_length")
   if length then
@@ -2764,14 +3599,24 @@ end
 local flows = {} -- "source destination" -> { right, without, placed, tried }
 local PATIENCE, TRIED = 16, 64
 
+local function flow_of(pinfo)
+  return tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+end
+
+-- Return whether a packet of the flow had a right CRC.
+local function has_crcs(pinfo)
+  local flow = flows[flow_of(pinfo)]
+  return flow and flow.right
+end
+
 -- Take note of a packet whose last bytes are `crc` or payload, and return whether its flow has CRCs.
 local function learn_crc(pinfo, raw, crc, below, placed)
-  local key = tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+  local key = flow_of(pinfo)
   local flow, status = flows[key] or { without = 0, placed = 0, tried = 0 }, crc.status
   flows[key] = flow
   if below.assumed and not flow.right and not pinfo.visited and flow.tried < TRIED then
     flow.tried = flow.tried + 1
-    status = crc32c(below.assumed .. raw:sub(1, -5)) == crc.value and GOOD or BAD
+    status = crc32c(below.assumed, raw, #raw - 4) == crc.value and GOOD or BAD
   end
   flow.right = flow.right or status == GOOD
   if not pinfo.visited and status ~= GOOD and flow.without < PATIENCE then
@@ -2782,7 +3627,8 @@ local function learn_crc(pinfo, raw, crc, below, placed)
 end
 
 -- Return the CRC of the packet: { value, computed, status }, or nil where there is none; and whether one is missing.
-local function find_crc(raw, at, below, implied, pinfo)
+-- `verify`: compute it even where all else tells whether it is there.
+local function find_crc(raw, at, below, implied, pinfo, verify)
   local mode = uetp.prefs.crc
   local length = #raw - at - 4
   if mode == CRC_OFF or #raw < 4 then
@@ -2791,8 +3637,8 @@ local function find_crc(raw, at, below, implied, pinfo)
   local placed = length >= 0 and length == implied
   local sure = mode == CRC_ON or placed
   local crc = { value = number(raw, #raw - 4, 4), status = UNVERIFIED }
-  if below.covered and (uetp.prefs.verify or length < 0 or not (sure or implied)) then
-    crc.computed = crc32c(below.covered .. raw:sub(1, -5))
+  if below.covered and (verify or length < 0 or not (sure or implied or has_crcs(pinfo))) then
+    crc.computed = crc32c(below.covered, raw, #raw - 4)
     crc.status = crc.computed == crc.value and GOOD or BAD
   end
   if mode == CRC_AUTO and (below.covered or below.assumed) then
@@ -2824,12 +3670,8 @@ local function span(first, length, total)
   return format("%d–%d of %d", first, first + length, total)
 end
 
-local function kind_of(layer)
-  return layer.form.filter:match("^pds%.(.*)")
-end
-
 local function pds_words(layer)
-  local kind = kind_of(layer)
+  local kind = layer.form.kind
   local words = { kind:upper() }
   local function add(...)
     words[#words + 1] = format(...)
@@ -2970,7 +3812,7 @@ end
 
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
 local function key_of(layer, pinfo)
-  local kind = kind_of(layer)
+  local kind = layer.form.kind
   local psn, pdcid, is_answer = get(layer, "psn"), get(layer, "spdcid"), false
   if kind:match("^n?ack") then
     local cack = get(layer, "cack_psn")
@@ -3016,55 +3858,137 @@ end
 
 -- The tree ----------------------------------------------------------------------------------------------------------
 
--- Where the tree is not visible, only the fields that a filter or a column asks for are added.
+local ONES = {} -- for each byte the places of its bits that are 1, from the lowest on
+
+for value = 0, 255 do
+  ONES[value] = {}
+  for bit = 0, 7 do
+    if floor(value / 2 ^ bit) % 2 == 1 then
+      table.insert(ONES[value], bit)
+    end
+  end
+end
+
+-- Add the PSNs that a SACK bitmap says were received.
+local function show_sack(layer, tvb, tree)
+  local row, base = layer.form.by_name.sack_bitmap, add32(get(layer, "cack_psn"), get(layer, "sack_psn_offset"))
+  local range = tvb(layer.at + row[2], 8)
+  for i = 0, 7 do
+    for _, bit in ipairs(ONES[byte(layer.raw, layer.at + row[2] + 8 - i)]) do
+      tree:add(names.sack_psn, range, add32(base, 8 * i + bit)):set_generated()
+    end
+  end
+end
+
+-- Add a name over forms, on the bytes of its field; nothing where it has no value.
+local function show_name(name, layer, tvb, tree)
+  local row = name.row
+  if name.absent and name.codes[value_of(layer, name.absent)] then
+    return
+  end
+  local range = tvb(layer.at + row[2], row[3])
+  local item
+  if name.plus then
+    range = tvb(layer.at + name.plus[2], name.plus[3])
+    item = tree:add(name.field, range, add32(value_of(layer, row), name.sign * value_of(layer, name.plus)))
+  elseif row.bit then
+    item = tree:add(name.field, range, range:bitfield(row.bit, row.bits))
+  elseif row[3] > 4 then
+    item = tree:add(name.field, range)
+  elseif name.flag then
+    item = tree:add(name.field, range, value_of(layer, row) ~= 0)
+  else
+    item = tree:add(name.field, range, value_of(layer, row))
+  end
+  item:set_generated()
+end
+
+local whole_tree -- whether everything is shown of this packet
+local lean -- whether nothing is shown but what `only` names
+local frame -- the number of this packet
+local at_top -- where headers are added, if not beneath the protocol
+
+-- Take note of how much is shown of a packet.
+local function begin(pinfo, tree)
+  lean, whole_tree, frame = only ~= nil, tree.visible, pinfo.number
+  at_top = not lean and headers_at_top() and tree or nil
+end
+
+-- Add the rows of a header: all of them, or those that are asked for.
+local function show_rows(layer, tvb, branch, rows)
+  local at = layer.at
+  local range, first, size, whole
+  for i = 1, #rows do
+    local row = rows[i]
+    if row[2] ~= first or row[3] ~= size then
+      first, size = row[2], row[3]
+      range = tvb(at + first, size)
+    end
+    local item
+    if row.within then
+      item = (whole or branch):add(row[4], range)
+    elseif row.bit then
+      item = branch:add(row[4], range, range:bitfield(row.bit, row.bits))
+    else
+      item = branch:add(row[4], range)
+      whole = item
+    end
+    if row.origin then
+      item:append_text(" [" .. row.origin .. "]")
+    end
+  end
+end
+
+-- Add a header, and return its item.
 local function show(layer, tvb, tree)
-  local at, made, all = layer.at, layer.form, tree.visible
-  local branch = tree:add(made.item, tvb(at, made.size))
+  local made = layer.form
+  if lean or not whole_tree then
+    local rows = asked_rows(made, tree, lean, frame)
+    local branch = tree
+    if not lean or #rows > 0 or only[made.item_name] then
+      branch = tree:add(made.item, tvb(layer.at, made.size))
+      show_rows(layer, tvb, branch, rows)
+    end
+    if made.origin and is_asked(tree, f_origin, lean) then
+      branch:add(f_origin, made.origin)
+    end
+    for _, name in ipairs(rows.names) do
+      show_name(name, layer, tvb, branch)
+    end
+    if made.by_name.sack_bitmap and is_asked(tree, names.sack_psn, lean) then
+      show_sack(layer, tvb, branch)
+    end
+    return branch
+  end
+  local branch = (at_top or tree):add(made.item, tvb(layer.at, made.size)):set_text(made.title)
   if made.origin then
     branch:append_text(" [" .. made.origin .. "]")
     branch:add(f_origin, made.origin):set_generated()
   end
-  local range, first, size, whole
-  for i = 1, #made do
-    local row = made[i]
-    if all or branch:referenced(row[4]) then
-      if row[2] ~= first or row[3] ~= size then
-        first, size = row[2], row[3]
-        range = tvb(at + first, size)
-      end
-      local item
-      if row.within then
-        item = (whole or branch):add(row[4], range)
-      elseif row.bit then
-        item = branch:add(row[4], range, range:bitfield(row.bit, row.bits))
-      else
-        item = branch:add(row[4], range)
-        whole = item
-      end
-      if row.origin then
-        item:append_text(" [" .. row.origin .. "]")
-      end
+  show_rows(layer, tvb, branch, made)
+  for _, name in ipairs(made.names) do
+    if name.plus then
+      show_name(name, layer, tvb, branch)
     end
+  end
+  if made.by_name.sack_bitmap then
+    show_sack(layer, tvb, branch)
   end
   return branch
 end
 
--- Add sums of two fields under their header, on the bytes of the second.
-local DERIVED = {
-  { f_ack_psn, "cack_psn", "ack_psn_offset", 1 },
-  { f_sack_base, "cack_psn", "sack_psn_offset", 1 },
-  { f_clear_psn, "psn", "clear_psn_offset", 1 },
-  { f_start_psn, "psn", "psn_offset", -1 },
-}
-
-local function show_derived(layer, tvb, branch)
-  for _, sum in ipairs(DERIVED) do
-    local row, first = layer.form.by_name[sum[3]], get(layer, sum[2])
-    if row and first then
-      local range = tvb(layer.at + row[2], row[3])
-      branch:add(sum[1], range, add32(first, sum[4] * get(layer, sum[3]))):set_generated()
+-- Add the names over forms of a packet, in a branch of their own. Sums stand beneath their header.
+local function show_names(layers, tvb, top)
+  local branch
+  for _, layer in ipairs(layers) do
+    for _, name in ipairs(layer.form.names) do
+      if not name.plus then
+        branch = branch or top:add(f_names, tvb()):set_generated()
+        show_name(name, layer, tvb, branch)
+      end
     end
   end
+  return branch
 end
 
 local function show_experts(layer, branch)
@@ -3255,6 +4179,7 @@ do
     local words = message_words(layers)
     pinfo.cols.protocol = "SHARP"
     pinfo.cols.info = words
+    begin(pinfo, tree)
     local top, at = tree:add(uetp, tvb()):append_text(", " .. words), 0
     for _, layer in ipairs(layers) do
       show_experts(layer, show(layer, tvb, top))
@@ -3305,13 +4230,15 @@ do
   -- Beside what Wireshark shows of the same bytes.
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
-  function beside.dissector(_, _, tree)
+  function beside.dissector(_, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
+      begin(pinfo, tree)
       immediate(info, tree)
     end
     info = uetp.prefs.sharp and last(get_mad)
     if info then
+      begin(pinfo, tree)
       management(info, tree)
     end
   end
@@ -3322,11 +4249,10 @@ end
 
 -- The dissector -----------------------------------------------------------------------------------------------------
 
--- Show headers, then payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
-local function read_packet(raw, below, pinfo)
-  local layers, at, fault, reason = walk(raw, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
-  local packet = { layers = layers, at = at, stop = #raw, fault = fault, reason = reason }
-  packet.lost = below.truncated or below.trimmed
+-- Find what is behind the headers: payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
+local function read_rest(packet, raw, below, pinfo, verify)
+  local layers, at, fault = packet.layers, packet.at, packet.fault
+  packet.stop, packet.lost = #raw, below.truncated or below.trimmed
   local left = #raw - at
   local function stop(kind, text, ...)
     packet.fault, packet.reason, packet.stop = kind, format(text, ...), at
@@ -3347,7 +4273,7 @@ local function read_packet(raw, below, pinfo)
   elseif not packet.lost then
     local implied = implied_payload(layers)
     local needed
-    packet.crc, needed = find_crc(raw, at, below, implied, pinfo)
+    packet.crc, needed = find_crc(raw, at, below, implied, pinfo, verify)
     if packet.crc then
       packet.stop = #raw - 4
     elseif uetp.prefs.crc == CRC_AUTO and not implied then
@@ -3364,7 +4290,6 @@ local function read_packet(raw, below, pinfo)
   if not fault and not packet.sealed then
     message_over_uet(packet, raw)
   end
-  return packet
 end
 
 local function summary(packet, below)
@@ -3391,10 +4316,13 @@ end
 local function show_rest(packet, below, tvb, tree)
   local at, stop, crc = packet.at, packet.stop, packet.crc
   if below.trimmed then
-    tree:add(f_trimmed, true):set_generated():add_proto_expert_info(e_trimmed)
+    tree:add(names.trimmed, true):set_generated():add_proto_expert_info(e_trimmed)
   end
   if packet.sealed then
-    tree:add(f_sealed, true):set_generated()
+    tree:add(names.sealed, true):set_generated()
+  end
+  if stop > at then
+    tree:add(names.len, tvb(at, stop - at), stop - at):set_generated()
   end
   if packet.body_end then
     show_body(packet.layers, tvb, tree, at, packet.body_end, stop)
@@ -3421,33 +4349,80 @@ local function show_rest(packet, below, tvb, tree)
   end
 end
 
-local this -- the handle of this dissector, which tells whether its fields are asked for
+local HEADERS = 512 -- all headers lie within so many bytes
+-- What is not in a header: it needs all bytes of the packet.
+local REST = {
+  f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
+} -- stylua: ignore
+local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
+
+-- Return whether `only` has the name of a field of `list`, or of a message that lies in the payload.
+local function names_one_of(list)
+  for _, field in ipairs(list) do
+    if only[filter_of[field]] then
+      return true
+    end
+  end
+  for name in pairs(only) do
+    if list == REST and name:match("^uetp%.sharp") then
+      return true
+    end
+  end
+  return false
+end
+
+local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
+local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
+
+-- Show of a packet what `only` names.
+local function dissect_lean(packet, below, tvb, pinfo, tree)
+  local top = tree:add(uetp, tvb())
+  if needs_rest then
+    read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, uetp.prefs.verify and needs_crc)
+  end
+  local pds = needs_links and find(packet.layers, "pds")
+  for _, layer in ipairs(packet.layers) do
+    local branch = show(layer, tvb, top)
+    if layer == pds then
+      link(layer, pinfo, branch)
+    end
+  end
+  if needs_rest then
+    show_rest(packet, below, tvb, top)
+  end
+end
 
 -- Return whether the packet is UET.
 local function dissect(tvb, pinfo, tree)
+  local size = tvb:len()
   local below = look_below(tvb, pinfo)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
-  local packet = read_packet(tvb:len() > 0 and tvb:raw() or "", below, pinfo)
-  local words = summary(packet, below)
+  local raw = size > 0 and tvb:raw(0, only and math.min(size, HEADERS) or size) or ""
+  local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
+  local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
+  begin(pinfo, tree)
   pinfo.cols.protocol = "UET"
+  if lean then
+    dissect_lean(packet, below, tvb, pinfo, tree)
+    return true
+  end
+  read_rest(packet, raw, below, pinfo, uetp.prefs.verify)
+  local words = summary(packet, below)
   pinfo.cols.info = words
 
   local top = tree:add(uetp, tvb()):append_text(", " .. words)
   local pds = find(packet.layers, "pds")
-  this = this or Dissector.get("uetp")
-  local wanted = tree:referenced(this)
   for _, layer in ipairs(packet.layers) do
-    local branch = top
-    if wanted then
-      branch = show(layer, tvb, top)
-      show_derived(layer, tvb, branch)
-    end
+    local branch = show(layer, tvb, top)
     show_experts(layer, branch) -- expert items are counted even where the tree is not visible
     if layer == pds then
       link(layer, pinfo, branch)
     end
+  end
+  if whole_tree then
+    show_names(packet.layers, tvb, top)
   end
   show_rest(packet, below, tvb, top)
   return true
