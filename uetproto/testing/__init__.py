@@ -26,11 +26,13 @@ _PLACES = {
     "adapters.library": ("LibraryAdapter",),
     "adapters.process": ("ProcessAdapter",),
     "adapters.roce": ("RoceEngine",),
+    "adapters.sharp_node": ("SharpNodeEngine",),
     "adapters.tss": ("TssEngine",),
     "machines.machine": ("ProtocolMachine",),
     "machines.pdc": ("PdcMachine",),
     "machines.roce": ("RoceMachine",),
     "machines.ses": ("SesInitiatorMachine", "SesTargetMachine"),
+    "machines.sharp_node": ("SharpNodeMachine",),
     "machines.tss": ("TssMachine",),
     "machines.world": ("WorldFailure",),
     "strategies.captures": ("captures",),
@@ -44,8 +46,9 @@ _PLACES = {
 __all__ = [
     "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "FepEngine", "LibraryAdapter", "PdcEngine",
     "PdcMachine", "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine",
-    "SesInitiatorMachine", "SesTargetMachine", "Spoilt", "TssEngine", "TssMachine", "WorkRefused", "WorldFailure",
-    "captures", "exchanges", "frames", "headers", "messages", "packets", "scenarios",
+    "SesInitiatorMachine", "SesTargetMachine", "SharpNodeEngine", "SharpNodeMachine", "Spoilt", "TssEngine",
+    "TssMachine", "WorkRefused", "WorldFailure", "captures",
+    "exchanges", "frames", "headers", "messages", "packets", "scenarios",
 ]  # fmt: skip
 
 

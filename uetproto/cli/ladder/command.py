@@ -53,10 +53,17 @@ class Chart:
     not fit into `columns` characters share the last lifeline."""
 
     def __init__(
-        self, columns: int, paint: Paint, numbered: bool = False, names: Mapping[Host, str] | None = None
+        self,
+        columns: int,
+        paint: Paint,
+        numbered: bool = False,
+        names: Mapping[Host, str] | None = None,
+        text: int = _TEXT,
     ) -> None:
         """Make an empty chart. If `numbered` is True, it shows the numbers of the packets. `names` has the names of
-        hosts that are not shown by their addresses."""
+        hosts that are not shown by their addresses. Texts beside more than two lifelines get `text` columns, if
+        there is room for them."""
+        self._text = text
         self._names = names or {}
         self._columns = columns
         self._paint = paint
@@ -97,7 +104,7 @@ class Chart:
         self._beside = lanes > 2
         if self._beside:
             lanes = min(lanes, self._most)
-            gap = max(_NARROW, min(_WIDE, (room - _TEXT) // (lanes - 1)))
+            gap = max(_NARROW, min(_WIDE, (room - self._text) // (lanes - 1)))
         else:
             gap = max(room - 1, _NARROW)
         self._at = [self._margin + gap * lane for lane in range(lanes)]

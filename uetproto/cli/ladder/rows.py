@@ -182,7 +182,7 @@ def arrows(
         is_part = conversation is None or conversation.has(packet)
         if not choice.covers(record.index):
             if ends is not None and "bth" in packet and tone(packet) != "bad":
-                _is_repeated(latest, ends[0], packet["bth"])
+                _is_repeated(latest, ends[:2], packet["bth"])
             continue
         if packet.error is not None and packet.error.kind == "malformed":
             tally.malformed += 1
@@ -204,7 +204,7 @@ def arrows(
         like: object = record.index
         if kind != "bad" and "bth" in packet:
             values = packet["bth"]
-            if _is_repeated(latest, src, values) and kind == "data":
+            if _is_repeated(latest, (src, dst), values) and kind == "data":
                 kind = "retx"
             like = kind, values["opcode"], values["destqp"]
         elif kind != "bad":
@@ -224,12 +224,12 @@ def arrows(
         )
 
 
-def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:
+def _is_repeated(latest: dict[object, int], ends: tuple[int, int], bth: Mapping[str, Any]) -> bool:
     """Return whether a packet of RC repeats an earlier one. It does so if its PSN is not beyond the latest PSN of its
     flow."""
     if bth["opcode"] >> 5 != Transport.RC:
         return False
-    flow, psn = (src, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
+    flow, psn = (ends, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
     ahead = psn - latest.get(flow, psn - 1) & 0xFFFFFF
     if 0 < ahead < 1 << 23:
         latest[flow] = psn

@@ -12,9 +12,12 @@ from uetproto.testing.adapters.fep import FepEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
+from uetproto.testing.adapters.sharp_node import SharpNodeEngine
 from uetproto.testing.adapters.tss import TssEngine
 
-ENGINES: dict[str, AdapterFactory] = {"pdc": PdcEngine, "roce": RoceEngine, "ses": FepEngine, "tss": TssEngine}
+ENGINES: dict[str, AdapterFactory] = {
+    "pdc": PdcEngine, "roce": RoceEngine, "ses": FepEngine, "sharp_node": SharpNodeEngine, "tss": TssEngine,
+}  # fmt: skip
 """The adapters of our engines, by the name of the machine that drives them."""
 
 LIBRARIES = (".so", ".dylib")

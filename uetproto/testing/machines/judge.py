@@ -67,6 +67,8 @@ class LiveJudge:
         self._auditor = Auditor(options, self._judge)
         self._reading = Reading(ETHERNET, options, self._auditor.see, readers=readers)
         self.frames: list[PortFrame] = []
+        self.notes: tuple[str, ...] = ()
+        """Beginnings of the names of rules whose notes count as findings."""
         self._known = 0
         """Number of findings that were looked at."""
 
@@ -95,7 +97,8 @@ class LiveJudge:
         return None
 
     def _counts(self, found: Finding) -> bool:
-        return found.severity is not Severity.NOTE and self.frames[found.packet].sent
+        counts = found.severity is not Severity.NOTE or found.rule.id.startswith(self.notes)
+        return counts and self.frames[found.packet].sent
 
     def end(self, verdicts: Verdicts) -> Finding | None:
         """Finish the audit: no frame follows. Count what was judged. Return a finding that the audit could

@@ -162,6 +162,8 @@ class ProtocolMachine(PlayedMachine):
     factory: ClassVar[AdapterFactory]
     """Makes the adapter of the implementation."""
     options: ClassVar[Options] = judged_at_port(Options(crc="on"))
+    notes: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names of rules of the audit whose notes count as findings, too."""
     trims: ClassVar[bool] = True
     """Whether switches may trim the frames of the protocol."""
     _readers: ClassVar[Readers]
@@ -231,6 +233,7 @@ class ProtocolMachine(PlayedMachine):
             self.adapter(), type(self).peer(), ({**whole, **own[0]}, {**whole, **own[1]}), self.options,
             type(self)._readers, self.on_event, self.on_state, self.verdicts,
         )  # fmt: skip
+        self.world.judge.notes = self.notes
 
     def knobs(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
         """Return those settings of `drawn` that the implementation follows."""

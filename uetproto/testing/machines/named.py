@@ -14,6 +14,7 @@ PLACES = {
     "roce": "roce:RoceMachine",
     "ses_initiator": "ses:SesInitiatorMachine",
     "ses_target": "ses:SesTargetMachine",
+    "sharp_node": "sharp_node:SharpNodeMachine",
     "tss": "tss:TssMachine",
     "sharp": "fabrics.sharp:SharpMachine",
     "multicast": "fabrics.multicast:MulticastMachine",

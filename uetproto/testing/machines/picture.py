@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.testing.adapters.adapter import PortFrame
@@ -11,7 +11,11 @@ from uetproto.wire.capture.base import CaptureWriter, Source
 from uetproto.wire.capture.pcap import PcapWriter, open_capture, open_writer
 from uetproto.wire.capture.pcapng import PcapngWriter
 
-COLUMNS = 110
+if TYPE_CHECKING:
+    from uetproto.cli.ladder.rows import Host, Row
+
+COLUMNS, WIDE, TEXT = 110, 150, 94
+"""Width of a ladder of two ends, and of more ends, with the columns for the text."""
 Frames = Sequence[PortFrame]
 """Frames at the port of the implementation."""
 
@@ -60,18 +64,16 @@ def lines_of(frames: Frames, names: Mapping[str, str] | None = None) -> list[str
 def capture_lines(source: Source) -> list[str]:
     """Return the lines of the ladder of a capture."""
     from uetproto.cli.captures import Decoding
-    from uetproto.cli.ladder.command import Chart
     from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 
     with open_capture(source) as reader:
-        drawn = list(rows(arrows("-", reader, Decoding(), LadderChoice(), LadderTally())))
-    return [*Chart(COLUMNS, lambda text, _: text).lines(drawn)]
+        drawn = list(rows(arrows("-", reader, Decoding(sharp=True), LadderChoice(), LadderTally())))
+    return _lines(drawn, {})
 
 
 def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
     """Return the lines of the ladder of messages, of which each is drawn; none: no lines."""
-    from uetproto.cli.ladder.command import Chart
-    from uetproto.cli.ladder.rows import Arrow, Host, rows
+    from uetproto.cli.ladder.rows import Arrow, rows
 
     hosts: dict[str, Host] = {}
     for message in messages:
@@ -84,5 +86,13 @@ def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
         for number, each in enumerate(messages)
     )  # fmt: skip
     names = {host: name for name, host in hosts.items()}
-    drawn = [*Chart(COLUMNS, lambda text, _: text, names=names).lines(rows(arrows))]
+    drawn = _lines([*rows(arrows)], names)
     return ["Messages between our engines:", *drawn] if drawn else []
+
+
+def _lines(drawn: "Sequence[Row]", names: "Mapping[Host, str]") -> list[str]:
+    from uetproto.cli.ladder.command import Chart
+    from uetproto.cli.ladder.rows import Pause
+
+    ends = {host for row in drawn if not isinstance(row, Pause) for host in (row.src, row.dst)}
+    return [*Chart(COLUMNS if len(ends) <= 2 else WIDE, lambda text, _: text, names=names, text=TEXT).lines(drawn)]
