@@ -3,16 +3,13 @@
 import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.testing.adapters.adapter import PortFrame
 from uetproto.wire.capture.base import CaptureWriter, Source
 from uetproto.wire.capture.pcap import PcapWriter, open_capture, open_writer
 from uetproto.wire.capture.pcapng import PcapngWriter
-
-if TYPE_CHECKING:
-    from uetproto.cli.ladder.rows import Host, Row
 
 COLUMNS, WIDE, TEXT = 110, 150, 94
 """Width of a ladder of two ends, and of more ends, with the columns for the text."""
@@ -73,7 +70,7 @@ def capture_lines(source: Source) -> list[str]:
 
 def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
     """Return the lines of the ladder of messages, of which each is drawn; none: no lines."""
-    from uetproto.cli.ladder.rows import Arrow, rows
+    from uetproto.cli.ladder.rows import Arrow, Host, rows
 
     hosts: dict[str, Host] = {}
     for message in messages:
@@ -90,7 +87,8 @@ def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
     return ["Messages between our engines:", *drawn] if drawn else []
 
 
-def _lines(drawn: "Sequence[Row]", names: "Mapping[Host, str]") -> list[str]:
+def _lines(drawn: Sequence[Any], names: Mapping[tuple[int, int], str]) -> list[str]:
+    """Return the lines of rows of a ladder. `names` has the names of hosts that are not shown by their addresses."""
     from uetproto.cli.ladder.command import Chart
     from uetproto.cli.ladder.rows import Pause
 

@@ -19,7 +19,7 @@ from uetproto.testing.machines.sharp_node_model import (
     LEFT,
     LEFTOVERS,
     LOC,
-    SharpCollective,
+    SharedCollective,
     SharpNodeModel,
     SharpShape,
 )
@@ -133,7 +133,7 @@ class SharpNodeMachine(ProtocolMachine):
         for member in range(self.shape.members):
             self._come(member, group, self._made(coll, op, dtype, count, root, little_endian))
 
-    def _made(self, coll: str, op: str, dtype: str, count: int, root: int, little_endian: bool) -> SharpCollective:
+    def _made(self, coll: str, op: str, dtype: str, count: int, root: int, little_endian: bool) -> SharedCollective:
         """Return a legal collective that the implementation does, which is like that of the arguments."""
         work = self.adapter().capabilities.work
         name = coll if coll in work else "allreduce"
@@ -149,14 +149,14 @@ class SharpNodeMachine(ProtocolMachine):
         if name == "bcast":
             kind = Op.NULL
         members = self.shape.members
-        return SharpCollective(Coll[name.upper()], kind, data, count, root % members, self.serial, little_endian)
+        return SharedCollective(Coll[name.upper()], kind, data, count, root % members, self.serial, little_endian)
 
     @property
     def serial(self) -> int:
         """Return the number of collectives of all groups."""
         return sum(map(len, self.model.programs.values()))
 
-    def _come(self, member: int, group: int, what: SharpCollective) -> None:
+    def _come(self, member: int, group: int, what: SharedCollective) -> None:
         model = self.model
         if model.states.get((member, group)) != "joined":
             return
@@ -165,7 +165,7 @@ class SharpNodeMachine(ProtocolMachine):
             program.append(what)
         self._begin(member, group, program[number])
 
-    def _begin(self, member: int, group: int, what: SharpCollective) -> None:
+    def _begin(self, member: int, group: int, what: SharedCollective) -> None:
         """A member begins its next collective."""
         number = self.model.begun[member, group]
         self.model.begun[member, group] += 1
@@ -185,7 +185,7 @@ class SharpNodeMachine(ProtocolMachine):
             return
         number, program = model.begun[member, group], model.programs[group]
         if number == len(program):
-            program.append(SharpCollective(Coll.ALLREDUCE, Op.SUM, Dtype.UINT8, 12, 0, self.serial, False))
+            program.append(SharedCollective(Coll.ALLREDUCE, Op.SUM, Dtype.UINT8, 12, 0, self.serial, False))
         what = program[number]
         if what.coll is not Coll.ALLREDUCE or what.dtype is not Dtype.UINT8 or what.op in LOC:
             return  # the same pieces are needed

@@ -42,7 +42,7 @@ _FACTORS = (1.0, 2.0, 0.5, -1.0, 3.0, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class SharpCollective:
+class SharedCollective:
     """This record is a collective that all members of a group do."""
 
     coll: Coll
@@ -179,7 +179,7 @@ class SharpShape:
         return self.children + self.parent
 
 
-def total(shape: SharpShape, what: SharpCollective, native: bool) -> list[Element]:
+def total(shape: SharpShape, what: SharedCollective, native: bool) -> list[Element]:
     """Return the result of a collective: the implementation folds its children, then the parent its two children."""
     if what.coll is Coll.BCAST:
         return what.vector(what.root)
@@ -196,7 +196,7 @@ class SharpNodeModel:
     def __init__(self, verdicts: Verdicts, shape: SharpShape, groups: Sequence[int], native: bool) -> None:
         self.verdicts, self.shape, self.native = verdicts, shape, native
         self.groups = groups
-        self.programs: dict[int, list[SharpCollective]] = {group: [] for group in groups}
+        self.programs: dict[int, list[SharedCollective]] = {group: [] for group in groups}
         """What the members of a group do, one collective after another."""
         members = range(shape.members)
         self.states = {(member, group): "joining" for member in members for group in groups}
@@ -241,7 +241,7 @@ class SharpNodeModel:
         self.verdicts.judged[VALUE] += 1
         self._check_value(member, self.programs[group][number], bytes.fromhex(told["data"]), text)
 
-    def _check_value(self, member: int, what: SharpCollective, seen: bytes, text: str) -> None:
+    def _check_value(self, member: int, what: SharedCollective, seen: bytes, text: str) -> None:
         due = what.pack(total(self.shape, what, self.native)) if what.gets(member) else b""
         if seen == due:
             return
