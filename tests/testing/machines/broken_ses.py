@@ -6,13 +6,14 @@ from uetproto import decode, encode
 from uetproto.engine.contract import MILLISECOND, Buffer, Receive, SesWork, Write
 from uetproto.engine.memory import BufferMemory
 from uetproto.testing import Capabilities, FepEngine
+from uetproto.testing.machines.ses import READABLE
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 
 class DarkSes(FepEngine):
     """Our endpoint, of which nothing can be observed."""
 
-    capabilities = Capabilities(work=FepEngine.capabilities.work, observable=False)
+    capabilities = Capabilities(work=FepEngine.capabilities.work[:8], observable=False)
 
     def observe(self) -> Any:
         super().observe()
@@ -109,7 +110,8 @@ class CompletesAtOnce(FepEngine):
 
     def submit(self, work: Any) -> None:
         super().submit(work)
-        legal = work.get("key") in self.regions and work["offset"] < 8192 and not {*self.place} & {*work}
+        legal = work.get("key") in {*self.regions} - {READABLE} and work["offset"] < 8192
+        legal = legal and not {*self.place} & {*work}
         if work["op"] == "write" and legal:
             self.found.append({"event": "completion", "id": work["id"], "ok": True, "code": 1, "early": True})
             self.writes.add(work["id"])
@@ -147,3 +149,73 @@ class HidesErrors(FepEngine):
             if event["event"] == "completion":
                 event.update(ok=True, code=1)
         return seen
+
+
+class CancelsNothing(FepEngine):
+    """A target whose cancelled receives go on taking messages."""
+
+    def submit(self, work: Any) -> None:
+        if work["op"] == "cancel":
+            self.found.append({"event": "cancelled", "id": work["receive"]})
+        else:
+            super().submit(work)
+
+
+class HidesCancel(FepEngine):
+    """A target that does not tell that a receive was cancelled."""
+
+    def observe(self) -> dict[str, Any]:
+        seen = super().observe()
+        return {**seen, "events": [each for each in seen["events"] if each["event"] != "cancelled"]}
+
+
+class ForgetsLength(FepEngine):
+    """A target that tells the length of what it stored as that of a truncated message."""
+
+    def observe(self) -> dict[str, Any]:
+        seen = super().observe()
+        for event in seen["events"]:
+            if event["event"] == "received":
+                event["length"] = len(event["data"]) // 2
+        return seen
+
+
+class IgnoresRights(FepEngine):
+    """A target whose regions peers may read and write, whatever their rights are."""
+
+    def reset(self, config: Any) -> None:
+        super().reset({**config, "regions": [{**each, "access": "rw"} for each in config["regions"]]})
+
+
+class ForgetsAtClose(FepEngine):
+    """An initiator that forgets its operations when it closes its PDCs."""
+
+    def reset(self, config: Any) -> None:
+        super().reset(config)
+        self.under_way: set[int] = set()
+        self.forgotten: set[int] = set()
+
+    def submit(self, work: Any) -> None:
+        super().submit(work)
+        if work["op"] == "close":
+            self.forgotten |= self.under_way
+        elif work["op"] in ("write", "read", "atomic", "send", "tagged_send"):
+            self.under_way.add(work["id"])
+
+    def observe(self) -> dict[str, Any]:
+        seen = super().observe()
+        ended = {each["id"] for each in seen["events"] if each["event"] == "completion"}
+        self.under_way -= ended
+        return {**seen, "events": [each for each in seen["events"] if each["id"] not in ended & self.forgotten]}
+
+
+class _Zeros(BufferMemory):
+    def read(self, offset: int, length: int) -> Buffer:
+        return bytes(length)
+
+
+class ReadsZeros(FepEngine):
+    """A target whose reads return zeros."""
+
+    def memory(self, data: bytearray) -> BufferMemory:
+        return _Zeros(data)

@@ -7,8 +7,9 @@ import pytest
 from tests.support.effort import effort
 from tests.support.testing.machines import SHRINKS, check_found, run
 from tests.testing.machines import broken_ses
-from uetproto.testing import ProtocolMachine, SesInitiatorMachine, SesTargetMachine
+from uetproto.testing import ProtocolMachine, SesInitiatorMachine, SesTargetMachine, WorldFailure
 
+STORED_WRONG = {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG", "SES-COMPLETED-EARLY"}
 MACHINES = (SesTargetMachine, SesInitiatorMachine)
 
 
@@ -18,9 +19,47 @@ def test_our_endpoint_has_no_finding(kind: type[ProtocolMachine]) -> None:
     assert all(judged[name] for name in ("SES-COMPLETED", "SES-RETURN-CODE", "SES-MEMORY"))
 
 
+FORGETFUL = ("begin", {"seed": 0, "knobs": {"store_ack_read_data": False}})
+DELIVER, DROP = ("deliver", {"index": 0}), ("drop", {"index": 0})
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_last_bytes_of_a_rendezvous_are_lost(kind: type[ProtocolMachine]) -> None:
+    """Its source has then ended, and cannot be read again (ses.md §5.9)."""
+    send = ("send", {"mode": "rud", "length": 1025, "tag": None, "kind": "rendezvous"})
+    kind.replay(
+        [FORGETFUL, ("receive", {"tag": None, "ignore": 0, "length": 4096}), send, DELIVER, DELIVER, DELIVER, DROP]
+    )
+
+
+def test_a_read_that_is_repeated_may_return_newer_bytes() -> None:
+    """A target that keeps no data of ACKs reads its memory again, behind a later write (ses.md §9.6)."""
+    place = {"mode": "rod", "length": 8, "key": 7, "at": 0}
+    steps = [FORGETFUL, ("read", place), DELIVER, DROP, ("write", {**place, "dc": False}), DELIVER]
+    SesTargetMachine.replay(steps)
+    with pytest.raises(WorldFailure, match="SES-READ-DATA"):
+        SesTargetMachine.of(broken_ses.ReadsZeros).replay(steps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"), [(broken_ses.CancelsNothing, "SES-RECEIVED-ONCE"), (broken_ses.HidesCancel, "SES-CANCELLED")]
+)
+def test_a_cancelled_receive_takes_nothing(kind: Any, rule: str) -> None:
+    posted, sent = (
+        {"tag": None, "ignore": 0, "length": 4096},
+        {"mode": "rud", "length": 8, "tag": None, "kind": "plain"},
+    )
+    cancelled = [("begin", {"seed": 0, "knobs": {}}), ("receive", posted), ("cancel", {"index": 0})]
+    steps = [*cancelled, ("receive", posted), ("send", sent), DELIVER]
+    SesTargetMachine.replay(steps)
+    with pytest.raises(WorldFailure, match=rule):
+        SesTargetMachine.of(kind).replay(steps)
+
+
 def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
     target = run(SesTargetMachine, broken_ses.DarkSes, 5)
     assert "SES-MEMORY" in target.verdicts.not_judged
+    assert {"work 'cancel'", "work 'rendezvous'", "operations in mode rudi"} <= {*target.verdicts.never_judged}
     assert target.verdicts.judged["SES-COMPLETED"]  # of our operations
     initiator = run(SesInitiatorMachine, broken_ses.DarkSes, 5)
     assert "SES-COMPLETED" in initiator.verdicts.not_judged
@@ -30,8 +69,8 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
 @pytest.mark.parametrize(
     ("machine", "kind", "rules"),
     [
-        (SesTargetMachine, broken_ses.WrongOffset, {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG"}),
-        (SesTargetMachine, broken_ses.LostLastByte, {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG"}),
+        (SesTargetMachine, broken_ses.WrongOffset, STORED_WRONG),
+        (SesTargetMachine, broken_ses.LostLastByte, STORED_WRONG),
         (SesTargetMachine, broken_ses.WrongCode, {"SES-RETURN-CODE"}),
         (
             SesTargetMachine,
@@ -39,10 +78,13 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
             {"SES-COMPLETED-EARLY", "SES-READ-DATA", "SES-ATOMIC-RESULT", "SES-MEMORY"},
         ),
         (SesTargetMachine, broken_ses.WrongTag, {"SES-MATCH"}),
+        (SesTargetMachine, broken_ses.ForgetsLength, {"SES-TRUNCATED"}),
+        (SesTargetMachine, broken_ses.IgnoresRights, {"SES-RETURN-CODE", "SES-MEMORY"}),
+        (SesInitiatorMachine, broken_ses.ForgetsAtClose, {"SES-COMPLETED"}),
         (SesInitiatorMachine, broken_ses.WritesBeside, {"SES-MEMORY", "SES-READ-DATA"}),
         (SesInitiatorMachine, broken_ses.CompletesAtOnce, {"SES-COMPLETED-EARLY"}),
         (SesInitiatorMachine, broken_ses.ShortRead, {"SES-READ-DATA"}),
-        (SesInitiatorMachine, broken_ses.SwapsTags, {"SES-MATCH"}),
+        (SesInitiatorMachine, broken_ses.SwapsTags, {"SES-MATCH", "SES-COMPLETED"}),
         (SesInitiatorMachine, broken_ses.HidesErrors, {"SES-RETURN-CODE"}),
     ],
 )

@@ -560,9 +560,10 @@ class SesTarget:
             return Response(header + data, next_hdr=next_hdr)
         element = request.opcode != Opcode.READ
         if (len(data) if element else length) <= self._ack_data:
-            if region is not None and region.on_read is not None:
+            withdrawn = region is not None and region.on_read is not None  # when the data has left
+            if region is not None and withdrawn:
                 self.returns.acknowledged(region, len(data))
-            return Response(header + data, gtd=True, next_hdr=next_hdr, rereadable=not element)
+            return Response(header + data, gtd=True, next_hdr=next_hdr, rereadable=not (element or withdrawn))
         return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:

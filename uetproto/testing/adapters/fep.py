@@ -10,6 +10,8 @@ from uetproto.engine.contract import (
     MILLISECOND,
     SECOND,
     Atomic,
+    Cancelled,
+    Close,
     Completion,
     Engine,
     Event,
@@ -18,13 +20,14 @@ from uetproto.engine.contract import (
     Receive,
     Received,
     Send,
+    SendKind,
     SesWork,
     Write,
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import BufferMemory, Memory, Region
 from uetproto.errors import LocalError
-from uetproto.testing.adapters.adapter import Capabilities
+from uetproto.testing.adapters.adapter import MODES, Capabilities, WorkRefused
 from uetproto.testing.adapters.engines import Config, EngineAdapter, Work
 from uetproto.wire.headers.uet_ses import ELEMENT_SIZE, AtomicDatatype, AtomicOpcode
 
@@ -33,6 +36,7 @@ PATIENT: dict[str, Any] = {
     "message_retry_limit": 0, "backoff_least": MILLISECOND, "backoff_most": 2 * MILLISECOND,
     "backoff_limit": 20 * MILLISECOND,
     "idle_message_time": 600 * SECOND,  # longer than any RTO: what arrives late begins no message anew
+    "deferral_time": 600 * SECOND, "rendezvous_time": 600 * SECOND,
 }  # fmt: skip
 """Settings with which an endpoint hardly ever gives up, unless `config["knobs"]` has others."""
 PDS_KNOBS = frozenset(PdsConfig.__dataclass_fields__)
@@ -42,10 +46,15 @@ class FepEngine(EngineAdapter):
     """This class drives our fabric endpoint: one process with the regions in `config`, and its receive queues."""
 
     capabilities = Capabilities(
-        work=("write", "read", "atomic", "send", "tagged_send", "receive", "peek", "dc"),
+        work=(
+            "write", "read", "atomic", "send", "tagged_send", "receive", "peek", "dc", "access", "rendezvous",
+            "deferrable", "truncate", "cancel", "close",
+        ),
+        modes=MODES,
         knobs=(
-            "ack_cc", "ack_gen_trigger", "clear_cmd", "default_mpr", "hd_in", "max_ack_data_size", "mp_range",
-            "optimized_headers", "response_generation", "unexpected_messages", "unexpected_policy", "write_latency",
+            "ack_cc", "ack_gen_trigger", "clear_cmd", "default_mpr", "eager_length", "hd_in", "max_ack_data_size",
+            "max_pending_deferrals", "mp_range", "optimized_headers", "response_generation", "store_ack_read_data",
+            "truncation_policy", "unexpected_messages", "unexpected_policy", "write_latency",
         ),
     )  # fmt: skip
 
@@ -62,7 +71,9 @@ class FepEngine(EngineAdapter):
         self.regions: dict[int, Memory] = {}
         for region in config["regions"]:
             memory = self.regions[region["key"]] = self.memory(bytearray([region["fill"]]) * region["size"])
-            process.register(Region(region["key"], memory))
+            rights = region.get("access", "rw")
+            process.register(Region(region["key"], memory, remote_read="r" in rights, remote_write="w" in rights))
+        self.posted: dict[int, Receive] = {}
         return self.fep
 
     def memory(self, data: bytearray) -> Memory:
@@ -105,15 +116,30 @@ class FepEngine(EngineAdapter):
         )  # fmt: skip
 
     def _send(self, work: Work) -> None:
+        kind = SendKind[work.get("kind", "plain").upper()]
         self.start(
-            Send(data=bytes.fromhex(work["data"]), tag=work.get("tag"), **self._addressed(work, (work["id"], None)))
-        )
+            Send(
+                data=bytes.fromhex(work["data"]), tag=work.get("tag"), kind=kind,
+                local_pid=self.place["pid_on_fep"], local_index=self.place["resource_index"],
+                **self._addressed(work, (work["id"], None)),
+            )
+        )  # fmt: skip
 
     def _receive(self, work: Work) -> None:
         memory = self.memory(bytearray(work["length"]))
-        self.start(
-            Receive(into=memory, tag=work.get("tag"), ignore=work.get("ignore", 0), context=work["id"], **self.place)
+        receive = Receive(
+            into=memory, tag=work.get("tag"), ignore=work.get("ignore", 0), context=work["id"], **self.place
         )
+        self.start(receive)
+        self.posted[work["id"]] = receive
+
+    def _cancel(self, work: Work) -> None:
+        receive = self.posted.get(work["receive"])
+        if receive is None or not self.fep.cancel(receive, self.now):
+            raise WorkRefused("the receive has taken a message")
+
+    def _close(self, work: Work) -> None:
+        self.fep.submit(Close(peer=self.peer), self.now)
 
     def _peek(self, work: Work) -> None:
         memory = self.regions.get(work["key"])
@@ -124,7 +150,7 @@ class FepEngine(EngineAdapter):
 
     works: ClassVar[dict[str, Callable[[Any, Work], None]]] = {
         "write": _write, "read": _read, "atomic": _atomic, "send": _send, "tagged_send": _send, "receive": _receive,
-        "peek": _peek,
+        "peek": _peek, "cancel": _cancel, "close": _close,
     }  # fmt: skip
 
     # Events
@@ -144,3 +170,5 @@ class FepEngine(EngineAdapter):
             told = {"event": "received", "id": event.receive.context, "length": event.message_length,
                     "data": data.hex(), "code": int(event.return_code)}  # fmt: skip
             self.found.append(told if event.receive.tag is None else {**told, "tag": event.tag})
+        elif isinstance(event, Cancelled):
+            self.found.append({"event": "cancelled", "id": event.receive.context})

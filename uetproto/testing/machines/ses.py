@@ -15,16 +15,20 @@ from uetproto.testing.adapters.adapter import WorkRefused
 from uetproto.testing.adapters.fep import FepEngine
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.ses_memory import RegionModel, size_of
-from uetproto.testing.machines.ses_model import ALL_BITS, SENDS, AskedOperation, ModelReceive, SesModel
+from uetproto.testing.machines.ses_model import ALL_BITS, OK, SENDS, TELLING, AskedOperation, ModelReceive, SesModel
 from uetproto.testing.machines.world import IMPLEMENTATION, PEER
 from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, ReturnCode
 
 MTU = 1024
 JOB, PID, INDEX = 1, 0, 15
-PLAIN, OPTIMIZED = 7, 1 << 62 | 5
-"""Keys of the regions: an ordinary key, and one for which headers may be optimized (ses.md §4.1)."""
+PLAIN, OPTIMIZED, SAFE, READABLE, WRITABLE = 7, 1 << 62 | 5, 1 << 63 | 9, 11, 12
+"""Keys of the regions: an ordinary key, one for which headers may be optimized (ses.md §4.1), one for operations that
+may be repeated, as RUDI does (§2.6), and those of regions that peers may only read, or only write."""
+RIGHTS = {READABLE: "r", WRITABLE: "w"}
+"""What a peer may do in a region; in the others it may read and write."""
 ROOM = 4 * MTU
-"""Bytes of each receive, and bytes at the start of a region on which ordered operations work."""
+"""Bytes of a receive that has room for every message, and bytes at the start of a region on which ordered operations
+work."""
 RACING = ROOM
 """Offset from which unordered operations work, on bytes that no other operation uses."""
 SLOTS = 3 * ROOM
@@ -46,17 +50,43 @@ FAULTS: dict[str, tuple[str, int, frozenset[ReturnCode]]] = {
     "job": ("job_id", 999, frozenset({ReturnCode.BAD_JOB_ID})),
     "pid": ("pid_on_fep", 5, frozenset({ReturnCode.BAD_PID})),
     "index": ("resource_index", 3, frozenset({ReturnCode.BAD_INDEX})),
+    "write": ("key", READABLE, frozenset({ReturnCode.PERM_VIOLATION})),
+    "read": ("key", WRITABLE, frozenset({ReturnCode.PERM_VIOLATION})),
 }
-"""Accesses that must fail: the field that is wrong, its value, and the codes that are legal (ses.md §10)."""
+"""Accesses that must fail: the field that is wrong, its value, and the codes that are legal (ses.md §10). The last two
+are an operation without the right to it."""
+SEND_FAULTS = ("job", "pid", "index")
+_BAD_TYPE = frozenset({ReturnCode.AMO_UNSUPPORTED_DT, ReturnCode.AMO_UNSUPPORTED_OP, ReturnCode.UNSUPPORTED_OP})
+ATOMIC_FAULTS: dict[str, tuple[AtomicOpcode, AtomicDatatype, int, int, frozenset[ReturnCode]]] = {
+    "unaligned": (_Op.SUM, _T.UINT64, PLAIN, 1, frozenset({ReturnCode.AMO_UNALIGNED, ReturnCode.BAD_ADDR})),
+    "end": (_Op.SUM, _T.UINT64, PLAIN, SIZE, FAULTS["end"][2]),
+    "type": (_Op.BOR, _T.FLOAT, PLAIN, 0, _BAD_TYPE),
+    "write": (_Op.SUM, _T.UINT64, READABLE, 0, FAULTS["write"][2]),
+    "read": (_Op.SUM, _T.UINT64, WRITABLE, 0, FAULTS["read"][2]),
+}
+"""Atomics that must fail: opcode, datatype, key, offset, and the codes that are legal (ses.md §6.3, §17 row 19). The
+last two fetch, without one of the rights to it."""
 KNOBS: dict[str, tuple[Any, ...]] = {
     "optimized_headers": (False, True), "unexpected_policy": ("hold", "refuse"), "unexpected_messages": (64, 1),
     "response_generation": ("on_error", "always"), "hd_in": ("all", "som"), "max_ack_data_size": (16, 0, 1024),
     "write_latency": (0, 30_000_000), "default_mpr": (8, 1, 2), "ack_cc": ("when_gap", "always", "never"),
-    "clear_cmd": ("timer", "immediate"),
+    "clear_cmd": ("timer", "immediate"), "truncation_policy": ("truncate", "refuse"), "eager_length": (-1, 0, 100),
+    "max_pending_deferrals": (8, 1), "store_ack_read_data": (True, False),
 }  # fmt: skip
 """Settings that a run may draw, each with its values; all of them are legal (ses.md §16)."""
 
+OFFERED = {
+    "rudi": ("modes", "operations in mode rudi"),
+    "uud": ("modes", "operations in mode uud"),
+    **{
+        name: ("work", f"work {name!r}")
+        for name in ("rendezvous", "deferrable", "truncate", "cancel", "close", "access")
+    },
+}
+"""What `Capabilities` may offer, where it is told, and the name under which it is counted as not judged."""
+
 _modes = st.sampled_from(("rud", "rod"))
+_rma_modes = st.sampled_from(("rud", "rod", "rudi"))
 _keys = st.sampled_from((PLAIN, OPTIMIZED))
 _lengths = st.sampled_from(LENGTHS)
 _places = st.integers(0, 2 * ROOM)
@@ -81,12 +111,17 @@ class SesMachine(ProtocolMachine):
         self.serial = 0
         self.model = SesModel(
             self.verdicts, self.initiator, (capabilities.observable, True), capabilities.losses,
-            {key: RegionModel(bytearray([FILL]) * SIZE) for key in (PLAIN, OPTIMIZED)}, self.peek, (PLAIN, SLOTS),
+            {key: RegionModel(bytearray([FILL]) * SIZE) for key in self.keys()}, self.peek, (PLAIN, SLOTS),
         )  # fmt: skip
+        for name, (where, told) in OFFERED.items():
+            if name not in getattr(capabilities, where):
+                self.verdicts.skip(told, f"Capabilities.{where} does not offer it")
         self.make_world({
             "seed": seed, "knobs": self.knobs(knobs), "payload_mtu": MTU, "job_id": JOB, "pid_on_fep": PID,
             "resource_index": INDEX,
-            "regions": [{"key": key, "size": SIZE, "fill": FILL} for key in self.model.regions],
+            "regions": [
+                {"key": key, "size": SIZE, "fill": FILL, "access": RIGHTS.get(key, "rw")} for key in self.model.regions
+            ],
         })  # fmt: skip
 
     # What the rules have in common
@@ -95,9 +130,21 @@ class SesMachine(ProtocolMachine):
         """Return whether the implementation does this work, as target or initiator."""
         return {*names} <= {*self.adapter().capabilities.work}
 
+    def keys(self) -> list[int]:
+        """Return the keys of the regions that the implementation has."""
+        more = [SAFE] * ("rudi" in self.adapter().capabilities.modes) + [*RIGHTS] * self.can("access")
+        return [PLAIN, OPTIMIZED, *more]
+
     def mode(self, mode: str) -> str:
         modes = self.adapter().capabilities.modes
-        return mode if mode in modes else modes[0]
+        return mode if mode in modes else next(each for each in modes if each in ("rud", "rod"))
+
+    def region(self, mode: str, key: int) -> int:
+        """Return the key of the region on which an operation works: `key` itself if the mode and the implementation
+        allow it."""
+        if mode == "rudi":
+            return SAFE
+        return key if key in self.model.regions else PLAIN
 
     def next(self) -> int:
         self.serial += 1
@@ -120,16 +167,18 @@ class SesMachine(ProtocolMachine):
         """Submit an operation after which the region has the bytes `after` at the place of the operation."""
         before = region.read(asked.offset, len(after))
         region.write(asked.offset, after)
+        region.written.append((asked.number, asked.offset, after))
         try:
             self.ask(asked, key=asked.key, offset=asked.offset, **work)
         except WorkRefused:
             region.write(asked.offset, before)
+            region.written.pop()
             region.done(asked.number)
             raise
 
     def space(self, region: RegionModel, mode: str, length: int, at: int, *, to_write: bool) -> int | None:
         """Return an offset for an operation; None: other operations use all places that it could have."""
-        if mode == "rod":
+        if mode == "rod" and self.model.is_in_order():
             return at % (ROOM - length + 1)
         offset: int
         for offset in (RACING + at % (2 * ROOM - length + 1), *range(RACING, SLOTS - length + 1, MTU)):
@@ -157,9 +206,12 @@ class SesMachine(ProtocolMachine):
     # Reading and writing
 
     @precondition(lambda self: self.is_begun() and self.can("write"))
-    @step(mode=_modes, length=_lengths, key=_keys, at=_places, dc=st.booleans())
+    @step(mode=_rma_modes, length=_lengths, key=st.sampled_from((PLAIN, OPTIMIZED, WRITABLE)), at=_places,
+          dc=st.booleans())  # fmt: skip
     def write(self, mode: str, length: int, key: int, at: int, dc: bool) -> None:
-        mode, region = self.mode(mode), self.model.regions[key]
+        mode = self.mode(mode)
+        key = self.region(mode, key)
+        region = self.model.regions[key]
         offset = self.space(region, mode, length, at, to_write=True)
         if offset is None:
             return
@@ -172,9 +224,11 @@ class SesMachine(ProtocolMachine):
         self.change(region, asked, data, data=data.hex(), dc=dc)
 
     @precondition(lambda self: self.is_begun() and self.can("read"))
-    @step(mode=_modes, length=_lengths, key=_keys, at=_places)
+    @step(mode=_rma_modes, length=_lengths, key=st.sampled_from((PLAIN, OPTIMIZED, READABLE)), at=_places)
     def read(self, mode: str, length: int, key: int, at: int) -> None:
-        mode, region = self.mode(mode), self.model.regions[key]
+        mode = self.mode(mode)
+        key = self.region(mode, key)
+        region = self.model.regions[key]
         offset = self.space(region, mode, length, at, to_write=False)
         if offset is None:
             return
@@ -207,6 +261,8 @@ class SesMachine(ProtocolMachine):
         self, opcode: str, datatype: str, key: int, slot: int, value: int, same: bool, fetch: bool
     ) -> None:
         """Submit an atomic on ROD. `same`: a compare-and-swap compares with what is in memory."""
+        if not self.model.is_in_order():
+            return
         op, kind = AtomicOpcode[opcode.upper()], AtomicDatatype[datatype.upper()]
         offset, size = 16 * slot, size_of(kind)
         before = self.model.regions[key].read(offset, size)
@@ -237,10 +293,31 @@ class SesMachine(ProtocolMachine):
           reads=st.booleans())  # fmt: skip
     def bad_access(self, mode: str, fault: str, length: int, reads: bool) -> None:
         op = "read" if (reads and self.can("read")) or not self.can("write") else "write"
+        if fault in ("read", "write"):
+            if not self.can(fault, "access"):
+                return
+            op = fault
         name, value, codes = FAULTS[fault]
         asked = AskedOperation(number=self.next(), op=op, mode=self.mode(mode), codes=codes)
         amount = {"length": length} if op == "read" else {"data": self.content(length).hex()}
         self.ask(asked, **{"key": PLAIN, "offset": 0, **amount, name: value})
+
+    @precondition(lambda self: self.is_begun() and (self.can("atomic") or self.can("send")))
+    @step(mode=_modes, fault=st.sampled_from((*ATOMIC_FAULTS, *SEND_FAULTS)), length=st.sampled_from((8, MTU + 1)),
+          fetch=st.booleans())  # fmt: skip
+    def bad_work(self, mode: str, fault: str, length: int, fetch: bool) -> None:
+        """Submit an atomic or a message that must fail."""
+        asked = AskedOperation(number=self.next(), op="send", mode=self.mode(mode), codes=OK)
+        if fault in SEND_FAULTS:
+            name, value, asked.codes = FAULTS[fault]
+            if self.can("send"):
+                self.ask(asked, data=self.content(length).hex(), **{name: value})
+            return
+        opcode, datatype, key, offset, asked.codes = ATOMIC_FAULTS[fault]
+        asked.op = "atomic"
+        if self.can("atomic") and key in self.model.regions:
+            self.ask(asked, key=key, offset=offset, opcode=opcode.name.lower(), datatype=datatype.name.lower(),
+                     fetch=fetch or key in RIGHTS, data=bytes(size_of(datatype)).hex())  # fmt: skip
 
     # Messages
 
@@ -249,28 +326,61 @@ class SesMachine(ProtocolMachine):
         return self.is_begun() and (self.initiator == IMPLEMENTATION or self.can("receive"))
 
     @precondition(can_send)
-    @step(mode=_modes, length=_lengths, tag=_tags)
-    def send(self, mode: str, length: int, tag: int | None) -> None:
+    @step(mode=st.sampled_from(("rud", "rod", "uud")), length=_lengths, tag=_tags,
+          kind=st.sampled_from(("plain", "plain", "rendezvous", "deferrable")))  # fmt: skip
+    def send(self, mode: str, length: int, tag: int | None, kind: str) -> None:
+        """Send a message. On UUD it is an untagged datagram; deferrable messages use RUD."""
+        mode = self.mode(mode)
+        if mode == "uud":
+            length, tag = min(length, MTU), None
+        elif kind == "deferrable" and mode != "rud":
+            kind = "plain"
         if not self.can("send" if tag is None else "tagged_send"):
             return
+        more: dict[str, Any] = {} if tag is None else {"tag": tag}
+        kind = kind if mode != "uud" and self.can(kind) else "plain"
+        if kind != "plain":
+            more["kind"] = kind
         number, data = self.next(), self.content(length)
-        op, more = ("send", {}) if tag is None else ("tagged_send", {"tag": tag})
-        asked = AskedOperation(number=number, op=op, mode=self.mode(mode), codes=SENDS, data=data, tag=tag)
+        op, codes = "send" if tag is None else "tagged_send", OK if mode == "uud" else SENDS
+        asked = AskedOperation(
+            number=number, op=op, mode=mode, codes=codes, data=data, tag=tag, kind=kind, epoch=self.model.epoch
+        )
         self.ask(asked, data=data.hex(), **more)
 
     @precondition(can_send)
-    @step(tag=_tags, ignore=st.sampled_from((0, 0, ALL_BITS)))
-    def receive(self, tag: int | None, ignore: int) -> None:
-        """Post a receive."""
-        self.post(tag, 0 if tag is None else ignore)
+    @step(tag=_tags, ignore=st.sampled_from((0, 0, ALL_BITS)), length=st.sampled_from((ROOM, ROOM, TELLING, MTU)))
+    def receive(self, tag: int | None, ignore: int, length: int) -> None:
+        """Post a receive, which may be too short for a message."""
+        self.post(tag, 0 if tag is None else ignore, length if self.can("truncate") else ROOM)
 
-    def post(self, tag: int | None, ignore: int) -> None:
-        """Post a receive with room for every message."""
-        posted = ModelReceive(self.next(), tag, ignore)
+    @precondition(lambda self: self.can_send() and self.can("cancel") and bool(self.model.receives))
+    @step(index=st.integers(0, 100))
+    def cancel(self, index: int) -> None:
+        """Cancel a receive. The target refuses if the receive has taken a message."""
+        posted = [*self.model.receives.values()][index % len(self.model.receives)]
+        before, posted.withdrawn = posted.withdrawn, True
+        try:
+            self.world.submit(1 - self.initiator, {"op": "cancel", "id": self.next(), "receive": posted.number})
+        except WorkRefused:
+            posted.withdrawn = before
+            raise
+
+    @precondition(lambda self: self.is_begun() and self.can("close") and self.model.under_way() > 1)
+    @step(node=st.sampled_from((IMPLEMENTATION, PEER)))
+    def close(self, node: int) -> None:
+        """An end closes its PDCs, also in the middle of messages. What is submitted later uses other PDCs, without
+        order."""
+        self.model.mix()
+        self.world.submit(node, {"op": "close", "id": self.next()})
+
+    def post(self, tag: int | None, ignore: int, length: int = ROOM) -> None:
+        """Post a receive."""
+        posted = ModelReceive(self.next(), tag, ignore, length)
         self.model.receives[posted.number] = posted
         more = {} if tag is None else {"tag": tag, "ignore": ignore}
         try:
-            self.world.submit(1 - self.initiator, {"op": "receive", "id": posted.number, "length": ROOM, **more})
+            self.world.submit(1 - self.initiator, {"op": "receive", "id": posted.number, "length": length, **more})
         except WorkRefused:
             del self.model.receives[posted.number]
             raise
@@ -279,14 +389,21 @@ class SesMachine(ProtocolMachine):
 
     def on_event(self, node: int, event: Mapping[str, Any]) -> None:
         late = self.world.late if node == IMPLEMENTATION else 0
+        self.model.repeats = self.world.disturbed + self.world.late > 0
         self.model.on_event(node, event, self.world.disturbed + late)
 
     def last_work(self) -> None:
-        """Post a receive for each message that has none."""
-        asked = self.model.operations.values()
-        waiting = [each.tag for each in asked if each.is_send and each.receive is None and each.ended is not False]
+        """Post a receive for each message that may have none. Datagrams under way arrive before."""
+        asked = [each for each in self.model.operations.values() if each.is_send]
+        if any(each.mode == "uud" for each in asked):
+            for number in [*self.world.flight]:
+                self.world.deliver(number)
+        waiting = [
+            each.tag for each in asked
+            if each.mode != "uud" and (each.ended is None or (each.ended and each.receive is None))
+        ]  # fmt: skip
         for tag in reversed(waiting):  # so that the order of receives does not hide a wrong match
-            self.post(tag, 0)
+            self.post(tag, 0, TELLING if self.serial % 4 == 0 and self.can("truncate") else ROOM)
 
     def is_done(self) -> bool:
         return self.model.is_done()

@@ -95,6 +95,8 @@ class RegionModel:
     writing: dict[Any, tuple[int, int]] = field(default_factory=dict)
     """Writes that may be executed at any time from now on: {context: (offset, length)}."""
     reading: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    written: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """Number, offset and bytes of each operation that wrote."""
 
     def write(self, offset: int, data: bytes) -> None:
         self.data[offset : offset + len(data)] = data
@@ -102,14 +104,26 @@ class RegionModel:
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self.data[offset : offset + length])
 
+    def may_repeat(self, number: int, offset: int, wanted: bytes, found: bytes) -> bool:
+        """Return whether the read `number`, which had to return `wanted`, may have read later: each byte of `found` is
+        the right one or one of a later operation."""
+        later = [(at, data) for other, at, data in self.written if other > number]
+        return len(found) == len(wanted) and all(
+            byte == right or any(at <= place < at + len(data) and data[place - at] == byte for at, data in later)
+            for place, (byte, right) in enumerate(zip(found, wanted, strict=True), offset)
+        )
+
     def free(self, offset: int, length: int, *, to_write: bool) -> bool:
         """Return whether no racing operation touches these bytes."""
         others = list(self.writing.values()) + (list(self.reading.values()) if to_write else [])
         return all(offset + length <= low or low + size <= offset for low, size in others)
 
-    def done(self, context: Any) -> None:
-        self.writing.pop(context, None)
+    def done(self, context: Any, repeats: bool = False) -> None:
+        """Note the end of an operation. If the network may repeat it, no other may write to its bytes ever after."""
         self.reading.pop(context, None)
+        place = self.writing.pop(context, None)
+        if repeats and place is not None:
+            self.reading[context] = place
 
     def atomic(
         self, offset: int, opcode: AtomicOpcode, datatype: AtomicDatatype, operands: bytes, compare: bytes = b""

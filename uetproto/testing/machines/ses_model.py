@@ -20,13 +20,17 @@ FAILED, RETURN_CODE = "SES-FAILED", "SES-RETURN-CODE"
 READ_DATA, ATOMIC_RESULT, MEMORY = "SES-READ-DATA", "SES-ATOMIC-RESULT", "SES-MEMORY"
 RECEIVED, RECEIVED_ONCE, RECEIVED_WRONG = "SES-RECEIVED", "SES-RECEIVED-ONCE", "SES-RECEIVED-WRONG"
 MATCH, ORDER = "SES-MATCH", "SES-MATCH-ORDER"
+TRUNCATED, CANCELLED = "SES-TRUNCATED", "SES-CANCELLED"
 ALL_BITS = (1 << 64) - 1
+LOST = "more frames were lost than the implementation bears"
 TELLING = 8
 """Bytes from which on no two messages of a run are equal."""
 
 OK = frozenset({ReturnCode.OK})
 SENDS = OK | {ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.DISABLED, ReturnCode.UNCOR_TRNSNT}
 """Codes of a send; all but OK say that it found no receive in time (ses.md §11.2)."""
+LONG = frozenset({ReturnCode.TOO_LONG, ReturnCode.UNSUPPORTED_SIZE})
+"""Codes of a send that is longer than its receive if the target does not truncate (ses.md §10 step 14, §17 row 6)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class AskedOperation:
     offset: int = 0
     data: bytes = b""
     tag: int | None = None
+    kind: str = "plain"
     wanted: bytes | None = None
     """What a read, or an atomic that fetches, must return; None: it returns nothing, or its order is open."""
     counts: bool = False
@@ -49,12 +54,15 @@ class AskedOperation:
     """Whether its bytes must be in memory when it has completed."""
     ended: bool | None = None
     """Whether it succeeded; None before its completion."""
+    epoch: int = 0
+    """How often PDCs were closed before. Between operations of different epochs there is no order."""
     receive: int | None = None
-    """The id of the receive that took the message."""
+    """The id of the receive that took the message. A datagram that the network copied may be taken again."""
 
     @property
     def is_send(self) -> bool:
-        return self.op in ("send", "tagged_send")
+        """Return whether it is a message to a receive."""
+        return self.op in ("send", "tagged_send") and ReturnCode.OK in self.codes
 
     def __str__(self) -> str:
         return f"{self.op} {self.number} ({self.mode})"
@@ -67,8 +75,13 @@ class ModelReceive:
     number: int
     tag: int | None
     ignore: int
+    room: int
+    """Number of bytes that it takes."""
     taken: int | None = None
-    """The id of the send that it took."""
+    """The id of the send that it took; -1: its message failed."""
+    withdrawn: bool = False
+    """Whether the target was told to cancel it, and did not refuse."""
+    cancelled: bool = False
 
     def matches(self, sent: AskedOperation) -> bool:
         """Return whether it may take a send (ses.md §2.7)."""
@@ -98,10 +111,30 @@ class SesModel:
     fetched: list[int] = field(default_factory=list)
     gave_up: bool = False
     """Whether an operation failed because too many frames were lost; its effect is then open."""
+    repeats: bool = False
+    """Whether frames were lost or late so far, so that they may have been sent again."""
+    epoch: int = 0
+    """How often PDCs were closed."""
+    _mixed: bool = False
+    """Whether operations of an earlier epoch may still be under way."""
 
     @property
     def target(self) -> int:
         return 1 - self.initiator
+
+    def mix(self) -> None:
+        """Note that an end closes its PDCs."""
+        self.epoch += 1
+        self._mixed = True
+
+    def under_way(self) -> int:
+        """Return the number of operations of which no completion was observed."""
+        return sum(asked.ended is None for asked in self.operations.values())
+
+    def is_in_order(self) -> bool:
+        """Return whether operations on ROD are executed in the order of their submission."""
+        self._mixed = self._mixed and self.under_way() > 0
+        return not self._mixed
 
     # Events
 
@@ -112,6 +145,8 @@ class SesModel:
             self._on_completion(event, disturbed)
         elif kind == "received" and node == self.target:
             self._on_received(event, disturbed)
+        elif kind == "cancelled" and node == self.target:
+            self._on_cancelled(event.get("id"))
 
     def _judge(self, name: str, holds: bool, text: str) -> None:
         self.verdicts.judged[name] += 1
@@ -126,7 +161,7 @@ class SesModel:
             raise WorldFailure(COMPLETED_ONCE, f"operation {shown(number)} of {NAMES[self.initiator]} {why}")
         self.verdicts.judged[COMPLETED_ONCE] += 1
         if asked.key in self.regions:
-            self.regions[asked.key].done(asked.number)
+            self.regions[asked.key].done(asked.number, repeats=asked.mode == "rudi")
         ok, code = event.get("ok") is True, event.get("code")
         asked.ended = ok
         if code == ReturnCode.UNDELIVERABLE or (not ok and code is None and ReturnCode.OK in asked.codes):
@@ -142,31 +177,48 @@ class SesModel:
             self._check_effect(asked)
 
     def _check_code(self, asked: AskedOperation, ok: bool, code: Any) -> None:
-        legal = " or ".join(f"{each.name} ({each:#04x})" for each in sorted(asked.codes))
+        codes = asked.codes | (LONG if asked.is_send and self._may_be_long(asked) else frozenset())
+        legal = " or ".join(f"{each.name} ({each:#04x})" for each in sorted(codes))
         if code is None:
             self._judge(RETURN_CODE, ok == (ReturnCode.OK in asked.codes), f"{asked}: ok is {ok}; legal is {legal}")
             if not ok:
                 self.verdicts.skip(RETURN_CODE, "a completion gives no code")
             return
         told = f"{code:#04x}" if isinstance(code, int) else shown(code)
-        self._judge(RETURN_CODE, code in asked.codes, f"{asked} returned {told}; legal is {legal}")
+        self._judge(RETURN_CODE, code in codes, f"{asked} returned {told}; legal is {legal}")
         self._judge(RETURN_CODE, ok == (code == ReturnCode.OK), f"{asked} returned {told}, but ok is {ok}")
+
+    def _may_be_long(self, asked: AskedOperation) -> bool:
+        """Return whether there was a receive for the message that is too short."""
+        return any(each.matches(asked) and each.room < len(asked.data) for each in self.receives.values())
 
     def _check_result(self, asked: AskedOperation, data: Any) -> None:
         if asked.wanted is None and not asked.counts:
             return
         name = READ_DATA if asked.op == "read" else ATOMIC_RESULT
         found = _bytes(data)
-        if found is None:
+        if self.gave_up:
+            self.verdicts.skip(name, LOST)
+        elif found is None:
             self.verdicts.skip(name, "a completion gives no data")
         elif asked.counts:
             self.fetched.append(int.from_bytes(found, "little"))
+        elif asked.wanted is not None and self._may_repeat(asked, found):
+            self.verdicts.skip(name, "a read that is repeated may return newer bytes")
         elif asked.wanted is not None:
             self._judge(name, found == asked.wanted, f"{asked} at {asked.offset} {_difference(found, asked.wanted)}")
 
+    def _may_repeat(self, asked: AskedOperation, found: bytes) -> bool:
+        """Return whether a wrong result may come from a read that was executed again for a lost ACK (ses.md §9.6)."""
+        if asked.op != "read" or found == asked.wanted or not self.repeats:
+            return False
+        return self.regions[asked.key].may_repeat(asked.number, asked.offset, asked.wanted or b"", found)
+
     def _check_effect(self, asked: AskedOperation) -> None:
         """Check what must be so when an operation has completed: the target has stored or received its bytes."""
-        if asked.observable:
+        if self.gave_up:
+            self.verdicts.skip(COMPLETED_EARLY, LOST)
+        elif asked.observable:
             seen = self.peek(asked.key, asked.offset, len(asked.data))
             if seen is None:
                 self.verdicts.skip(COMPLETED_EARLY, "the memory of the target is not shown")
@@ -175,24 +227,34 @@ class SesModel:
                     COMPLETED_EARLY, seen == asked.data,
                     f"{asked} at {asked.offset} completed; the target {_difference(seen, asked.data)}",
                 )  # fmt: skip
-        elif asked.is_send and self.target == PEER and len(asked.data) >= TELLING:
-            self._judge(COMPLETED_EARLY, asked.receive is not None, f"{asked} completed, but no receive took it")
+        elif asked.is_send and asked.mode != "uud" and self.target == PEER and len(asked.data) >= TELLING:
+            takes = asked.receive is not None or (asked.kind == "rendezvous" and self._may_take(asked))
+            self._judge(COMPLETED_EARLY, takes, f"{asked} completed, but no receive took it")
+
+    def _may_take(self, asked: AskedOperation) -> bool:
+        """Return whether a receive may have matched the message, and still get its last bytes: the source of a
+        rendezvous may complete when they leave in an ACK that PDS keeps (ses.md §9.6)."""
+        return any(each.matches(asked) and each.taken is None for each in self.receives.values())
 
     def _on_received(self, event: Mapping[str, Any], disturbed: int) -> None:
         number, name = event.get("id"), NAMES[self.target]
         posted = self.receives.get(number) if isinstance(number, int) else None
-        if posted is None or posted.taken is not None:
-            why = "was never posted" if posted is None else "had taken a message before"
+        if posted is None or posted.taken is not None or posted.cancelled:
+            why = "was never posted" if posted is None else "had taken a message, or was cancelled, before"
             raise WorldFailure(RECEIVED_ONCE, f"receive {shown(number)} of {name} {why}")
         self.verdicts.judged[RECEIVED_ONCE] += 1
-        if event.get("code", ReturnCode.OK) != ReturnCode.OK:
-            self._judge(FAILED, disturbed > self.losses, f"receive {number} of {name} failed: {event.get('code')}")
+        code, sends = event.get("code", ReturnCode.OK), [each for each in self.operations.values() if each.is_send]
+        if code in LONG and any(posted.matches(each) and len(each.data) > posted.room for each in sends):
+            posted.taken = -1
+            return
+        if code != ReturnCode.OK:
+            self._judge(FAILED, disturbed > self.losses, f"receive {number} of {name} failed: {code}")
             posted.taken = -1
             self.gave_up = True
             return
         data = _bytes(event.get("data"))
-        waiting = [asked for asked in self.operations.values() if asked.is_send and asked.receive is None]
-        alike = [asked for asked in waiting if asked.data == data]
+        waiting = [asked for asked in sends if asked.receive is None or asked.mode == "uud"]
+        alike = [asked for asked in waiting if asked.data[: posted.room] == data]
         what = f"receive {number} of {name}"
         self._judge(RECEIVED_WRONG, bool(alike), f"{what} took {shown(event.get('data'))}, which nobody sent")
         tagged = "untagged" if posted.tag is None else f"tag {posted.tag}, ignores {posted.ignore:#x}"
@@ -203,6 +265,22 @@ class SesModel:
             sent = next((asked for asked in fits if asked.tag == event["tag"]), sent)
             self._judge(MATCH, event["tag"] == sent.tag, f"{what} tells tag {event['tag']} of {sent}, tag {sent.tag}")
         sent.receive, posted.taken = posted.number, sent.number
+        length = event.get("length")
+        if isinstance(length, int) and len(sent.data) > posted.room >= TELLING:
+            self._judge(
+                TRUNCATED, length == len(sent.data),
+                f"{what} has {posted.room} bytes and took {sent} of {len(sent.data)}; its length tells {length}",
+            )  # fmt: skip
+
+    def _on_cancelled(self, number: Any) -> None:
+        posted = self.receives.get(number) if isinstance(number, int) else None
+        right = posted is not None and posted.withdrawn and posted.taken is None and not posted.cancelled
+        self._judge(
+            CANCELLED, right,
+            f"receive {shown(number)} of {NAMES[self.target]} was cancelled, but nobody asked for it, or it had ended",
+        )  # fmt: skip
+        if posted is not None:
+            posted.cancelled = True
 
     # The end
 
@@ -217,15 +295,21 @@ class SesModel:
                 self.verdicts.skip(COMPLETED, "observe gives no completions")
             else:
                 self._judge(COMPLETED, asked.ended is not None, f"{asked} never completed")
-            if asked.is_send and asked.ended and len(asked.data) >= TELLING:
+            if asked.is_send and asked.mode != "uud" and asked.ended and len(asked.data) >= TELLING:
                 if self.observed[self.target]:
                     self._judge(RECEIVED, asked.receive is not None, f"{asked} completed, but no receive took it")
                 else:
                     self.verdicts.skip(RECEIVED, "observe gives no receives")
+        for posted in self.receives.values():
+            if posted.withdrawn and self.observed[self.target]:
+                self._judge(
+                    CANCELLED, posted.cancelled or posted.taken is not None,
+                    f"receive {posted.number} of {NAMES[self.target]} was to be cancelled; it never ended",
+                )  # fmt: skip
         unknown = not self.observed[IMPLEMENTATION] and disturbed > self.losses
         if self.gave_up or unknown:
             for name in (MEMORY, ORDER, ATOMIC_RESULT):
-                self.verdicts.skip(name, "more frames were lost than the implementation bears")
+                self.verdicts.skip(name, LOST)
             return
         self._check_counter()
         self._check_matching()
@@ -255,13 +339,14 @@ class SesModel:
         for later in sends:
             took = self.receives[later.receive or 0]
             for older in self.receives.values():
-                if older.number < took.number and older.matches(later):
+                if older.number < took.number and older.matches(later) and not older.cancelled:
                     self._judge(
                         ORDER, older.taken is not None,
                         f"receive {took.number} took {later}, although receive {older.number} was posted before",
                     )  # fmt: skip
             for first in sends:
-                if first.number < later.number and first.mode == later.mode == "rod" and took.matches(first):
+                ordered = first.mode == later.mode == "rod" and first.epoch == later.epoch
+                if first.number < later.number and ordered and took.matches(first):
                     other = self.receives[first.receive or 0]
                     self._judge(
                         ORDER, other.number < took.number or not other.matches(later),
