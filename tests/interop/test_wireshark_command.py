@@ -16,6 +16,13 @@ def test_path_is_the_shipped_file() -> None:
     assert PLUGIN.read_text(encoding="utf-8").startswith("-- Ultra Ethernet Transport")
 
 
+def test_an_ack_is_called_so() -> None:
+    """Variants of a form share one branch, with the title of the form without a suffix."""
+    text = PLUGIN.read_text(encoding="utf-8")
+    assert 'title = "ACK",' in text
+    assert "ACK of a close" not in text
+
+
 def test_install_into_the_personal_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")

@@ -210,7 +210,7 @@ def _name_of_form(row: FilterName, header: Header) -> str:
 def _title(base: str) -> str:
     """Return the title that all variants of a form share."""
     variants = [header for header in _HEADERS if filter_name(header.name) == base]
-    title = variants[0].title
+    title = next((header for header in variants if header.name == base), variants[0]).title
     return title.partition(",")[0] if len(variants) > 1 else title
 
 

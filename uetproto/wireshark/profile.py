@@ -11,7 +11,7 @@ NAME = "UET"
 
 _BLACK, _WHITE = 0x12272E, 0xFFFFFF
 
-NACK = "uetp.pds.nack || uetp.pds.nack_ccx"
+NACK = "uetp.nack_code"
 RETRANSMISSION = "uetp.expert.retx"
 ACK = "uetp.pds.ack || uetp.pds.ack_cc || uetp.pds.ack_ccx"
 ERROR = "uetp.expert.malformed || uetp.crc.status == 0 || uetp.expert.error"
@@ -52,11 +52,6 @@ class ListColumn(NamedTuple):
         return self.format if self.format.startswith("%") else f"%Cus:{self.format}:0:R"
 
 
-_PSN = " or ".join(f"uetp.pds.{form}.psn" for form in ("rud_req", "rod_req", "rud_cc_req", "rod_cc_req", "cp"))
-_MESSAGE = " or ".join(
-    f"uetp.ses.{form}.message_id" for form in ("request_std", "send_std", "deferrable_std", "rtr_std", "response")
-)
-
 COLUMNS = (
     ListColumn("No.", "%m"),
     ListColumn("Time", "%t"),
@@ -64,8 +59,8 @@ COLUMNS = (
     ListColumn("Destination", "%d"),
     ListColumn("Protocol", "%p"),
     ListColumn("Length", "%L"),
-    ListColumn("PSN", _PSN),
-    ListColumn("Message ID", _MESSAGE),
+    ListColumn("PSN", "uetp.psn"),
+    ListColumn("Message", "uetp.message_id"),
     ListColumn("Answered in", "uetp.answer_in"),
     ListColumn("Info", "%i"),
 )

@@ -1150,7 +1150,7 @@ form({
 form({
   name = "pds.ack.epsn",
   filter = "pds.ack",
-  title = "ACK of a close",
+  title = "ACK",
   spec = "UE 1.0.3 §3.5.10.4",
   size = 16,
   only = {{ 2048, 32, { [7] = true } }, { 128, 16, { [0] = true } }, { 64, 2, { [1] = true } }, { 8, 2, { [0] = true } }},
@@ -1184,7 +1184,7 @@ form({
 form({
   name = "pds.ack",
   filter = "pds.ack",
-  title = "ACK of a close",
+  title = "ACK",
   spec = "UE 1.0.1 §3.5.10.4",
   size = 12,
   only = {{ 2048, 32, { [7] = true } }, { 8, 2, { [0] = true } }},
@@ -1216,7 +1216,7 @@ form({
 form({
   name = "pds.ack.probe",
   filter = "pds.ack",
-  title = "ACK of a close",
+  title = "ACK",
   spec = "UE 1.0.1 §3.5.10.4",
   size = 12,
   only = {{ 2048, 32, { [7] = true } }, { 8, 2, { [1] = true } }},
