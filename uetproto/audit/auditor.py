@@ -244,6 +244,8 @@ class _Work:
         options = capture.options
         if judge is None:
             judge = Judge(capture.rules)
+        if place.listener is not None:
+            judge.listener = place.listener.hears
         self.judge = judge
         auditor = self.auditor = Auditor(options, judge, packets=packets)
         alone = place.listener is None
@@ -277,10 +279,7 @@ class _Place:
 
     def listen(self, listen: ListenerFactory, number: int) -> None:
         """Begin to measure the interface with this number."""
-        judge = self._judge = Judge(self._capture.rules)
-        self.listener = listen(judge, self._capture.name, self._name, number)
-        if self.listener is None:
-            self._judge = None
+        self.listener = listen(self._capture.name, self._name, number)
 
     def see_both(self, seen: ObservedPacket) -> None:
         """Pass a packet to the listener and to the auditor."""
@@ -333,7 +332,10 @@ class _Place:
             return
         count_expected(self._capture.rules, reading)
         self._rested = self._capture.readers(self.link).shared(rested)
-        self._judge = None if work.judge.is_blank and self.listener is None else work.judge
+        self._judge = None if work.judge.is_blank else work.judge
+        work.judge.listener = None
+        if self.listener is not None:
+            self.listener.rest()
         self._work = None
         reading.close()
 

@@ -2,10 +2,10 @@
 capture."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from uetproto.audit.flows import Bounded
-from uetproto.audit.judge import Heard, Judge
+from uetproto.audit.judge import Heard
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.capture.pcap import Record
 
@@ -28,8 +28,16 @@ class PacketListener(Protocol):
         """Take a packet of UET or RoCE before the trackers see it."""
 
     @property
+    def hears(self) -> Any:
+        """Return the first argument of the functions of `Heard` from now on, or None if they are not to be called."""
+
+    @property
     def tables(self) -> Sequence[Bounded]:
         """Return the tables in which the listener holds flows, one for each type of flow."""
+
+    def rest(self) -> None:
+        """Drop what can be made again with the next packet, because the interface is idle. `hears` is asked again
+        then."""
 
     def sweep(self, now: int, quiet: bool) -> None:
         """Drop flows that are over at `now` (nanoseconds), and the least recent flows if there are too many. `quiet`
@@ -45,11 +53,11 @@ class ListenerFactory(Protocol):
     @property
     def heard(self) -> Heard:
         """Return a map from events to functions. The function of an event is called at each such event of a vantage
-        point whose judge has a `listener`."""
+        point whose listener `hears`."""
 
-    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
-        """Return the listener of a vantage point, or None if it has none. The method may set `judge.listener`.
-        `interface` and `number` are the name and the number of the interface."""
+    def __call__(self, file: str, interface: str, number: int) -> PacketListener | None:
+        """Return the listener of a vantage point, or None if it has none. `interface` and `number` are the name and the
+        number of the interface."""
 
 
 class ListenerPair:
@@ -59,6 +67,16 @@ class ListenerPair:
         self.take = call_both(one.take, other.take)
         self.see = call_both(one.see, other.see)
         self._both = one, other
+
+    @property
+    def hears(self) -> Any:
+        """Return what the functions of `Heard` get; at most one listener has them."""
+        return next((hears for listener in self._both if (hears := listener.hears) is not None), None)
+
+    def rest(self) -> None:
+        """Call `rest` of both listeners."""
+        for listener in self._both:
+            listener.rest()
 
     @property
     def tables(self) -> list[Bounded]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.flows import Bounded
-from uetproto.audit.judge import Heard, Judge
+from uetproto.audit.judge import Heard
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.address import address_text
 from uetproto.audit.reader.observed import Head, ObservedPacket
@@ -193,7 +193,7 @@ class PacketTable:
     heard: Heard = MappingProxyType({})
     """Empty map, because no function is called at events."""
 
-    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "_Packets":
+    def __call__(self, file: str, interface: str, number: int) -> "_Packets":
         return _Packets(self._table.add, file, interface)
 
     def __enter__(self) -> "PacketTable":
@@ -214,8 +214,13 @@ class _Packets:
     def take(self, record: Record) -> None:
         self._lengths.take(record)
 
+    hears = None
+    """None, because no function is called at events."""
     tables: Sequence[Bounded] = ()
     """Empty, because no flows are kept."""
+
+    def rest(self) -> None:
+        """Do nothing, because nothing is kept."""
 
     def sweep(self, now: int, quiet: bool) -> None:
         """Do nothing, because no flows are kept."""

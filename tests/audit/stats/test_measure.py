@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from uetproto.audit.roce.tracker_state import SILENCE
 from uetproto.audit.stats.flow import MESSAGES, NOTES, FlowMeter
 from uetproto.audit.stats.measure import Measure, Measures, measure
 from uetproto.audit.stats.message import MessageMeter
-from uetproto.audit.stats.meters import Measurements
+from uetproto.audit.stats.meters import Measurements, Meters
 from uetproto.audit.stats.rows import FlowRow, MessageRow
 from uetproto.audit.stats.times import Times, middle
 from uetproto.audit.stats.trace import MOST, Series, Trace
@@ -143,7 +144,7 @@ def test_a_write(tmp_path: Path) -> None:
     assert (message.opcode, message.message_id, message.psn, message.length) == ("WRITE", 1, PSN, 3072)
     assert (message.packets, message.bytes, message.payload, message.latency) == (3, sent, 3072, 6_000)
     assert message.goodput == 3072 * 8 * 10**9 // 6_000
-    assert measured.latency["WRITE"].max == 6_000
+    assert measured.latency_of("WRITE").max == 6_000
     assert measured.packets == 6
     assert measured.bytes == sum(len(data) for _, data in wire.frames)
     assert measured.kinds == {"pds.rod_req.syn": 3, "pds.ack": 3}
@@ -499,8 +500,8 @@ def short_pdc(number: int, at: int) -> list[Any]:
 
 
 def run(pdcs: int, rows: int) -> tuple[Measure, Measurements, int]:
-    kept = Measure("a", "b", most=65_536, rows=rows)
-    audit = PdsAudit(heard=Measures.heard, listener=kept.meters, rules=())
+    kept = Measure("a", "b", partial(Meters, most=65_536), rows=rows)
+    audit = PdsAudit(heard=Measures.heard, listener=kept.hears, rules=())
     largest = 0
     for number in range(pdcs):
         for seen in short_pdc(number, 4 * number):
@@ -508,7 +509,7 @@ def run(pdcs: int, rows: int) -> tuple[Measure, Measurements, int]:
             audit.see([seen])
             if not seen.number % 4_096:
                 audit.tracker.sweep(seen.time_ns)
-        largest = max(largest, len(kept.meters.flows))
+        largest = max(largest, len(kept.hears.flows))
     kept.end()
     return kept, kept.measured, largest
 
@@ -532,16 +533,16 @@ def test_rows_that_are_summed_are_in_the_sums() -> None:
 
 
 def test_requests_that_nobody_acknowledges_are_given_up() -> None:
-    kept = Measure("a", "b", most=65_536)
-    kept.meters.requests = 128
-    audit = PdsAudit(heard=Measures.heard, listener=kept.meters, rules=())
+    kept = Measure("a", "b", partial(Meters, most=65_536))
+    kept.hears.requests = 128
+    audit = PdsAudit(heard=Measures.heard, listener=kept.hears, rules=())
     for number in range(1_000):
         form = "pds.rud_req.syn" if not number else "pds.rud_req"
         leads = head(form, psn=number, spdcid=7, clear_psn_offset=-1, **({"dpdcid": 3} if number else {}))
         seen = packet(number, A, B, leads, size=10)
         kept.see(seen)
         audit.see([seen])
-    (flow,) = kept.meters.flows.values()
+    (flow,) = kept.hears.flows.values()
     assert len(flow.outstanding) <= 128
     assert flow.outstanding_bytes == 10 * len(flow.outstanding)
     kept.end()
@@ -556,7 +557,7 @@ class Few:
         self.requests = requests
         self.messages: list[MessageMeter] = []
 
-    def over(self, flow: FlowMeter, message: MessageMeter) -> None:
+    def over(self, flow: FlowMeter, message: MessageMeter, latency: int | None) -> None:
         self.messages.append(message)
 
 
@@ -699,13 +700,13 @@ def test_another_connection_is_measured_from_its_beginning(tmp_path: Path) -> No
 
 
 def test_notes_are_bounded() -> None:
-    kept = Measure("a", "b", most=65_536)
-    audit = PdsAudit(heard=Measures.heard, listener=kept.meters, rules=())
+    kept = Measure("a", "b", partial(Meters, most=65_536))
+    audit = PdsAudit(heard=Measures.heard, listener=kept.hears, rules=())
     audit.see([packet(0, A, B, head("pds.rud_req.syn", psn=0, spdcid=7, clear_psn_offset=-1))])
     for number in range(1, NOTES + 100):
         refusal = head("pds.nack", nack_code=1, nack_psn=number, spdcid=3, dpdcid=7)
         audit.see([packet(number, B, A, refusal)])
-    (flow,) = kept.meters.flows.values()
+    (flow,) = kept.hears.flows.values()
     assert len(flow.refused) == NOTES
     assert flow.refusals == {"NACK TRIMMED": NOTES + 99}
 

@@ -32,8 +32,8 @@ class MeterOwner(Protocol):
     requests: int
     """Greatest number of requests that a meter keeps open; when there are more, the older half is dropped."""
 
-    def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
-        """Take the measurements of a message that is closed."""
+    def over(self, flow: "FlowMeter", message: "MessageMeter", latency: int | None) -> None:
+        """Take the measurements of a message that is closed. Its latency is passed, so that all share one number."""
 
 
 class Rewound(NamedTuple):
@@ -304,7 +304,7 @@ class FlowMeter:
         latency = message.latency
         if latency is not None:
             self.latency.add(latency)
-        self.owner.over(self, message)
+        self.owner.over(self, message, latency)
 
     # Another connection -----------------------------------------------------------------------------------------------
 

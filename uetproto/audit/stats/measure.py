@@ -9,14 +9,15 @@ rows.py                  rows of closed flows and messages
 times.py, trace.py       histograms; traces for a picture
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 from uetproto.audit.auditor import EarlyEnd, audit
 from uetproto.audit.flows import SWEEP, Bounded
-from uetproto.audit.judge import Heard, Judge
+from uetproto.audit.judge import Heard
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -65,16 +66,15 @@ class Measures:
         rows: int = ROWS,
     ) -> None:  # fmt: skip
         self._interface = interface
-        crc = options.crc != "off"
-        self._measure = partial(Measure, most=options.max_flows, rows=rows, wanted=number, draw=draw, crc=crc)
+        self._open = partial(Meters, most=2 * options.max_flows, wanted=number, draw=draw, crc=options.crc != "off")
+        self._rows = rows
         self._measured: list[Measurements] = []
         self._room = [ALL_ROWS], [ALL_ROWS]
 
-    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "Measure | None":
+    def __call__(self, file: str, interface: str, number: int) -> "Measure | None":
         if self._interface not in (None, interface, str(number)):
             return None
-        measure = self._measure(file, interface, room=self._room)
-        judge.listener = measure.meters
+        measure = Measure(file, interface, self._open, rows=self._rows, room=self._room)
         self._measured.append(measure.measured)
         return measure
 
@@ -86,24 +86,24 @@ class Measures:
 class Measure:
     """This class measures one vantage point. It is a `PacketListener`."""
 
-    __slots__ = ("_index", "_length", "_lengths", "_until_sweep", "measured", "meters")
+    __slots__ = ("_index", "_length", "_lengths", "_meters", "_open", "_since_sweep", "_sweep_after", "measured")
 
     def __init__(
-        self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
-        draw: bool = False, crc: bool = True, room: tuple[list[int], list[int]] | None = None,
+        self, file: str, interface: str, open_meters: Callable[[Measurements], Meters], *, rows: int = ROWS,
+        room: tuple[list[int], list[int]] | None = None,
     ) -> None:  # fmt: skip
-        """Open the meters. `most` is the number of flows that are open at a time. `wanted` limits the measurement to
-        flows of this PDCID or queue pair. `draw` says that traces are kept for a picture, and `crc` that truncated
-        packets had a CRC32C. `room` holds the numbers of rows of flows and of messages that all vantage points may
-        still keep."""
+        """Begin to measure. `open_meters` makes the meters. `room` holds the numbers of rows of flows and of messages
+        that all vantage points may still keep."""
         flows, messages = room or ([ALL_ROWS], [ALL_ROWS])
         self.measured = Measurements(file, interface, RowTable(rows, flows), RowTable(rows, messages))
-        self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
+        self._open = open_meters
+        self._meters: Meters | None = None
+        """Meters of the flows, or None while the interface is idle."""
         self._index, self._length = -1, 0
         """Number and length of the present record; -1: its packet was seen."""
         self._lengths: Lengths | None = None
         """Lengths of the records before whose packets were not seen."""
-        self._until_sweep = SWEEP
+        self._since_sweep, self._sweep_after = 0, SWEEP
 
     def take(self, record: Record) -> None:
         """Note the length of a record before it is decoded."""
@@ -115,7 +115,9 @@ class Measure:
 
     def see(self, seen: ObservedPacket) -> None:
         """Note a packet of UET or RoCE before the trackers see it."""
-        measured, meters = self.measured, self.meters
+        measured, meters = self.measured, self._meters
+        if meters is None:
+            meters = self.hears
         length: int | None
         if seen.number == self._index:
             length, self._index = self._length, -1
@@ -133,22 +135,42 @@ class Measure:
             measured.first_ns = now
         if now > measured.last_ns:
             measured.last_ns = now
-        self._until_sweep -= 1
-        if not self._until_sweep:
+        self._since_sweep += 1
+        if self._since_sweep == self._sweep_after:
             meters.sweep()
-            self._until_sweep = max(SWEEP, len(meters.flows))
+            self._since_sweep, self._sweep_after = 0, max(SWEEP, len(meters.flows))
+
+    @property
+    def hears(self) -> Meters:
+        """Return the meters, which the functions of `heard` update."""
+        if self._meters is None:
+            self._meters = self._open(self.measured)
+            self.measured.kinds = self.measured.kinds.copy()
+        return self._meters
+
+    def rest(self) -> None:
+        """Drop the meters if there is nothing in them, and share the table of kinds with other idle interfaces."""
+        if self._meters is not None and self._meters.is_blank:
+            self._meters = None
+            self.measured.kinds = _shared(tuple(self.measured.kinds.items()))
 
     @property
     def tables(self) -> list[Bounded]:
         """Return the table of open meters."""
-        return [self.meters]
+        return [] if self._meters is None else [self._meters]
 
     def sweep(self, now: int, quiet: bool) -> None:
         """Close the meters of flows that are over at `now` (nanoseconds), and those of the least recent flows if there
         are too many. `quiet` says that no packet came for a long time."""
-        self.meters.now = now
-        self.meters.sweep(quiet)
+        self.hears.now = now
+        self.hears.sweep(quiet)
 
     def end(self) -> None:
         """Close all flows after the last packet."""
-        self.meters.end()
+        if self._meters is not None:
+            self._meters.end()
+
+
+@lru_cache(64)
+def _shared(kinds: tuple[tuple[str, int], ...]) -> defaultdict[str, int]:
+    return defaultdict(int, kinds)

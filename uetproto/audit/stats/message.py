@@ -76,9 +76,9 @@ class MessageMeter:
         """Return whether all packets of the message were seen."""
         return getattr(self.key, "complete", False)
 
-    def row(self, flow: Flow) -> MessageRow:
+    def row(self, flow: Flow, latency: int | None) -> MessageRow:
         return MessageRow(
             flow=flow, opcode=self.opcode, message_id=self.message_id, psn=self.psn, length=self.length,
             first_ns=self.first_ns, packets=self.packets, bytes=self.bytes, payload=self.payload + self.returned,
-            resent=dict(self.resent) or NOTHING, latency=self.latency,
+            resent=dict(self.resent) or NOTHING, latency=latency,
         )  # fmt: skip

@@ -67,11 +67,19 @@ class Measurements:
     last_ns: int = 0
     answered: Times = field(default_factory=Times)
     """Times from a request to its ACK, over all flows."""
-    latency: dict[str, Times] = field(default_factory=dict)
-    """Maps an opcode to the latencies of its messages, over all flows."""
+    latency: tuple[tuple[str, Times], ...] = ()
+    """Opcodes, each with the latencies of its messages, over all flows. A dict would be larger."""
     drawn: Sequence[Drawn] = ()
     unwanted: frozenset[int] = frozenset()
     """Some of the PDCIDs and queue pairs that occur but were not chosen."""
+
+    def latency_of(self, opcode: str) -> Times:
+        """Return the latencies of the messages with an opcode."""
+        for known, times in self.latency:
+            if known == opcode:
+                return times
+        self.latency += ((opcode, times := Times()),)
+        return times
 
 
 class Meters:
@@ -83,8 +91,15 @@ class Meters:
         "since",
     )  # fmt: skip
 
-    def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
-        """Make the meters of a `Measure`, with its parameters. Rows of closed flows are added to `measured`."""
+    def __init__(
+        self, measured: Measurements, *, most: int, wanted: int | None = None, draw: bool = False, crc: bool = True
+    ) -> None:
+        """Make the meters of a vantage point. Rows of closed flows are added to `measured`.
+
+        `most` is the number of meters that are open at a time; a conversation has two. `wanted` limits the measurement
+        to flows of this PDCID or queue pair. `draw` says that traces are kept for a picture, and `crc` that truncated
+        packets had a CRC32C.
+        """
         self.measured = measured
         self.flows: dict[Any, FlowMeter] = NOTHING
         self.requests = MOST_OPEN
@@ -93,7 +108,7 @@ class Meters:
         """Bytes of the present packet, counted on the wire."""
         self.now = 0
         """Time of the present packet in nanoseconds."""
-        self.most = 2 * most
+        self.most = most
         self.since: int | None = None
         self._number = wanted
         self._draw = draw
@@ -125,20 +140,24 @@ class Meters:
         implied = implied_payload(packet.layers)
         return max(0, rest - self._crc if implied is None else implied)
 
-    def over(self, flow: FlowMeter, message: MessageMeter) -> None:
+    def over(self, flow: FlowMeter, message: MessageMeter, latency: int | None) -> None:
         """Add the measurements of a closed message as a row."""
         if self._number is not None and not self._is_wanted(flow.state.flow()):
             return
         self.measured.messages.add(
             message.packets, message.bytes, message.payload + message.returned, message.resent,
-            lambda: message.row(flow.flow()),
+            lambda: message.row(flow.flow(), latency),
         )  # fmt: skip
-        latency = message.latency
         if latency is not None:
-            self.measured.latency.setdefault(message.opcode, Times()).add(latency)
+            self.measured.latency_of(message.opcode).add(latency)
 
     def __len__(self) -> int:
         return len(self.flows)
+
+    @property
+    def is_blank(self) -> bool:
+        """Return whether new meters would do the same as these."""
+        return not (self.flows or self._traced)
 
     def times(self) -> Iterator[int]:
         """Yield the time in nanoseconds of the last packet of each open flow."""

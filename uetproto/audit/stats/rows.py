@@ -115,6 +115,8 @@ class MessageRow:
 
 
 Row = FlowRow | MessageRow
+_NO_ROWS: list[Any] = []
+"""Stands for the rows of a table that has none. It stays empty."""
 
 
 class RowTable:
@@ -127,7 +129,7 @@ class RowTable:
         keep, as a list of one number that they share."""
         self.most = most
         self.room = [ALL_ROWS] if room is None else room
-        self.kept: list[Any] = []
+        self.kept: list[Any] = _NO_ROWS
         self.packets = self.bytes = self.payload = 0
         self.resent: dict[str, int] = NOTHING
         """Number of retransmissions by cause. This attribute and the three before it are sums over all rows."""
@@ -146,7 +148,10 @@ class RowTable:
             self.resent[cause] = self.resent.get(cause, 0) + number
         if len(self.kept) < self.most and self.room[0]:
             self.room[0] -= 1
-            self.kept.append(row())
+            if self.kept:
+                self.kept.append(row())
+            else:
+                self.kept = [row()]
             return
         others = self.others = self.others or dict.fromkeys(("rows", "packets", "bytes", "payload", "resent"), 0)
         others["rows"] += 1

@@ -34,46 +34,42 @@ class Times:
     """This class is a histogram: it counts measured times, in nanoseconds, by bucket. It commonly has some dozen
     buckets, and at most some thousand."""
 
-    __slots__ = ("_buckets", "_only", "count", "max", "min")
+    __slots__ = ("_buckets", "count", "max", "min")
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = NOTHING
-        """Number of times by bucket. It is made with the second bucket, as many histograms have one."""
-        self._only = 0
-        """Bucket of all times until then."""
+        """Number of times by bucket. It is made with the second value, as many histograms have only one."""
         self.count = self.min = self.max = 0
 
     @property
     def buckets(self) -> Mapping[int, int]:
         """Return the number of times by bucket."""
-        return self._buckets or ({self._only: self.count} if self.count else {})
+        return self._buckets or ({_bucket_of(self.max): self.count} if self.count else {})
 
-    def add(self, ns: int) -> None:
-        """Add a measured time in nanoseconds, which is at least 0."""
-        if ns > self.max:
-            self.max = ns
-        if ns < self.min or not self.count:
-            self.min = ns
-        shift = ns.bit_length() - _BITS - 1
-        self._add((shift << _BITS) + (ns >> shift) if shift > 0 else ns, 1)
-
-    def _add(self, bucket: int, number: int) -> None:
-        if self._buckets:
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + number
-        elif not self.count:
-            self._only = bucket
-        elif bucket != self._only:
-            self._buckets = {self._only: self.count, bucket: number}
+    def add(self, ns: int, number: int = 1) -> None:
+        """Add a measured time in nanoseconds, which is at least 0, as often as `number` says."""
+        if not self.count:
+            self.min = self.max = ns
+        elif self._buckets or ns != self.max:
+            self._count({_bucket_of(ns): number})
+            self.min, self.max = min(self.min, ns), max(self.max, ns)
         self.count += number
+
+    def _count(self, found: Mapping[int, int]) -> None:
+        buckets = self._buckets = self._buckets or dict(self.buckets)
+        for bucket, number in found.items():
+            buckets[bucket] = buckets.get(bucket, 0) + number
 
     def merge(self, other: "Times") -> None:
         """Add all times of another histogram to this one."""
-        if not other.count:
+        if other.min == other.max:
+            if other.count:
+                self.add(other.max, other.count)
             return
+        self._count(other.buckets)
         self.min = min(self.min, other.min) if self.count else other.min
         self.max = max(self.max, other.max)
-        for bucket, count in other.buckets.items():
-            self._add(bucket, count)
+        self.count += other.count
 
     def quantile(self, part: float) -> int:
         """Return the time in nanoseconds that a share `part` (0 to 1) of all measured times does not exceed, or 0 if
@@ -102,6 +98,11 @@ class Times:
         if self.min == self.max:
             return Quantiles(self.count, self.max, self.max, self.max, self.max)
         return Quantiles(self.count, self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max)
+
+
+def _bucket_of(ns: int) -> int:
+    shift = ns.bit_length() - _BITS - 1
+    return (shift << _BITS) + (ns >> shift) if shift > 0 else ns
 
 
 def middle(bucket: int) -> int:

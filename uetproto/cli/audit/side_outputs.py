@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Self
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Heard, Judge
+from uetproto.audit.judge import Heard
 from uetproto.audit.listeners import ListenerFactory, ListenerPair, PacketListener
 from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
 from uetproto.audit.reader.options import Options
@@ -67,8 +67,8 @@ class SideOutputs:
             written.append(self._plot)
         return written
 
-    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
+    def __call__(self, file: str, interface: str, number: int) -> PacketListener | None:
         """Return the listener of a vantage point, or None if no side output needs one."""
-        made = [factory(judge, file, interface, number) for factory in self._factories]
+        made = [factory(file, interface, number) for factory in self._factories]
         listeners = [listener for listener in made if listener is not None]
         return reduce(ListenerPair, listeners) if listeners else None

@@ -168,7 +168,7 @@ def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
             "messages": len(one.messages.kept) + one.messages.others.get("rows", 0),
             "other_messages": dict(one.messages.others), "resent": dict(one.flows.resent),
             "request_to_ack": one.answered.quantiles().as_dict(),
-            "message_latency": {opcode: times.quantiles().as_dict() for opcode, times in one.latency.items()},
+            "message_latency": {opcode: times.quantiles().as_dict() for opcode, times in one.latency},
         }  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def messages(measured: Measurements, all_of_them: bool) -> Iterator["Table | str
     table lists the first messages in place of the slowest ones."""
     if measured.latency:
         table = _table("messages", "answered", "latency: p50", "p90", "p99", "max")
-        for opcode, times in sorted(measured.latency.items()):
+        for opcode, times in sorted(measured.latency, key=lambda one: one[0]):
             found = times.quantiles()
             table.add_row(opcode, f"{found.count:,}", *map(duration, (found.p50, found.p90, found.p99, found.max)))
         yield table
