@@ -18,7 +18,7 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn
 from uetproto.wire.packet import Packet
 from uetproto.wire.serial import add32
 
-Kind = Literal["bool", "uint8", "uint16", "uint24", "uint32", "uint64", "framenum", "relative_time", "label"]
+Kind = Literal["bool", "uint8", "uint16", "uint24", "uint32", "uint64", "int32", "framenum", "relative_time", "label"]
 """Type of a field in Wireshark. A label has no value: it is there, or it is absent. A relative time is in seconds."""
 
 
@@ -195,7 +195,7 @@ FILTER_NAMES: tuple[FilterName, ...] = (
     _packet("sealed", "bool", "The packet is encrypted and authenticated"),
     # This packet and others
     _analysis("pdc", "uint32", "Index of the PDC, both directions together"),
-    _analysis("rel_psn", "uint32", "PSN relative to the first PSN of its direction"),
+    _analysis("rel_psn", "int32", "PSN relative to the first PSN of its direction"),
     _analysis("qp_stream", "uint32", "Index of the pair of queue pairs of RoCE"),
     _analysis("acked_in", "framenum", "The first frame that acknowledges this packet"),
     _analysis("acks", "framenum", "A frame that this ACK answers, or is the first to acknowledge", many=True),

@@ -204,7 +204,8 @@ do
   -- Beside what Wireshark shows of the same bytes.
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
-  function beside.dissector(_, pinfo, tree)
+  function beside.dissector(tvb, pinfo, tree)
+    finish_analysis(tvb)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)

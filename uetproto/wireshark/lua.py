@@ -11,11 +11,11 @@ from enum import IntFlag
 from pathlib import Path
 
 from uetproto.wire.fields import Field, Header, Origin
-from uetproto.wire.filter_names import BY_FORM, FILTER_NAMES, FilterName, Given
+from uetproto.wire.filter_names import BY_FORM, FILTER_NAMES, FilterName
 from uetproto.wire.forms import FIRST, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS, Candidates, Next
 from uetproto.wire.headers.sharp import BODIES, MAGIC
 from uetproto.wire.headers.sharp_am import ATTRIBUTES
-from uetproto.wire.headers.uet_pds import CONTROLS, ControlProfile
+from uetproto.wire.headers.uet_pds import CONTROLS, ControlProfile, CpPsn
 from uetproto.wire.shapes import SUSPECT_SIZES
 from uetproto.wireshark.descriptions import description
 
@@ -124,7 +124,7 @@ def _tables() -> Iterator[str]:
         yield from _table(name, ((code, _text(str(code.name))) for code in enum))
     yield "-- Names over forms " + "-" * 99
     yield ""
-    yield from (_filter_name(row) for row in FILTER_NAMES if row.given is not Given.ANALYSIS)
+    yield from (_filter_name(row) for row in FILTER_NAMES)
     yield ""
     yield "-- Headers " + "-" * 108
     yield ""
@@ -153,7 +153,9 @@ def _table(name: str, rows: Iterable[tuple[int, str]]) -> Iterator[str]:
 
 
 def _control(row: ControlProfile) -> str:
-    return f"{{ {', '.join(map(_text, row.words))}, mask = 0x{row.payload_mask:X} }}"
+    consumes = "consumes = true, " if row.psn is CpPsn.CONSUMED else ""
+    names = "names_psn = true, " if row.psn is not CpPsn.NONE else ""
+    return f"{{ {', '.join(map(_text, row.words))}, {consumes}{names}mask = 0x{row.payload_mask:X} }}"
 
 
 def _form(header: Header) -> Iterator[str]:

@@ -225,6 +225,7 @@ local f_request_in =
 local f_answer_in =
   own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE, nil, "The frame that answers this packet")
 
+local f_analysis = own("none", "analysis", "Analysis", "What the packets around this one say of it")
 local f_names = own("none", "names", "Names over forms", "The fields by names that are the same in all headers")
 
 uetp.fields = fields
@@ -249,6 +250,17 @@ local e_trimmed = own_expert("trimmed", "Trimmed by a switch", "SEQUENCE", "WARN
 local e_nack = own_expert("nack", "NACK", "SEQUENCE", "WARN")
 local e_retx = own_expert("retx", "Retransmission", "SEQUENCE", "NOTE")
 local e_error = own_expert("error", "Error response", "RESPONSE_CODE", "WARN")
+
+-- By the flag beneath uetp.analysis; those without an entry are no news.
+local analysis_experts = {
+  spurious_retransmission = own_expert("spurious", "Sent again after its ACK", "SEQUENCE", "NOTE"),
+  duplicate = own_expert("duplicate", "The same PSN again, not marked as sent again", "SEQUENCE", "NOTE"),
+  duplicate_ack = own_expert("duplicate_ack", "An ACK that says nothing new", "SEQUENCE", "NOTE"),
+  out_of_order = own_expert("out_of_order", "A newer PSN came before", "SEQUENCE", "NOTE"),
+  lost_segment = own_expert("lost", "An ACK beyond a PSN that was not seen", "SEQUENCE", "WARN"),
+  window_full = own_expert("window_full", "The window of the receiver is full", "SEQUENCE", "NOTE"),
+  ack_unseen = own_expert("ack_unseen", "An ACK of a PSN that was not seen", "SEQUENCE", "WARN"),
+}
 
 uetp.experts = experts
 
@@ -348,7 +360,7 @@ local function look_below(tvb, pinfo)
   local start = tvb:offset()
   -- an ICMP error quotes the packet, rarely all of it
   local quoted = get_icmp4() or get_icmp6()
-  local below = { truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
+  local below = { quoted = quoted, truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
 
   local length = last(get_udp)
   if length then
@@ -368,6 +380,7 @@ local function look_below(tvb, pinfo)
     below.assumed = not below.truncated and assume_covered(tvb, pinfo, below.udp) or nil
     return below
   end
+  below.ip4 = is_ip4
   local header = buffer:raw(source.offset - (is_ip4 and 12 or 8), 6)
   local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
   below.trimmed = trimmed_dscp[floor(class / 4)] or false
@@ -700,12 +713,15 @@ local function words_of(layers, there)
   return table.concat(words, " ")
 end
 
+-- @analysis
+
 -- Which packet answers which ----------------------------------------------------------------------------------------
 
 local asked, answered, answers = {}, {}, {} -- key -> frame of the request; frame -> frame, both ways
 
 function uetp.init()
   asked, answered, answers, flows = {}, {}, {}, {}
+  reset_analysis()
 end
 
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
@@ -1031,6 +1047,10 @@ local HEADERS = 512 -- all headers lie within so many bytes
 local REST = {
   f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
 } -- stylua: ignore
+local ANALYSIS = {}
+for name, field in pairs(names) do
+  ANALYSIS[#ANALYSIS + 1] = is_analysis(name) and field or nil
+end
 local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
 
 -- Return whether `only` has the name of a field of `list`, or of a message that lies in the payload.
@@ -1049,6 +1069,7 @@ local function names_one_of(list)
 end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
+local needs_analysis = only and names_one_of(ANALYSIS)
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
 
 -- Show of a packet what `only` names.
@@ -1063,6 +1084,9 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
     if layer == pds then
       link(layer, pinfo, branch)
     end
+  end
+  if needs_analysis then
+    show_analysis(pinfo, top, false, true)
   end
   if needs_rest then
     show_rest(packet, below, tvb, top)
@@ -1080,6 +1104,9 @@ local function dissect(tvb, pinfo, tree)
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
+  if not lean or needs_analysis then
+    analyse(layers, raw, at, below, tvb, pinfo)
+  end
   pinfo.cols.protocol = "UET"
   if lean then
     dissect_lean(packet, below, tvb, pinfo, tree)
@@ -1101,6 +1128,7 @@ local function dissect(tvb, pinfo, tree)
   if whole_tree then
     show_names(packet.layers, tvb, top)
   end
+  show_analysis(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
   return true
 end

@@ -749,6 +749,34 @@ N("uint64", "tsc", base.DEC, nil, "Counter that is never used twice under one ke
 N("uint16", "len", base.UNIT_STRING, { " bytes" }, "Length of the payload in this packet")
 N("bool", "trimmed", base.DEC, nil, "A switch cut off the end")
 N("bool", "sealed", base.DEC, nil, "The packet is encrypted and authenticated")
+N("uint32", "pdc", base.DEC, nil, "Index of the PDC, both directions together")
+N("int32", "rel_psn", base.DEC, nil, "PSN relative to the first PSN of its direction")
+N("uint32", "qp_stream", base.DEC, nil, "Index of the pair of queue pairs of RoCE")
+N("framenum", "acked_in", base.DEC, nil, "The first frame that acknowledges this packet")
+N("framenum", "acks", base.DEC, nil, "A frame that this ACK answers, or is the first to acknowledge")
+N("relative_time", "ack_time", base.UNIT_STRING, { " s" }, "Time from this packet to the frame that acknowledges it")
+N("framenum", "nacked_in", base.DEC, nil, "The first frame that refuses this packet")
+N("framenum", "retransmission_of", base.DEC, nil, "The frame that this packet repeats")
+N("framenum", "response_in", base.DEC, nil, "The frame of the response to this message")
+N("framenum", "response_to", base.DEC, nil, "The frame of the request that this response answers")
+N("uint32", "msg", base.DEC, nil, "Index of the message")
+N("framenum", "msg.first", base.DEC, nil, "The first frame of the message")
+N("framenum", "msg.last", base.DEC, nil, "The frame with which no byte of the message is missing")
+N("uint32", "msg.missing", base.UNIT_STRING, { " bytes" }, "Bytes of the message that no frame up to this one has")
+N("relative_time", "msg.time", base.UNIT_STRING, { " s" }, "Time from the message's first frame to its last ACK or data")
+N("none", "analysis.retransmission", base.DEC, nil, "The packet is marked as sent again")
+N("none", "analysis.spurious_retransmission", base.DEC, nil, "The packet was sent again after its ACK was seen")
+N("none", "analysis.duplicate", base.DEC, nil, "The PSN was seen before, yet retx is 0")
+N("none", "analysis.duplicate_ack", base.DEC, nil, "The ACK says nothing that an earlier one did not")
+N("framenum", "analysis.copy_of", base.DEC, nil, "The frame at another interface that this one copies")
+N("none", "analysis.out_of_order", base.DEC, nil, "A newer PSN was seen before")
+N("none", "analysis.lost_segment", base.DEC, nil, "The ACK acknowledges beyond a PSN that was never seen")
+N("none", "analysis.trimmed", base.DEC, nil, "A switch trimmed the packet")
+N("none", "analysis.window_full", base.DEC, nil, "Packets in flight reach the latest MPR")
+N("none", "analysis.ack_unseen", base.DEC, nil, "The ACK names a PSN that was not seen")
+N("uint32", "analysis.packets_in_flight", base.UNIT_STRING, { " packets" }, "Packets in flight, as seen at this tap")
+N("uint32", "analysis.bytes_in_flight", base.UNIT_STRING, { " bytes" }, "Bytes in flight, as seen at this tap")
+N("relative_time", "analysis.rtt", base.UNIT_STRING, { " s" }, "Time from a packet to the ACK that answers it")
 
 -- Headers ------------------------------------------------------------------------------------------------------------
 
@@ -3110,16 +3138,16 @@ follows({ "ses.rtr_std", "ses.send_std.som", "ses.send_std", "ses.deferrable_std
 }, {})
 
 local CONTROLS = {
-  [0] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
-  [1] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+  [0] = { "PSN %d", "psn", consumes = true, names_psn = true, mask = 0xFFFFFFFF },
+  [1] = { "PSN %d", "psn", names_psn = true, mask = 0xFFFFFFFF },
   [2] = { "%d", "ctl_payload", mask = 0xFFFFFFFF },
   [3] = { "%d", "ctl_payload", mask = 0xFFFFFFFF },
-  [4] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
-  [5] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
-  [6] = { "0x%04x PSN %d SACK from %d", "probe_opaque", "psn", "ctl_payload", mask = 0xFFFFFFFF },
+  [4] = { "PSN %d", "psn", consumes = true, names_psn = true, mask = 0xFFFFFFFF },
+  [5] = { "PSN %d", "psn", consumes = true, names_psn = true, mask = 0xFFFFFFFF },
+  [6] = { "0x%04x PSN %d SACK from %d", "probe_opaque", "psn", "ctl_payload", names_psn = true, mask = 0xFFFFFFFF },
   [7] = { "%d", "ctl_payload", mask = 0xFFFFFF },
   [8] = { "target %d", "ctl_payload", mask = 0xFFFFFF },
-  [9] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+  [9] = { "PSN %d", "psn", consumes = true, names_psn = true, mask = 0xFFFFFFFF },
 }
 
 local SHARP_MAGIC = 0x53485250
@@ -3171,6 +3199,7 @@ local f_request_in =
 local f_answer_in =
   own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE, nil, "The frame that answers this packet")
 
+local f_analysis = own("none", "analysis", "Analysis", "What the packets around this one say of it")
 local f_names = own("none", "names", "Names over forms", "The fields by names that are the same in all headers")
 
 uetp.fields = fields
@@ -3195,6 +3224,17 @@ local e_trimmed = own_expert("trimmed", "Trimmed by a switch", "SEQUENCE", "WARN
 local e_nack = own_expert("nack", "NACK", "SEQUENCE", "WARN")
 local e_retx = own_expert("retx", "Retransmission", "SEQUENCE", "NOTE")
 local e_error = own_expert("error", "Error response", "RESPONSE_CODE", "WARN")
+
+-- By the flag beneath uetp.analysis; those without an entry are no news.
+local analysis_experts = {
+  spurious_retransmission = own_expert("spurious", "Sent again after its ACK", "SEQUENCE", "NOTE"),
+  duplicate = own_expert("duplicate", "The same PSN again, not marked as sent again", "SEQUENCE", "NOTE"),
+  duplicate_ack = own_expert("duplicate_ack", "An ACK that says nothing new", "SEQUENCE", "NOTE"),
+  out_of_order = own_expert("out_of_order", "A newer PSN came before", "SEQUENCE", "NOTE"),
+  lost_segment = own_expert("lost", "An ACK beyond a PSN that was not seen", "SEQUENCE", "WARN"),
+  window_full = own_expert("window_full", "The window of the receiver is full", "SEQUENCE", "NOTE"),
+  ack_unseen = own_expert("ack_unseen", "An ACK of a PSN that was not seen", "SEQUENCE", "WARN"),
+}
 
 uetp.experts = experts
 
@@ -3450,7 +3490,7 @@ local function look_below(tvb, pinfo)
   local start = tvb:offset()
   -- an ICMP error quotes the packet, rarely all of it
   local quoted = get_icmp4() or get_icmp6()
-  local below = { truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
+  local below = { quoted = quoted, truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
 
   local length = last(get_udp)
   if length then
@@ -3470,6 +3510,7 @@ local function look_below(tvb, pinfo)
     below.assumed = not below.truncated and assume_covered(tvb, pinfo, below.udp) or nil
     return below
   end
+  below.ip4 = is_ip4
   local header = buffer:raw(source.offset - (is_ip4 and 12 or 8), 6)
   local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
   below.trimmed = trimmed_dscp[floor(class / 4)] or false
@@ -3802,12 +3843,952 @@ local function words_of(layers, there)
   return table.concat(words, " ")
 end
 
+-- What the packets around a packet say ------------------------------------------------------------------------------
+--
+-- Written by hand; `tools/generate` puts it where "@analysis" stands in prelude.lua. docs/analysis.md has the rules, and
+-- uetproto/audit/per_packet does the same in Python. Everything is computed when a packet comes for the first time, and
+-- kept in tables by frame.
+
+local analyse, show_analysis, reset_analysis, finish_analysis, is_analysis -- for the dissector
+
+local function make_analysis() -- a function of its own, since Lua limits the local variables of one
+  local HISTORY, FAR, HALF, M32 = 32768, 65536, 2147483648, 4294967296
+  local WINDOW, MOST, BYTES = 0.001, 65536, 64 -- of copies
+  local get_interface = Field.new("frame.interface_id")
+
+  local function diff(a, b)
+    local d = (a - b) % M32
+    return d < HALF and d or d - M32
+  end
+
+  -- Results, by frame; the messages by index.
+  local sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in, rtt, again_of, copy_of
+  local response_in, response_to, message_of, missing_of, first_of, last_of, time_of
+  -- State.
+  local pairs_of, taps, pdc_count, message_count, waiting, newest
+  local copies, copy_count, several, first_tap, old, young
+
+  function reset_analysis()
+    sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in = {}, {}, {}, {}, {}, {}, {}, {}
+    rtt, again_of, copy_of, response_in, response_to, message_of, missing_of = {}, {}, {}, {}, {}, {}, {}
+    first_of, last_of, time_of = {}, {}, {}
+    pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
+    waiting, newest = nil, 0
+    copies, copy_count, several, first_tap, old, young = {}, 0, false, nil, {}, {}
+  end
+
+  reset_analysis()
+
+  -- Flags of a packet, as bits of `flags`.
+  local RETRANSMISSION, SPURIOUS, DUPLICATE, DUPLICATE_ACK, OUT_OF_ORDER = 1, 2, 4, 8, 16
+  local LOST, TRIMMED, FULL, UNSEEN = 32, 64, 128, 256
+  local FLAGS = {
+    { RETRANSMISSION, "retransmission" },
+    { SPURIOUS, "spurious_retransmission" },
+    { DUPLICATE, "duplicate" },
+    { DUPLICATE_ACK, "duplicate_ack" },
+    { OUT_OF_ORDER, "out_of_order" },
+    { LOST, "lost_segment" },
+    { TRIMMED, "trimmed" },
+    { FULL, "window_full" },
+    { UNSEEN, "ack_unseen" },
+  }
+
+  local function flag(frame, bit)
+    flags[frame] = (flags[frame] or 0) + bit
+  end
+
+  -- PDCs ------------------------------------------------------------------------------------------------------------
+
+  -- Return the number of a sender and a receiver, whose addresses are `ends`; that of the other way is in `pairs_of`.
+  local function pair_of(tap, ends)
+    local pair = tap.pairs[ends]
+    if not pair then
+      local half = #ends / 2
+      local opposite = ends:sub(half + 1) .. ends:sub(1, half)
+      pair = #pairs_of + 1
+      tap.pairs[ends] = pair
+      if opposite == ends then
+        pairs_of[pair] = pair
+      else
+        tap.pairs[opposite] = pair + 1
+        pairs_of[pair], pairs_of[pair + 1] = pair + 1, pair
+      end
+    end
+    return pair
+  end
+
+  local function table_of(tap)
+    local found = taps[tap]
+    if not found then
+      found = { pairs = {}, own = {}, both = {}, rudi = {}, rudi_messages = {}, uud_messages = {} }
+      taps[tap] = found
+    end
+    return found
+  end
+
+  local function new_sender(use, pair)
+    return { use = use, pair = pair, next = 0, sent = {}, cack = 0, checked = 0, mpr = 0, packets = 0, bytes = 0,
+             messages = {} } -- stylua: ignore
+  end
+
+  local function is_near(sender, psn)
+    return not sender.base or math.abs(diff(psn, sender.next)) < FAR
+  end
+
+  -- What a packet is by its PDS header, and where its PSN and PDCIDs are; nil for other headers.
+  local CLASS = {}
+  for _, made in pairs(forms) do
+    local rows, kind = made.by_name, nil
+    if made.filter:match("^pds%.rudi_re") or made.filter == "pds.uud_req" or rows.nack_pkt_id then
+      kind = "datagram"
+    elseif rows.spdcid and made.filter:match("^pds%.") then
+      kind = rows.cack_psn and "ack" or rows.nack_psn and "nack" or rows.psn_offset and "opening"
+      kind = kind or rows.ctl_type and "control" or "sent"
+    end
+    local psn = rows.psn or rows.cack_psn or rows.nack_psn
+    CLASS[made] = kind and { kind = kind, psn = psn and psn[2], ids = rows.spdcid and rows.spdcid[2] }
+  end
+
+  local IS_SES = {}
+  for name, made in pairs(forms) do
+    IS_SES[made] = name:match("^ses%.") and true or nil
+  end
+
+  -- Records of PSNs are lists.
+  local NUMBER, TIME, FLYING, MESSAGE, CUT, AGAIN, ACKED, NAMED, REFUSED, COUNTED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+
+  local function new_record(p)
+    return { p.frame, p.time, 0, false, p.trimmed, p.retx, false, false, false, false }
+  end
+
+  local function is_acked(sender, psn)
+    local record = sender.sent[psn]
+    return sender.base and (diff(psn, sender.cack) <= 0 or record and record[ACKED]) or false
+  end
+
+  local function is_closed(use)
+    return use.close_psn and is_acked(use.closer, use.close_psn)
+  end
+
+  local function own_key(pair, pdcid)
+    return pair * 65536 + pdcid
+  end
+
+  local function both_key(pair, own, other)
+    return (pair * 65536 + own) * 65536 + other
+  end
+
+  local function join(tap, sender, own, other)
+    sender.id, sender.other.id = own, other
+    for i = 1, 2 do
+      local one = i == 1 and sender or sender.other
+      local key = own_key(one.pair, i == 1 and own or other)
+      local old = tap.own[key]
+      if old and old ~= one then
+        old.before, one.before = nil, old
+      end
+      tap.own[key] = one
+    end
+    tap.both[both_key(sender.pair, own, other)] = sender
+    tap.both[both_key(sender.other.pair, other, own)] = sender.other
+    return sender
+  end
+
+  local function new_pdc(tap, pair, own, other, start)
+    local use = { index = pdc_count }
+    pdc_count = pdc_count + 1
+    local sender, opposite = new_sender(use, pair), new_sender(use, pairs_of[pair])
+    sender.other, opposite.other = opposite, sender
+    sender.id, sender.start = own, start
+    if other then
+      return join(tap, sender, own, other)
+    end
+    local key = own_key(pair, own)
+    sender.before = tap.own[key]
+    if sender.before then
+      sender.before.before = nil
+    end
+    tap.own[key] = sender
+    return sender
+  end
+
+  local function found(tap, pair, own, other)
+    local sender = tap.both[both_key(pair, own, other)]
+    if sender then
+      return sender
+    end
+    sender = tap.own[own_key(pair, own)]
+    if sender and not sender.other.id then
+      return join(tap, sender, own, other)
+    end
+    local opposite = tap.own[own_key(pairs_of[pair], other)]
+    if opposite and not opposite.other.id then
+      return join(tap, opposite.other, own, other)
+    end
+    return nil
+  end
+
+  local function known_pdc(tap, pair, own, other)
+    return found(tap, pair, own, other) or new_pdc(tap, pair, own, other)
+  end
+
+  local function opened(tap, pair, own, psn, start, retx)
+    local sender = tap.own[own_key(pair, own)]
+    if not sender or is_closed(sender.use) and not retx then
+      return new_pdc(tap, pair, own, nil, start)
+    end
+    if not sender.start and (not sender.base or math.abs(diff(psn, sender.next)) < FAR) then
+      sender.start = start
+    end
+    return sender.start == start and sender or new_pdc(tap, pair, own, nil, start)
+  end
+
+  local function sent_by(tap, pair, own, other, psn)
+    local sender = found(tap, pair, own, other)
+    if not sender then
+      return new_pdc(tap, pair, own, other)
+    elseif not is_near(sender, psn) then
+      local before = sender.before
+      return before and is_near(before, psn) and before or new_pdc(tap, pair, own, other)
+    end
+    return sender
+  end
+
+  local function answered(tap, pair, own, other, psn)
+    local sender = tap.own[own_key(pairs_of[pair], other)]
+    if own ~= 0 and (not sender or sender.other.id and sender.other.id ~= own) then
+      return known_pdc(tap, pair, own, other).other
+    elseif not sender then
+      return nil
+    end
+    local before = sender.before
+    if before and not sender.sent[psn] and before.sent[psn] then
+      return before
+    end
+    if own ~= 0 and not sender.other.id then
+      join(tap, sender.other, own, other)
+    end
+    return sender
+  end
+
+  -- What is sent ----------------------------------------------------------------------------------------------------
+
+  local function land(sender, record)
+    if record[FLYING] > 0 then
+      sender.packets, sender.bytes = sender.packets - 1, sender.bytes - record[FLYING]
+      record[FLYING] = 0
+    end
+  end
+
+  local function advance(sender, following)
+    local oldest = add32(sender.next, -HISTORY)
+    for step = 0, diff(following, sender.next) - 1 do
+      local psn = add32(oldest, step)
+      local record = sender.sent[psn]
+      if record then
+        sender.sent[psn] = nil
+        land(sender, record)
+      end
+    end
+    sender.next = following
+  end
+
+  -- Note a retransmission of what has a record.
+  local function repeated(record, p, acked)
+    flag(p.frame, RETRANSMISSION + (acked and SPURIOUS or 0))
+    again_of[p.frame] = record[NUMBER]
+    record[NUMBER], record[TIME], record[CUT], record[AGAIN], record[REFUSED] = p.frame, p.time, p.trimmed, true, false
+  end
+
+  local function send(sender, psn, p)
+    if not sender.base then
+      local ahead = sender.start and diff(psn, sender.start)
+      sender.base = ahead and 0 <= ahead and ahead < HISTORY and sender.start or psn
+      sender.next, sender.cack = sender.base, add32(sender.base, -1)
+      sender.checked = sender.cack
+    end
+    local ahead, record = diff(psn, sender.next), sender.sent[psn]
+    if not record then
+      if p.retx then
+        flag(p.frame, RETRANSMISSION + (is_acked(sender, psn) and SPURIOUS or 0))
+      elseif ahead < 0 then
+        flag(p.frame, OUT_OF_ORDER)
+      end
+      if ahead < -HISTORY then
+        return nil
+      end
+      record = new_record(p)
+      record[ACKED] = diff(psn, sender.cack) <= 0
+      sender.sent[psn] = record
+      if ahead >= 0 then
+        advance(sender, add32(psn, 1))
+      end
+    elseif p.retx then
+      repeated(record, p, is_acked(sender, psn))
+    elseif not p.trimmed then
+      flag(p.frame, DUPLICATE)
+    end
+    if p.trimmed then
+      flag(p.frame, TRIMMED)
+      return record
+    end
+    if record[FLYING] == 0 and not record[REFUSED] and not record[CUT] and not is_acked(sender, psn) then
+      record[FLYING] = p.size
+      sender.packets, sender.bytes = sender.packets + 1, sender.bytes + p.size
+    end
+    flight[p.frame] = sender.packets * M32 + sender.bytes
+    if sender.mpr > 0 and diff(psn, sender.cack) >= sender.mpr * 128 then
+      flag(p.frame, FULL)
+    end
+    return record
+  end
+
+  -- Messages --------------------------------------------------------------------------------------------------------
+
+  local function finish(message, time)
+    if not time_of[message.index] then
+      time_of[message.index] = math.max(0, time - message.since)
+    end
+  end
+
+  local function arrive(message, size, frame)
+    message.missing = math.max(0, message.missing - size)
+    if message.missing == 0 and not last_of[message.index] then
+      last_of[message.index] = frame
+    end
+  end
+
+  -- Return what a request carries: opcode, message_id, som, bytes of the message, bytes of the packet.
+  local function part_of(p, ses)
+    local opcode, id, total, som = get(ses, "opcode"), get(ses, "message_id"), get(ses, "request_length"), get(ses, "som")
+    if opcode == OPCODE.READ or opcode == OPCODE.MSG_ERROR then
+      return opcode, id, som == 1, total, 0
+    end
+    if som == 0 and id and p.layers[#p.layers] == ses then
+      return opcode, id, false, total, get(ses, "payload_length") or implied_payload(p.layers) or 0
+    end
+    local implied = implied_payload(p.layers)
+    if not id or som == 1 and get(ses, "eom") == 1 then
+      return opcode, id, true, implied or 0, implied or 0
+    end
+    local rendezvous = find(p.layers, "ses.ext.rendezvous")
+    total = rendezvous and get(rendezvous, "eager_length") or total
+    return opcode, id, som == 1, total, implied or (SUSPECT[p.left] and p.left - 4 or p.left)
+  end
+
+  local FETCHES = {
+    [OPCODE.READ] = true,
+    [OPCODE.FETCHING_ATOMIC] = true,
+    [OPCODE.TSEND_FETCH_ATOMIC] = true,
+  }
+
+  local function note_request(messages, record, p)
+    local opcode, id, som, total, size = part_of(p, p.ses)
+    local message = record[MESSAGE]
+    if not message then
+      message = id and messages[id]
+      if not message or som and message.begun or message.missing == 0 or message.total ~= total then
+        message = { index = message_count, record = record, since = p.time, total = total, missing = total, unacked = 0,
+                    read = opcode == OPCODE.READ, fetches = FETCHES[opcode] } -- stylua: ignore
+        first_of[message_count] = p.frame
+        message_count = message_count + 1
+        if id then
+          messages[id] = message
+        end
+      end
+      message.begun = message.begun or som
+      record[MESSAGE] = message
+      if not record[ACKED] then
+        message.unacked = message.unacked + 1
+      end
+    end
+    if not record[COUNTED] and not p.trimmed then
+      record[COUNTED] = true
+      if not message.read then
+        arrive(message, size, p.frame)
+      end
+    end
+    message_of[p.frame], missing_of[p.frame] = message.index, message.missing
+  end
+
+  local function note_acked(record, time)
+    local message = record[MESSAGE]
+    if message then
+      message.unacked = message.unacked - 1
+      if message.unacked == 0 and message.missing == 0 and not message.fetches then
+        finish(message, time)
+      end
+    end
+  end
+
+  local function note_response(asked, p, first)
+    local message = asked[MESSAGE]
+    if message then
+      message_of[p.frame] = message.index
+    end
+    if not p.ses or get(p.ses, "opcode") == RESPONSE.NO_RESPONSE then
+      return
+    end
+    response_to[p.frame] = asked[NUMBER]
+    response_in[asked[NUMBER]] = response_in[asked[NUMBER]] or p.frame
+    local length = get(p.ses, "payload_length")
+    if not message or not message.fetches or not length then
+      return
+    end
+    if message.read then
+      if first then
+        arrive(message, length, p.frame)
+      end
+      missing_of[p.frame] = message.missing
+    end
+    if message.missing == 0 then
+      finish(message, p.time)
+    end
+  end
+
+  -- What is answered ------------------------------------------------------------------------------------------------
+
+  local function cumulative(sender, cack, add)
+    local newest_psn = add32(sender.next, -1)
+    if diff(cack, newest_psn) > 0 then
+      if diff(cack, newest_psn) >= FAR then
+        return
+      end
+      cack = newest_psn
+    end
+    local steps = diff(cack, sender.cack)
+    if steps <= 0 then
+      return
+    end
+    for step = math.max(1, steps - HISTORY), steps do
+      add(sender.sent[add32(sender.cack, step)])
+    end
+    sender.cack = cack
+  end
+
+  local function look_for_unseen(sender, named, frame)
+    local top = sender.checked
+    local unseen, lost = false, false
+    for _, psn in ipairs(named) do
+      local behind = diff(sender.next, psn)
+      if behind <= HISTORY and diff(psn, sender.base) >= 0 and behind > -FAR then
+        unseen = unseen or not sender.sent[psn]
+        local last_psn = behind > 0 and psn or sender.next
+        if diff(last_psn, top) > 0 then
+          top = last_psn
+        end
+      end
+    end
+    local steps = diff(top, sender.checked)
+    for step = math.max(1, steps - HISTORY), steps - 1 do
+      lost = lost or not sender.sent[add32(sender.checked, step)]
+    end
+    local newest_psn = add32(sender.next, -1)
+    sender.checked = diff(top, newest_psn) > 0 and newest_psn or top
+    if unseen then
+      flag(frame, UNSEEN)
+    end
+    if lost then
+      flag(frame, LOST)
+    end
+  end
+
+  local function acknowledge(sender, head, cack, exact, p)
+    if not sender.base then
+      return
+    end
+    local row = head.form.by_name.sack_bitmap
+    local named = { cack, exact }
+    if row then
+      local base_psn = add32(cack, get(head, "sack_psn_offset"))
+      for half = 0, 1 do
+        local bits, bit = number(head.raw, head.at + row[2] + 4 - 4 * half, 4), 32 * half
+        while bits > 0 do
+          if bits % 2 == 1 then
+            named[#named + 1] = add32(base_psn, bit)
+          end
+          bits, bit = floor(bits / 2), bit + 1
+        end
+      end
+      local mpr = get(head, "mpr")
+      sender.mpr = mpr > 0 and mpr or sender.mpr
+    end
+
+    local new = {}
+    local function add(record)
+      if record and not record[ACKED] then
+        record[ACKED] = true
+        new[#new + 1] = record
+      end
+    end
+    cumulative(sender, cack, add)
+    for i = 2, #named do
+      add(sender.sent[named[i]])
+    end
+    local answer, is_new = exact and sender.sent[exact], false
+    local told = {}
+    for _, record in ipairs(new) do
+      land(sender, record)
+      is_new = is_new or record == answer
+      if not record[CUT] then
+        acked_in[record[NUMBER]], ack_time[record[NUMBER]] = p.frame, p.time - record[TIME]
+        told[#told + 1] = record[NUMBER]
+      end
+    end
+    if answer then
+      if is_new and not answer[AGAIN] then
+        rtt[p.frame] = p.time - answer[TIME]
+      end
+      if answer[NAMED] and #new == 0 then
+        flag(p.frame, DUPLICATE_ACK)
+      end
+      answer[NAMED] = true
+      if not is_new and not answer[CUT] then
+        told[#told + 1] = answer[NUMBER]
+      end
+    end
+    if #told > 1 then
+      table.sort(told)
+      acks[p.frame] = told
+    else
+      acks[p.frame] = told[1]
+    end
+    look_for_unseen(sender, named, p.frame)
+    for _, record in ipairs(new) do
+      note_acked(record, p.time)
+    end
+  end
+
+  local function refuse(record, frame)
+    if record and not record[ACKED] then
+      if not record[REFUSED] then
+        nacked_in[record[NUMBER]] = frame
+      end
+      record[REFUSED] = true
+      return record
+    end
+    return nil
+  end
+
+  -- Packets ---------------------------------------------------------------------------------------------------------
+
+  -- Return the record that a response answers: it names a message or a PSN, or its ACK does.
+  local function asked_by(sender, ses, exact)
+    local id, psn = get(ses, "read_request_message_id"), get(ses, "original_request_psn")
+    if id then
+      return sender.messages[id] and sender.messages[id].record
+    elseif psn then
+      return sender.sent[psn]
+    end
+    return exact
+  end
+
+  local CTL = by_name(CtlType)
+
+  local function take_sent(sender, head, psn, p)
+    sender_of[p.frame], psn_of[p.frame] = sender, psn
+    local record = send(sender, psn, p)
+    if head.form.by_name.ctl_type and get(head, "ctl_type") == CTL.CLOSE_CMD then
+      sender.use.closer, sender.use.close_psn = sender, psn
+    end
+    if not record or not p.ses then
+      return
+    elseif not get(p.ses, "return_code") then
+      note_request(sender.messages, record, p)
+      return
+    end
+    local asked = asked_by(sender.other, p.ses)
+    if asked then
+      local first = not record[COUNTED] and not p.trimmed
+      record[COUNTED] = record[COUNTED] or first
+      note_response(asked, p, first)
+    end
+  end
+
+  local function take_ack(tap, pair, own, other, head, cack, p)
+    local offset = get(head, "ack_psn_offset")
+    local psn = add32(cack, offset or 0)
+    local sender = answered(tap, pair, own, other, psn)
+    if not sender then
+      return
+    end
+    sender_of[p.frame] = sender
+    acknowledge(sender, head, cack, offset and psn, p)
+    local exact = offset and sender.sent[psn]
+    local asked = exact
+    if p.ses then
+      asked = asked_by(sender, p.ses, exact)
+    end
+    if asked then
+      note_response(asked, p, not p.trimmed)
+    end
+  end
+
+  local function take_pdc(tap, pair, head, p)
+    local class, raw, at = CLASS[head.form], head.raw, head.at
+    local psn = number(raw, at + class.psn, 4)
+    local ids = number(raw, at + class.ids, 4) -- SPDCID, and DPDCID if there is one
+    local other = ids % 65536
+    local own = (ids - other) / 65536
+    if class.kind == "sent" then
+      take_sent(sent_by(tap, pair, own, other, psn), head, psn, p)
+    elseif class.kind == "ack" then
+      take_ack(tap, pair, own, other, head, psn, p)
+    elseif class.kind == "opening" then
+      take_sent(opened(tap, pair, own, psn, add32(psn, -get(head, "psn_offset")), p.retx), head, psn, p)
+    elseif class.kind == "nack" then
+      local sender = answered(tap, pair, own, other, psn)
+      if sender then
+        sender_of[p.frame] = sender
+        local record = refuse(sender.sent[psn], p.frame)
+        if record then
+          land(sender, record)
+        end
+      end
+    else
+      local control = CONTROLS[get(head, "ctl_type")] or {}
+      if control.consumes then
+        take_sent(sent_by(tap, pair, own, other, psn), head, psn, p)
+        return
+      end
+      local sender = known_pdc(tap, pair, own, other)
+      sender_of[p.frame] = sender
+      psn_of[p.frame] = sender.base and control.names_psn and psn or nil
+    end
+  end
+
+  local function inner(of, key)
+    local there = of[key]
+    if not there then
+      there = {}
+      of[key] = there
+    end
+    return there
+  end
+
+  local function send_rudi(records, id, p)
+    local record = records[id]
+    if p.trimmed then
+      flag(p.frame, TRIMMED)
+    end
+    if not record then
+      if p.retx then
+        flag(p.frame, RETRANSMISSION)
+      end
+      record = new_record(p)
+      records.count = (records.count or 0) + 1
+      inner(records, "order")[records.count] = id
+      local old = records.count - HISTORY
+      if old > 0 then
+        records[records.order[old]], records.order[old] = nil, nil
+      end
+      records[id] = record
+    elseif p.retx then
+      repeated(record, p, record[ACKED])
+    elseif not p.trimmed then
+      flag(p.frame, DUPLICATE)
+    end
+    return record
+  end
+
+  local function take_datagram(tap, pair, head, p)
+    local kind = head.form.kind
+    local is_request = p.ses and not get(p.ses, "return_code")
+    if kind == "rudi_req" then
+      local record = send_rudi(inner(tap.rudi, pair), get(head, "pkt_id"), p)
+      if is_request then
+        note_request(inner(tap.rudi_messages, pair), record, p)
+      end
+      return
+    elseif kind == "uud_req" then
+      if is_request then
+        note_request(inner(tap.uud_messages, pair), new_record(p), p)
+      end
+      return
+    end
+    local records = tap.rudi[pairs_of[pair]]
+    local asked = records and records[get(head, "pkt_id") or get(head, "nack_pkt_id")]
+    if not asked then
+      return
+    elseif kind ~= "rudi_resp" then
+      refuse(asked, p.frame)
+      return
+    end
+    acks[p.frame] = not asked[CUT] and asked[NUMBER] or nil
+    if asked[ACKED] then
+      flag(p.frame, DUPLICATE_ACK)
+    else
+      asked[ACKED] = true
+      local since = p.time - asked[TIME]
+      rtt[p.frame] = not asked[AGAIN] and since or nil
+      if not asked[CUT] then
+        acked_in[asked[NUMBER]], ack_time[asked[NUMBER]] = p.frame, since
+      end
+      note_acked(asked, p.time)
+    end
+    note_response(asked, p, not asked[NAMED])
+    asked[NAMED] = true
+  end
+
+  local function find_copy(key, frame, interface, time)
+    local known_copy = copies[key]
+    if known_copy and known_copy[2] ~= interface and math.abs(time - known_copy[3]) <= WINDOW then
+      copy_of[frame] = known_copy[1]
+      return
+    end
+    if not known_copy then
+      if copy_count >= MOST then
+        local kept, count = {}, 0
+        for old, one in pairs(copies) do
+          if math.abs(time - one[3]) <= WINDOW then
+            kept[old], count = one, count + 1
+          end
+        end
+        copies, copy_count = kept, count
+        if count >= MOST then
+          copies, copy_count = {}, 0
+        end
+      end
+      copy_count = copy_count + 1
+    end
+    copies[key] = { frame, interface, time }
+  end
+
+  local function copy_key(start, ends, more)
+    return format("%s %d ", ends, more) .. start
+  end
+
+  -- Most captures have one interface. Until there is another one, packets wait in two lists, five entries a packet: those
+  -- of the last `WINDOW` are in one of them.
+  local function look_for_copy(p)
+    local more = p.entropy * 65536 + p.size % 65536
+    if several then
+      find_copy(copy_key(p.start, p.ends, more), p.frame, p.interface, p.time)
+      return
+    end
+    first_tap = first_tap or p.interface
+    if p.interface == first_tap then
+      local count = #young
+      if count >= 5 * MOST or count > 0 and p.time - young[5] > WINDOW then
+        old, young, count = young, {}, 0
+      end
+      young[count + 1], young[count + 2], young[count + 3], young[count + 4], young[count + 5] =
+        p.start, p.ends, more, p.frame, p.time
+      return
+    end
+    several = true
+    for _, list in ipairs({ old, young }) do
+      for i = 1, #list, 5 do
+        find_copy(copy_key(list[i], list[i + 1], list[i + 2]), list[i + 3], first_tap, list[i + 4])
+      end
+    end
+    old, young = {}, {}
+    look_for_copy(p)
+  end
+
+  local function take(p, head)
+    local tap = table_of(p.interface)
+    local pair = pair_of(tap, p.ends)
+    look_for_copy(p)
+    p.retx = get(head, "retx") == 1
+    if CLASS[head.form].kind == "datagram" then
+      take_datagram(tap, pair, head, p)
+    else
+      take_pdc(tap, pair, head, p)
+    end
+  end
+
+  -- Take note of a packet whose headers are `layers`, up to `at` of `raw`.
+  function analyse(layers, raw, at, below, tvb, pinfo)
+    local frame, index = pinfo.number, 1
+    if pinfo.visited or frame <= newest or below.quoted then
+      return
+    end
+    if layers[1] and layers[1].form.filter == "entropy" then
+      index = 2
+    end
+    local head = layers[index]
+    if not head or not CLASS[head.form] then
+      return
+    end
+    newest = frame
+    local ses
+    for i = index + 1, #layers do
+      if IS_SES[layers[i].form] then
+        ses = layers[i]
+        break
+      end
+    end
+    local size, interface = tvb:reported_len() - head.at, get_interface()
+    local p = {
+      frame = frame, time = pinfo.rel_ts, layers = layers, ses = ses, trimmed = below.trimmed, size = size,
+      left = size + head.at - at, start = raw:sub(head.at + 1, head.at + BYTES),
+      entropy = below.udp and pinfo.src_port or get(layers[1], "entropy"),
+      interface = interface and interface.value or 0,
+    } -- stylua: ignore
+    if below.covered then
+      p.ends = below.covered:sub(1, below.ip4 and 8 or 32)
+      take(p, head)
+    else
+      p.ends = bytes_of_address(tostring(pinfo.net_src)) .. bytes_of_address(tostring(pinfo.net_dst))
+      waiting = { p, head, raw, tvb:offset(), below.udp }
+    end
+  end
+
+  -- Without a tree, the IP header is found in the bytes of the whole frame.
+  function finish_analysis(tvb)
+    if not waiting then
+      return
+    end
+    local p, head, raw, start, udp = table.unpack(waiting)
+    waiting = nil
+    local all, ends = tvb:raw(), start - (udp and 8 or 0)
+    if all:sub(start + 1, start + #raw) == raw then
+      for size = 20, 60, 4 do
+        local at = ends - size
+        if at >= 0 and byte(all, at + 1) == 64 + size / 4 and number(all, at + 2, 2) >= size then
+          p.trimmed = trimmed_dscp[floor(byte(all, at + 2) / 4)] or udp and start - 8 + number(all, start - 4, 2) > at + number(all, at + 2, 2)
+          break
+        end
+      end
+      if ends >= 40 and floor(byte(all, ends - 39) / 16) == 6 and byte(all, ends - 33) == (udp and 17 or uetp.prefs.protocol) then
+        p.trimmed = trimmed_dscp[floor(number(all, ends - 40, 2) / 64) % 64] or udp and number(all, start - 4, 2) > number(all, ends - 36, 2)
+      end
+    end
+    take(p, head)
+  end
+
+  -- What is shown ---------------------------------------------------------------------------------------------------
+
+  local function time_value(seconds)
+    local whole = floor(seconds)
+    local ns = floor((seconds - whole) * 1e9 + 0.5)
+    if ns >= 1e9 then
+      whole, ns = whole + 1, ns - 1e9
+    end
+    return NSTime.new(whole, ns)
+  end
+
+  local function of_flag(bit)
+    return function(frame)
+      local bits = flags[frame]
+      return bits and floor(bits / bit) % 2 == 1
+    end
+  end
+
+  local function of_table(get_table)
+    return function(frame)
+      return get_table()[frame]
+    end
+  end
+
+  local function of_message(get_table)
+    return function(frame)
+      return message_of[frame] and get_table()[message_of[frame]]
+    end
+  end
+
+  -- What is shown: the name, the value by frame, and for some a note, a warning and its text.
+  local SHOWN = {
+    { "pdc", function(frame) return sender_of[frame] and sender_of[frame].use.index end },
+    { "rel_psn", function(frame) return psn_of[frame] and diff(psn_of[frame], sender_of[frame].base) end },
+    { "acked_in", of_table(function() return acked_in end) },
+    { "ack_time", of_table(function() return ack_time end) },
+    { "acks", of_table(function() return acks end) },
+    { "nacked_in", of_table(function() return nacked_in end) },
+    { "retransmission_of", of_table(function() return again_of end) },
+    { "response_in", of_table(function() return response_in end) },
+    { "response_to", of_table(function() return response_to end) },
+    { "msg", of_table(function() return message_of end) },
+    { "msg.first", of_message(function() return first_of end) },
+    { "msg.last", of_message(function() return last_of end) },
+    { "msg.missing", of_table(function() return missing_of end) },
+    { "msg.time", of_message(function() return time_of end) },
+    { "analysis.packets_in_flight", function(frame) return flight[frame] and floor(flight[frame] / M32) end },
+    { "analysis.bytes_in_flight", function(frame) return flight[frame] and flight[frame] % M32 end },
+    { "analysis.rtt", of_table(function() return rtt end) },
+    { "analysis.copy_of", of_table(function() return copy_of end) },
+  } -- stylua: ignore
+  for _, one in ipairs(FLAGS) do
+    SHOWN[#SHOWN + 1] = { "analysis." .. one[2], of_flag(one[1]), expert = analysis_experts[one[2]] }
+  end
+  local is_shown = {}
+  for _, one in ipairs(SHOWN) do
+    is_shown[one[1]] = true
+  end
+
+  function is_analysis(name)
+    return is_shown[name]
+  end
+
+  local IS_TIME = { ack_time = true, ["msg.time"] = true, ["analysis.rtt"] = true }
+  local asked, shown_frame = nil, 0
+
+  local function show_value(one, value, branch)
+    local field = names[one[1]]
+    if IS_TIME[one[1]] then
+      branch:add(field, time_value(value)):set_generated()
+    elseif type(value) == "table" then
+      for _, number_of in ipairs(value) do
+        branch:add(field, number_of):set_generated()
+      end
+    elseif value == true then
+      local item = branch:add(field):set_generated()
+      if one.expert then
+        item:add_proto_expert_info(one.expert)
+      end
+    else
+      branch:add(field, value):set_generated()
+    end
+  end
+
+  -- Show what is known of a frame, or of that what is asked for. `lean`: what `only` names.
+  function show_analysis(pinfo, top, all, lean)
+    local frame = pinfo.number
+    if all then
+      local branch
+      for _, one in ipairs(SHOWN) do
+        local value = one[2](frame)
+        if value then
+          branch = branch or top:add(f_analysis):set_generated()
+          show_value(one, value, branch)
+        end
+      end
+      return
+    end
+    if not asked or frame <= shown_frame then
+      asked = {}
+      for _, one in ipairs(SHOWN) do
+        local wanted = one.expert and not lean or is_asked(top, names[one[1]], lean)
+        asked[#asked + 1] = wanted and one or nil
+      end
+    end
+    shown_frame = frame
+    for i = 1, #asked do
+      local one = asked[i]
+      local value = one[2](frame)
+      if value then
+        show_value(one, value, top)
+      end
+    end
+  end
+end
+
+make_analysis()
+
+-- With a filter of a listener, Wireshark has a tree already when it reads a capture, so that the interface is known then.
+if gui_enabled() then
+  Listener.new("frame", "frame.interface_id")
+end
+
 -- Which packet answers which ----------------------------------------------------------------------------------------
 
 local asked, answered, answers = {}, {}, {} -- key -> frame of the request; frame -> frame, both ways
 
 function uetp.init()
   asked, answered, answers, flows = {}, {}, {}, {}
+  reset_analysis()
 end
 
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
@@ -4230,7 +5211,8 @@ do
   -- Beside what Wireshark shows of the same bytes.
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
-  function beside.dissector(_, pinfo, tree)
+  function beside.dissector(tvb, pinfo, tree)
+    finish_analysis(tvb)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)
@@ -4354,6 +5336,10 @@ local HEADERS = 512 -- all headers lie within so many bytes
 local REST = {
   f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
 } -- stylua: ignore
+local ANALYSIS = {}
+for name, field in pairs(names) do
+  ANALYSIS[#ANALYSIS + 1] = is_analysis(name) and field or nil
+end
 local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
 
 -- Return whether `only` has the name of a field of `list`, or of a message that lies in the payload.
@@ -4372,6 +5358,7 @@ local function names_one_of(list)
 end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
+local needs_analysis = only and names_one_of(ANALYSIS)
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
 
 -- Show of a packet what `only` names.
@@ -4386,6 +5373,9 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
     if layer == pds then
       link(layer, pinfo, branch)
     end
+  end
+  if needs_analysis then
+    show_analysis(pinfo, top, false, true)
   end
   if needs_rest then
     show_rest(packet, below, tvb, top)
@@ -4403,6 +5393,9 @@ local function dissect(tvb, pinfo, tree)
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
+  if not lean or needs_analysis then
+    analyse(layers, raw, at, below, tvb, pinfo)
+  end
   pinfo.cols.protocol = "UET"
   if lean then
     dissect_lean(packet, below, tvb, pinfo, tree)
@@ -4424,6 +5417,7 @@ local function dissect(tvb, pinfo, tree)
   if whole_tree then
     show_names(packet.layers, tvb, top)
   end
+  show_analysis(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
   return true
 end

@@ -1,0 +1,111 @@
+"""What the plugin says of the packets around a packet, against `stats --per-packet`: the same, frame by frame."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support.audit.build import GOLDEN
+from tests.support.effort import effort
+from tests.support.interop.analysis import differences
+from tests.support.interop.tshark import folder, needs_tshark, run
+from uetproto.cli.main import cli
+from uetproto.wire.capture.pcap import Record, open_capture, open_writer
+
+pytestmark = needs_tshark
+
+ALL = sorted(path for path in GOLDEN.glob("*.pcapng") if "roce" not in path.name)
+FEW = ["gradient-lossy", "ladder-L14", "ladder-L24", "ses-read", "ses-rudi-read", "ses-rendezvous-send"]
+CAPTURES = effort([GOLDEN / f"{name}.pcapng" for name in FEW], ALL, ALL)
+GENERATED = effort(1, 20, 20)
+WITH_TREE = ("-R", "frame")
+"""A read filter: the first pass has a tree, and so knows the interface of a packet."""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with folder() as path:
+        yield path
+
+
+def copied(path: Path, home: Path) -> Path:
+    there = home / path.name
+    shutil.copyfile(path, there)
+    there.chmod(0o644)
+    return there
+
+
+def joined(captures: list[Path], path: Path) -> Path:
+    """One capture with an interface for each of `captures`, whose packets follow those of the one before."""
+    with open_writer(path, interfaces=[(each.stem, 1) for each in captures]) as writer:
+        for number, each in enumerate(captures):
+            with open_capture(each) as reader:
+                for record in reader:
+                    writer.write(number * 10**9 + record.time_ns, record.data, interface=number)
+    path.chmod(0o644)
+    return path
+
+
+def test_golden_captures(home: Path) -> None:
+    assert differences(joined(CAPTURES, home / "golden.pcapng"), home, *WITH_TREE) == []
+
+
+def damaged(path: Path, seed: int) -> Path:
+    """Drop, repeat and trim packets, and exchange neighbours."""
+    rng, kept = Random(seed), []
+    with open_capture(path) as reader:
+        for record in reader:
+            draw = rng.random()
+            kept += [] if draw < 0.03 else [record, record] if draw < 0.06 else [record]
+            if draw > 0.97 and len(kept) > 1:
+                kept[-2:] = kept[-1], kept[-2]
+    times = sorted(record.time_ns for record in kept)
+    changed = path.with_name(f"damaged-{path.name}")
+    with open_writer(changed) as writer:
+        for record, time_ns in zip(kept, times, strict=True):
+            writer.write(time_ns, _trimmed(record) if rng.random() < 0.03 else record.data)
+    changed.chmod(0o644)
+    return changed
+
+
+def _trimmed(record: Record) -> bytes:
+    data = bytearray(record.data)
+    data[15] = 16 << 2  # the DSCP of trimmed packets, in a frame with IPv4
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(GENERATED))
+def test_generated_captures_with_losses_of_the_capture(home: Path, seed: int) -> None:
+    path = home / "generated.pcapng"
+    profile = ("lossy", "mixed")[seed % 2]
+    options = ["--packets", str(effort(600, 5000, 5000)), "--seed", str(seed)]
+    assert CliRunner().invoke(cli, ["generate", profile, "-o", str(path), *options]).exit_code == 0
+    path.chmod(0o644)
+    changed = damaged(path, seed)
+    assert differences(path, home) == []
+    assert differences(changed, home) == []
+
+
+def test_an_answer_is_looked_for_at_the_tap_of_the_request(home: Path) -> None:
+    path = home / "taps.pcapng"
+    assert CliRunner().invoke(cli, ["run", "gradient", "--tap", "all", "-o", str(path)]).exit_code == 0
+    path.chmod(0o644)
+    assert differences(path, home, *WITH_TREE) == []
+
+
+def test_expert_infos(home: Path) -> None:
+    """A clean capture has none of the analysis; what was lost by the capture has."""
+    clean = copied(GOLDEN / "gradient.pcapng", home)
+    out, _ = run(["-r", clean, "-q", "-z", "expert"], home)
+    assert "SEQUENCE" not in out.upper()
+    lossy = copied(GOLDEN / "gradient-lossy.pcapng", home)
+    with open_capture(lossy) as reader, open_writer(home / "gap.pcapng") as writer:
+        for record in reader:
+            if record.index != 3:
+                writer.write(record.time_ns, record.data)
+    (home / "gap.pcapng").chmod(0o644)
+    out, _ = run(["-r", home / "gap.pcapng", "-T", "fields", "-e", "uetp.expert.lost", "-e", "frame.number"], home)
+    assert [line for line in out.splitlines() if not line.startswith("\t")] == ["1\t16"]
