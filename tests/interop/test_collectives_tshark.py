@@ -44,7 +44,9 @@ def test_uet(transport: str) -> None:
             assert count > 10, path
         for number, shown in enumerate(tshark.shown(frames, home)):
             assert shown is not None, number
-            assert shown.experts <= {"retx", "nack", "duplicate", "duplicate_ack"}, number  # a frame is there at each tap
+            assert shown.experts <= {"retx", "nack", "duplicate", "duplicate_ack"}, (
+                number
+            )  # a frame is there at each tap
 
 
 @needs_tshark
