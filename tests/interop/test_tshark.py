@@ -622,7 +622,8 @@ def test_columns(home: Path) -> None:
 def test_expert_infos(home: Path) -> None:
     experts = [found.experts for found in shown([frame for frame, _ in CONVERSATION], home) if found]
     assert experts == [
-        set(), {"retx"}, set(), {"nack"}, {"error", "duplicate_ack"}, set(), {"trimmed"}, set(), {"crc"}, {"reserved"}, set(),
+        set(), {"retx"}, set(), {"nack"}, {"error", "duplicate_ack"}, set(), {"trimmed"}, set(), {"crc"}, {"reserved"},
+        set(),
     ]  # fmt: skip
     (short,) = shown(
         [flow(SYN, ("ses.request_std.som", {"som": 1, "eom": 1, "opcode": 1, "request_length": 50}))], home
