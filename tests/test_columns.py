@@ -182,7 +182,7 @@ def test_all_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["pcap", "pcap.gz", "pcapng", "pcapng.gz"])
 def test_legal_stacks(tmp_path: Path, suffix: str) -> None:
     rng = random.Random(suffix)
-    frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(effort(700, 1500, 1500)))]
+    frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(effort(450, 1500, 1500)))]
     found = agrees(write(tmp_path / f"legal.{suffix}", frames))
     assert len(found) > 40
 
@@ -192,7 +192,7 @@ def test_odd_frames_of_all_links(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     links = (pcap.ETHERNET, pcap.SLL, pcap.SLL2, pcap.RAW, pcap.INFINIBAND, pcap.ERF, 147)
     frames = []
-    for _ in range(effort(1000, 2500, 2500)):
+    for _ in range(effort(600, 2500, 2500)):
         link = rng.choice(links)
         data = odd_frame(rng, link if link in links[:4] else pcap.ETHERNET)
         length = len(data)
@@ -205,7 +205,7 @@ def test_odd_frames_of_all_links(tmp_path: Path, seed: int) -> None:
 def test_random_bytes(tmp_path: Path) -> None:
     rng = random.Random(7)
     frames = []
-    for _ in range(effort(800, 2000, 2000)):
+    for _ in range(effort(500, 2000, 2000)):
         data = legal_frame(rng)
         cut = rng.randrange(len(data))
         data = data[:cut] + rng.randbytes(rng.randrange(80))
@@ -246,7 +246,7 @@ def test_payload_that_looks_like_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["pcap", "pcapng"])
 def test_damage_in_the_middle(tmp_path: Path, suffix: str) -> None:
     rng = random.Random(11)
-    count = effort(1500, 3000, 3000)
+    count = effort(900, 3000, 3000)
     frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(count))]
     path = write(tmp_path / f"damaged.{suffix}", frames)
     data = bytearray(path.read_bytes())
@@ -420,7 +420,7 @@ def test_batches_are_pieces_of_the_whole(captures: dict[int, Path], rows: int) -
 
 def test_types(tmp_path: Path) -> None:
     rng = random.Random(4)
-    frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(effort(1000, 2000, 2000)))]
+    frames = [(pcap.ETHERNET, data, len(data)) for data in (legal_frame(rng) for _ in range(effort(600, 2000, 2000)))]
     found = columns.read(write(tmp_path / "types.pcap", frames))
     assert found.times.dtype == np.int64
     assert found.lengths.dtype == np.uint32

@@ -53,7 +53,7 @@ def any_frame(rng: random.Random) -> bytes:
 @pytest.mark.parametrize("suffix", ["pcap", "pcapng"])
 def test_columns_judge_as_the_reader_of_packets_does(tmp_path: Path, suffix: str) -> None:
     rng = random.Random(f"crc {suffix}")
-    frames = [any_frame(rng) for _ in range(effort(700, 1500, 6000))]
+    frames = [any_frame(rng) for _ in range(effort(500, 1500, 6000))]
     lengths = [len(data) + (9 if rng.random() < 0.05 else 0) for data in frames]
     links = [(pcap.ETHERNET, data, length) for data, length in zip(frames, lengths, strict=True)]
     path = c.write(tmp_path / f"any.{suffix}", links)

@@ -19,8 +19,8 @@ PAGES = ("README.md", "docs/guide.md")
 LINKED = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_page = pytest.mark.parametrize("page", PAGES)
 SHORTER = (
-    ("fuzz --seconds 60", "fuzz --steps 2000 --seed 1 --jobs 1"),
-    ("fuzz tss --seconds 10", "fuzz tss --steps 1000 --seed 1 --jobs 1"),
+    ("fuzz --seconds 60", "fuzz --steps 600 --seed 1 --jobs 1"),
+    ("fuzz tss --seconds 10", "fuzz tss --steps 300 --seed 1 --jobs 1"),
     ("--ranks 2,4,8,16,32,64", "--ranks 2,4,8"),
 )
 """Parts of commands, and what is run in their place."""

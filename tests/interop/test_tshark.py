@@ -40,7 +40,7 @@ pytestmark = needs_tshark
 VECTORS = json.loads(paths.VECTORS.read_text())["vectors"]
 SHARED = paths.SHARED
 REFPROV = SHARED / "captures" / "refprov"
-SOME = effort(600, 1200, 1200)
+SOME = effort(400, 1200, 1200)
 """Number of frames that are drawn by chance."""
 EACH_REFPROV = effort(50, 1000, 1000)
 
@@ -364,7 +364,7 @@ def test_no_error_in_lua_on_anything(home: Path) -> None:
     """`run` looks for them. Everything may be damaged here, from the first byte on."""
     rng = rng_of("anything")
     frames: list[Frame] = []
-    for _ in range(effort(1000, 3000, 3000)):
+    for _ in range(effort(600, 3000, 3000)):
         frame = mutate(legal(rng), rng, start=rng.choice((0, 14, 34)))
         frames.append((frame, len(frame) + rng.choice((0, 0, 0, 5))))
     path = home / "anything.pcap"
@@ -394,7 +394,7 @@ def test_reference_provider(home: Path) -> None:
         assert found is not None
         assert not found.experts & {"malformed", "reserved", "short", "crc"}
         count += 1
-    assert count > effort(900, 2000, 2000)
+    assert count > effort(540, 2000, 2000)
 
 
 # (5) Preferences ------------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def targets() -> list[FuzzTarget]:
 @pytest.mark.parametrize("number", range(3), ids=["decode", "capture", "engine"])
 def test_a_short_search_finds_nothing(number: int) -> None:
     """The golden captures, and what hundreds of mutations make of them."""
-    search, steps = Search(targets()[number], random.Random(1)), effort(600, 1000, 1000)
+    search, steps = Search(targets()[number], random.Random(1)), effort(400, 1000, 1000)
     for _ in range(steps):
         finding = search.step()
         assert finding is None, finding.text

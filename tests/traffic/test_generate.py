@@ -107,7 +107,7 @@ def test_reordering(tmp_path: Path) -> None:
 
 def test_endpoints_jobs_and_pdcs(tmp_path: Path) -> None:
     settings = ("endpoints=5", "jobs=3", "pdcs=4", "sizes=100", "operations_per_pdc=20", "modes=rod,rud")
-    found = [packet for _, packet in records(made(tmp_path, "bench", *settings, packets=effort(3500, 6000, 6000)))]
+    found = [packet for _, packet in records(made(tmp_path, "bench", *settings, packets=effort(2500, 6000, 6000)))]
     sources = {packet.layers[1].values["src"] for packet in found}
     assert sources == {0x0A000001, 0x0A000002, 0x0A000101, 0x0A000102, 0x0A000103}
     jobs = {layer.values["job_id"] for p in found for layer in p.layers if layer.form.startswith("ses.request")}
@@ -237,7 +237,7 @@ def test_what_many_jobs_need_is_made_when_it_is_met() -> None:
 
 def test_datagrams_that_get_lost_do_not_heap_up_buffers() -> None:
     profile = load("sends", ["operations=datagram_send", "modes=uud", "loss=0.5", "jobs=1"])
-    world = TrafficRun(profile, Nowhere(), packets=effort(3000, 5000, 5000))
+    world = TrafficRun(profile, Nowhere(), packets=effort(2000, 5000, 5000))
     while world.run(500):
         most = max(station.posted[1] for station in world.workload.stations)
         assert most <= profile.depth * profile.initiators

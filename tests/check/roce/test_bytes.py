@@ -67,7 +67,7 @@ def test_every_prefix() -> None:
 def test_a_short_search_finds_nothing() -> None:
     search = Search(target(), random.Random(1))
     seeds = len(target().seeds())
-    for _ in range(seeds + effort(500, 1_000, 10_000)):
+    for _ in range(seeds + effort(300, 1_000, 10_000)):
         finding = search.step()
         assert finding is None, finding.text
     opcodes = {
@@ -80,7 +80,7 @@ def test_a_short_search_finds_nothing() -> None:
 def test_a_search_is_seeded() -> None:
     runs = [Search(RoceFrames(), random.Random(5)) for _ in range(2)]
     for search in runs:
-        for _ in range(effort(200, 600, 600)):
+        for _ in range(effort(120, 600, 600)):
             search.step()
     assert runs[0].corpus == runs[1].corpus
 

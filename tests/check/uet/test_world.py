@@ -375,7 +375,7 @@ def episode(profile: str, seed: int, steps: int, *, objects: bool = True) -> Uet
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_episodes(profile: str) -> None:
-    for seed in range(effort(5, 15, 150)):
+    for seed in range(effort(4, 15, 150)):
         episode(profile, seed, 400)
 
 

@@ -22,7 +22,7 @@ from uetproto.engine.contract import MILLISECOND
 TRANSPORTS = sorted(NETWORKS)
 EVERY = [
     (*name, transport) for at, name in enumerate(NAMES) for turn, transport in enumerate(TRANSPORTS)
-    if (at + turn) % effort(2, 1, 1) == 0
+    if (at + turn) % effort(3, 1, 1) == 0
 ]  # fmt: skip
 """Operation, algorithm, transport: in `ci`, each algorithm over every second transport."""
 

@@ -7,5 +7,5 @@ from tests.support.ses.machine import SesMachine, ThreeMachine
 
 TestTwo = SesMachine.TestCase
 TestThree = ThreeMachine.TestCase
-TestTwo.settings = settings(max_examples=effort(24, 60, settings.default.max_examples), stateful_step_count=40)
-TestThree.settings = settings(max_examples=effort(16, 40, settings.default.max_examples), stateful_step_count=40)
+TestTwo.settings = settings(max_examples=effort(16, 60, settings.default.max_examples), stateful_step_count=40)
+TestThree.settings = settings(max_examples=effort(12, 40, settings.default.max_examples), stateful_step_count=40)

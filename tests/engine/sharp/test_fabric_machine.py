@@ -7,7 +7,7 @@ from uetproto.testing.machines.fabrics.sharp import SharpMachine
 
 TestTogether = SharpMachine.TestCase
 TestTogether.settings = settings(
-    max_examples=effort(75, 150, settings.default.max_examples),
+    max_examples=effort(40, 150, settings.default.max_examples),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -30,7 +30,7 @@ COMBINATIONS = [
 ]  # fmt: skip
 TRIED = [
     (op, dtype, tag) for op, dtype, tag in COMBINATIONS
-    if op not in LOC or (op + TAGS.index(dtype) + TAGS.index(tag)) % effort(3, 1, 1) == 0
+    if op not in LOC or (op + TAGS.index(dtype) + TAGS.index(tag)) % effort(4, 1, 1) == 0
 ]  # fmt: skip
 """In `ci`, each value and each tag of MINLOC and MAXLOC with a third of the others."""
 

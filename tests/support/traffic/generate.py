@@ -9,7 +9,7 @@ from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
 from uetproto.wire.capture.pcap import open_capture
 
-MADE = effort(700, 3_000, 30_000)
+MADE = effort(500, 3_000, 30_000)
 """Number of packets of a capture for which a test names no number."""
 
 

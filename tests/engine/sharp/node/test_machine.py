@@ -228,7 +228,7 @@ class Lossless(RuleBasedStateMachine):
 
 
 Lossless.TestCase.settings = settings(
-    max_examples=effort(50, 150, settings.default.max_examples),
+    max_examples=effort(30, 150, settings.default.max_examples),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

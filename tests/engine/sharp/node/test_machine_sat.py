@@ -257,7 +257,7 @@ class Streaming(RuleBasedStateMachine):
 
 
 Streaming.TestCase.settings = settings(
-    max_examples=effort(50, 150, settings.default.max_examples),
+    max_examples=effort(30, 150, settings.default.max_examples),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
