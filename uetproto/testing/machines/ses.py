@@ -137,7 +137,7 @@ class SesMachine(ProtocolMachine):
 
     def mode(self, mode: str) -> str:
         modes = self.adapter().capabilities.modes
-        return mode if mode in modes else next(each for each in modes if each in ("rud", "rod"))
+        return mode if mode in modes else next((each for each in modes if each in ("rud", "rod")), modes[0])
 
     def region(self, mode: str, key: int) -> int:
         """Return the key of the region on which an operation works: `key` itself if the mode and the implementation
@@ -216,10 +216,12 @@ class SesMachine(ProtocolMachine):
         if offset is None:
             return
         number, data, dc = self.next(), self.content(length), dc and self.can("dc")
-        seen = mode != "rod" and (dc or self.initiator == IMPLEMENTATION)
+        stored = dc or self.initiator == IMPLEMENTATION
+        late = not stored and not (mode == "rod" and self.model.is_in_order())
         region.writing[number] = offset, length
         asked = AskedOperation(
-            number=number, op="write", mode=mode, key=key, offset=offset, data=data, observable=seen
+            number=number, op="write", mode=mode, key=key, offset=offset, data=data, late=late,
+            observable=stored and mode != "rod",
         )  # fmt: skip
         self.change(region, asked, data, data=data.hex(), dc=dc)
 
@@ -328,7 +330,7 @@ class SesMachine(ProtocolMachine):
     @precondition(can_send)
     @step(mode=st.sampled_from(("rud", "rod", "uud")), length=_lengths, tag=_tags,
           kind=st.sampled_from(("plain", "plain", "rendezvous", "deferrable")))  # fmt: skip
-    def send(self, mode: str, length: int, tag: int | None, kind: str) -> None:
+    def send(self, mode: str, length: int, tag: int | None, kind: str = "plain") -> None:
         """Send a message. On UUD it is an untagged datagram; deferrable messages use RUD."""
         mode = self.mode(mode)
         if mode == "uud":
@@ -350,7 +352,7 @@ class SesMachine(ProtocolMachine):
 
     @precondition(can_send)
     @step(tag=_tags, ignore=st.sampled_from((0, 0, ALL_BITS)), length=st.sampled_from((ROOM, ROOM, TELLING, MTU)))
-    def receive(self, tag: int | None, ignore: int, length: int) -> None:
+    def receive(self, tag: int | None, ignore: int, length: int = ROOM) -> None:
         """Post a receive, which may be too short for a message."""
         self.post(tag, 0 if tag is None else ignore, length if self.can("truncate") else ROOM)
 

@@ -52,6 +52,9 @@ class AskedOperation:
     """Whether it fetches and adds 1, in any order with others."""
     observable: bool = False
     """Whether its bytes must be in memory when it has completed."""
+    late: bool = False
+    """Whether its bytes may still be on their way into memory when it has completed: it is a write without delivery
+    complete, and later operations have no order with it (ses.md §13.2). Nothing else then works on these bytes."""
     ended: bool | None = None
     """Whether it succeeded; None before its completion."""
     epoch: int = 0
@@ -132,8 +135,9 @@ class SesModel:
         return sum(asked.ended is None for asked in self.operations.values())
 
     def is_in_order(self) -> bool:
-        """Return whether operations on ROD are executed in the order of their submission."""
-        self._mixed = self._mixed and self.under_way() > 0
+        """Return whether operations on ROD are executed in the order of their submission: not after a close, as their
+        PDC is another one. Our own engine, as the target, has executed what has completed."""
+        self._mixed = self._mixed and (self.target == IMPLEMENTATION or self.under_way() > 0)
         return not self._mixed
 
     # Events
@@ -160,7 +164,7 @@ class SesModel:
             why = "was never submitted" if asked is None else "had completed before"
             raise WorldFailure(COMPLETED_ONCE, f"operation {shown(number)} of {NAMES[self.initiator]} {why}")
         self.verdicts.judged[COMPLETED_ONCE] += 1
-        if asked.key in self.regions:
+        if asked.key in self.regions and not asked.late:
             self.regions[asked.key].done(asked.number, repeats=asked.mode == "rudi")
         ok, code = event.get("ok") is True, event.get("code")
         asked.ended = ok
