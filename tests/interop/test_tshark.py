@@ -585,7 +585,7 @@ def flow(*stack: tuple[str, dict[str, int]], payload: bytes = b"", crc: bool = T
 
 
 WRITE = ("ses.request_std.som", {"opcode": 1, "message_id": 1, "request_length": 12288})
-SYN = ("pds.rod_req.syn", {"next_hdr": 3, "ar": 1, "psn": 73728, "spdcid": 9, "clear_psn_offset": 0})
+SYN = ("pds.rod_req.syn", {"next_hdr": 3, "ar": 1, "psn": 73728, "spdcid": 9, "clear_psn_offset": -1})
 REQUEST = ("pds.rod_req", {"next_hdr": 3, "retx": 1, "psn": 73729, "spdcid": 9, "dpdcid": 7, "clear_psn_offset": -1})
 ACK = ("pds.ack", {"next_hdr": 4, "cack_psn": 73729, "ack_psn_offset": -1, "spdcid": 7, "dpdcid": 9})
 BAD = flow(("pds.cp", {"ctl_type": 4, "psn": 73731}))
@@ -644,7 +644,7 @@ def test_filters(home: Path) -> None:
     write_pcap(path, [frame for frame, _ in CONVERSATION])
     wanted = {
         "uetp.pds.ack.cack_psn == 73729": "frame.number in {3, 5}",
-        "uetp.pds.rod_req.clear_psn_offset < 0": "frame.number in {2}",
+        "uetp.pds.rod_req.clear_psn_offset < 0": "frame.number in {1, 2, 7}",
         'uetp.pds.nack.nack_code == "ROD_OOO"': "frame.number in {4}",
         "uetp.trimmed": "frame.number in {7}",
         "uetp.sealed": "frame.number in {8}",
@@ -653,5 +653,5 @@ def test_filters(home: Path) -> None:
         "uetp.pds.rudi_resp": "frame.number in {11}",
     }
     wrong = [f"(({rule}) && !({at})) || (!({rule}) && ({at}))" for rule, at in wanted.items()]
-    assert matching(path, home, " || ".join(f"({rule})" for rule in wanted)) == [2, 3, 4, 5, 7, 8, 9, 10, 11]
+    assert matching(path, home, " || ".join(f"({rule})" for rule in wanted)) == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
     assert matching(path, home, " || ".join(wrong)) == []

@@ -8,13 +8,15 @@ bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark decodes itself. No head
 multicast immediates, so `wire.inside` finds them.
 """
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from uetproto.wire.fields import Header
+from uetproto.wire.fields import Field, Header
 from uetproto.wire.headers import ethernet, mcast, roce, sharp, sharp_am, uet_pds, uet_ses, uet_tss
-from uetproto.wire.headers.roce import Lnh
-from uetproto.wire.headers.uet_pds import CcType, NextHdr
-from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, SYNCS
+from uetproto.wire.headers.roce import Lnh, Nak
+from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, CcType, NextHdr
+from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, SYNCS, VENDORS
 
 LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEADERS}
 UET_FORMS: dict[str, Header] = {
@@ -109,3 +111,59 @@ def matches(header: Header, word: int) -> bool:
 def rows_after(header: Header) -> tuple[Next, ...]:
     """Return the rows of `NEXT` and `ROCE_NEXT` that apply to `header`, in order."""
     return tuple(row for row in (*NEXT, *ROCE_NEXT) if header in row.after)
+
+
+# Values that a field may have -----------------------------------------------------------------------------------------
+
+_ALSO_RESERVED = {"pds.uud_req": ("flags",), "pds.ack_cc": ("cc_flags",), "pds.ack_cc.probe": ("cc_flags",),
+                  "pds.ack_ccx": ("cc_flags",), "pds.ack_ccx.probe": ("cc_flags",)}  # fmt: skip
+"""Fields that are reserved by wire.md §3.3 and §3.7 although their name does not say so."""
+
+VERSIONS = ("version", "tver")
+"""Fields of SES and of the BTH that hold a version. The version is 0 (wire.md §4, roce.md §2)."""
+
+_VENDORS = {**VENDORS, CcType: range(14, 16)}
+"""Maps an enumeration to the codes that a vendor may define (wire.md §3.3, §4, §5)."""
+
+SYNDROMES = (*range(0x40), *Nak)
+"""Syndromes that mean ACK, RNR NAK or NAK (roce.md §2.1). The reserved bit 7 is 0 in them."""
+
+
+@cache
+def reserved_fields(form: str) -> tuple[str, ...]:
+    """Return the names of the fields of a form of header that are sent as 0."""
+    if form not in UET_FORMS and form not in ROCE_FORMS and form != "ipv4":
+        return ()
+    rsvd = tuple(name for name in FORMS[form].names if name.startswith("rsvd"))
+    return rsvd + _ALSO_RESERVED.get(form, ())
+
+
+@cache
+def code_fields(form: str) -> Mapping[str, frozenset[int]]:
+    """Return a map with an entry for each field that holds a code in headers of this form. The entry has the codes that
+    have a meaning, including the codes of vendors."""
+    if form not in UET_FORMS and form != "bth" and form != "aeth":
+        return {}
+    header = FORMS[form]
+    if form == "aeth":
+        return {"syndrome": frozenset((*SYNDROMES, *(code | 0x80 for code in SYNDROMES)))}
+    found = {field.name: _known(field) for field in header.fields if field.values is not None}
+    if "next_hdr" in header.names:
+        found["next_hdr"] = LEGAL_NEXT_HDR[header["type"].only[0]]
+    return found
+
+
+def _known(field: Field) -> frozenset[int]:
+    return frozenset({*map(int, field.values or ()), *_VENDORS.get(field.values, ())})
+
+
+def is_vendors(form: str, name: str, value: int) -> bool:
+    """Return whether a code that `code_fields` lists for a field is one that vendors define."""
+    return value not in _named(form, name)
+
+
+@cache
+def _named(form: str, name: str) -> Container[int]:
+    """Return the codes of a field that have names, or all its values if none of them has a name."""
+    values = FORMS[form][name].values
+    return range(1 << FORMS[form][name].bits) if values is None else frozenset(int(code) for code in values)

@@ -18,9 +18,11 @@ from uetproto.wire.headers.sharp_am import ATTRIBUTES
 from uetproto.wire.headers.uet_pds import CONTROLS, ControlProfile, CpPsn
 from uetproto.wire.shapes import SUSPECT_SIZES
 from uetproto.wireshark.descriptions import description
+from uetproto.wireshark.verdicts import VERDICTS, Judged, judged_fields
 
 PROTOCOL = "uetp"
 PRELUDE = Path(__file__).with_name("prelude.lua")
+PLUGIN = PRELUDE.with_name("uetproto.lua")
 MARK = re.compile(r"^-- @(\w+)\n", re.MULTILINE)
 """A line of the prelude in whose place a part of the plugin stands: the tables, or the file of this name."""
 BANNER = """\
@@ -120,16 +122,33 @@ def _tables() -> Iterator[str]:
     yield "-- Codes " + "-" * 110
     yield ""
     enums = {f.values.__name__: f.values for h in _HEADERS for f in h.fields if f.values is not None}
-    for name, enum in enums.items():
+    by_hand = "".join(path.read_text(encoding="utf-8") for path in PRELUDE.parent.glob("*.lua") if path != PLUGIN)
+    here = [name for name in enums if not re.search(rf"\b{name}\b", by_hand)]  # Lua has at most 200 locals in a block
+    for name, enum in sorted(enums.items(), key=lambda row: row[0] in here):
+        if here and name == here[0]:
+            yield "do"
         yield from _table(name, ((code, _text(str(code.name))) for code in enum))
     yield "-- Names over forms " + "-" * 99
     yield ""
     yield from (_filter_name(row) for row in FILTER_NAMES)
     yield ""
+    yield "-- Verdicts " + "-" * 107
+    yield ""
+    for verdict in VERDICTS:
+        name, text, group = map(_text, (verdict.name, f"{verdict.text} ({verdict.rule})", verdict.group))
+        yield f"V({name}, {text}, {group})"
+    yield ""
+    legal = sorted({row.legal for header in _HEADERS for row in judged_fields(header) if row.legal is not None})
+    yield "local LEGAL = {"
+    yield from (f"  {{ {', '.join(f'[{code}] = true' for code in codes)} }}," for codes in legal)
+    yield "}"
+    yield ""
     yield "-- Headers " + "-" * 108
     yield ""
     for header in _HEADERS:
-        yield from _form(header)
+        yield from _form(header, legal)
+    yield "end"
+    yield ""
     yield "-- Which header follows which " + "-" * 89
     yield ""
     yield f"local FIRST = {_names(FIRST)}"
@@ -158,7 +177,7 @@ def _control(row: ControlProfile) -> str:
     return f"{{ {', '.join(map(_text, row.words))}, {consumes}{names}mask = 0x{row.payload_mask:X} }}"
 
 
-def _form(header: Header) -> Iterator[str]:
+def _form(header: Header, legal: list[tuple[int, ...]]) -> Iterator[str]:
     base = filter_name(header.name)
     yield "form({"
     yield f"  name = {_text(header.name)},"
@@ -169,6 +188,9 @@ def _form(header: Header) -> Iterator[str]:
     yield f"  only = {{{', '.join(_only(header))}}},"
     yield "  names = {"
     yield from (f"    {{ {_name_of_form(row, header)} }}," for row in BY_FORM.get(header.name, ()))
+    yield "  },"
+    yield "  judged = {"
+    yield from (f"    {{ {_judged(header, row, legal)} }}," for row in judged_fields(header))
     yield "  },"
     if header.origin is not Origin.PUBLISHED:
         yield f"  origin = {_text(header.origin.value)},"
@@ -207,6 +229,16 @@ def _name_of_form(row: FilterName, header: Header) -> str:
             f"absent = {_text(field)}, codes = {{ {', '.join(f'[{code}] = true' for code in sorted(codes))} }}"
         )
     return ", ".join(parts)
+
+
+def _judged(header: Header, row: Judged, legal: list[tuple[int, ...]]) -> str:
+    """Return Lua text that says which values of a field have a verdict; `legal` has all sets of legal values."""
+    values = "NEGATIVE" if row.legal is None else f"LEGAL[{legal.index(row.legal) + 1}]"
+    text = f"{_text(row.field)}, {_text(row.verdict.name)}, {values}"
+    named = header[row.field].values
+    if row.only_if:
+        return f"{text}, {_text(row.only_if[0])}, {row.only_if[1]}"
+    return f"{text}, named = {named.__name__}" if named and header.name.startswith("ses.") else text
 
 
 def _title(base: str) -> str:

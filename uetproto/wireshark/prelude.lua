@@ -20,6 +20,11 @@ local uetp = Proto("uetp", "Ultra Ethernet Transport")
 local CRC_AUTO, CRC_ON, CRC_OFF = 0, 1, 2
 
 uetp.prefs.port = Pref.uint("UDP port", 4793, "Destination port of UET over UDP; 0: none")
+uetp.prefs.heuristic = Pref.bool(
+  "Look for UET on other UDP ports",
+  false,
+  "Where no other protocol has the ports: headers, reserved bits, codes and lengths or CRC32C have to be right"
+)
 uetp.prefs.protocol = Pref.uint("IP protocol", 253, "Protocol number of UET directly over IP; 0: none")
 uetp.prefs.crc = Pref.enum(
   "CRC32C trailer",
@@ -78,6 +83,7 @@ local protos = {} -- by filter name of the headers: their Proto, and its ProtoFi
 local forms = {} -- by name
 local names = {} -- the ProtoField of each name over forms
 local filter_of = {} -- the display filter of each ProtoField
+local verdicts = {} -- the expert info, and its text, of each rule
 
 local function keep(field, key, name)
   fresh[#fresh + 1] = field
@@ -117,12 +123,33 @@ local function N(kind, name, display, values, doc)
   end
 end
 
+local experts = {}
+
+local function own_expert(name, text, group, severity)
+  local made = ProtoExpert.new("uetp.expert." .. name, text, expert.group[group], expert.severity[severity])
+  experts[#experts + 1] = made
+  return made
+end
+
+-- Make the expert info of a rule.
+local function V(name, text, group)
+  verdicts[name] = { expert = own_expert(name, text, group, "ERROR"), text = text }
+end
+
+local NEGATIVE = setmetatable({}, {
+  __index = function(_, value)
+    return value < 0
+  end,
+})
+
 -- Define a form: { name, filter name, title, spec, size, only, names, row, row … }.
 -- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
 -- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
 -- wider than Wireshark can apply; `within` marks one bit of the row before. `origin`, of a form or a row, says that it is
 -- not published. `only`: the values by which the form is known, { divisor, modulus, values } of its first two bytes.
--- `names`: the names over forms that have a value here, { name, field, plus, sign, absent, codes }.
+-- `names`: the names over forms that have a value here, { name, field, plus, sign, absent, codes }. `judged`: the fields
+-- that have a rule, { field, verdict, legal values, field and value without which there is no rule }; a legal code that is
+-- not in `named` is a vendor's.
 local function form(made)
   local owner = protos[made.filter]
   if not owner then
@@ -133,16 +160,18 @@ local function form(made)
     owner.fields[#owner.fields + 1] = field
   end
   fresh = {}
-  made.item, made.by_name, made.after, made.rsvd = owner.proto, {}, {}, {}
+  made.item, made.by_name, made.after = owner.proto, {}, {}
   made.kind, made.item_name = made.filter:match("^pds%.(.*)"), "uetp." .. made.filter
   for _, row in ipairs(made) do
     made.by_name[row[1]] = row
     row.masked = row[6] and row[6] < 256 ^ row[3]
-    made.rsvd[#made.rsvd + 1] = row[1]:match("^rsvd") and row or nil
   end
   for _, name in ipairs(made.names) do
     name.field, name.row = names[name[1]], made.by_name[name[2]]
     name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
+  end
+  for _, judged in ipairs(made.judged) do
+    judged.row, judged.verdict, judged.only_if = made.by_name[judged[1]], verdicts[judged[2]], made.by_name[judged[4]]
   end
   forms[made.name] = made
 end
@@ -231,14 +260,6 @@ local f_names = own("none", "names", "Names over forms", "The fields by names th
 uetp.fields = fields
 for _, owner in pairs(protos) do
   owner.proto.fields = owner.fields
-end
-
-local experts = {}
-
-local function own_expert(name, text, group, severity)
-  local made = ProtoExpert.new("uetp.expert." .. name, text, expert.group[group], expert.severity[severity])
-  experts[#experts + 1] = made
-  return made
 end
 
 local e_malformed = own_expert("malformed", "Malformed", "MALFORMED", "ERROR")
@@ -391,7 +412,9 @@ local function look_below(tvb, pinfo)
     if below.udp then
       below.covered = below.covered:sub(1, -3) .. "\0\0" -- the UDP checksum counts as 0
       if below.length and not pinfo.fragmented then
-        below.trimmed = below.trimmed or start - 8 + below.length > source.offset + size
+        local more = start - 8 + below.length - source.offset - size
+        below.trimmed = below.trimmed or more > 0
+        below.excess = more < 0 and -more or nil
       end
     end
   end
@@ -719,11 +742,6 @@ end
 
 local asked, answered, answers = {}, {}, {} -- key -> frame of the request; frame -> frame, both ways
 
-function uetp.init()
-  asked, answered, answers, flows = {}, {}, {}, {}
-  reset_analysis()
-end
-
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
 local function key_of(layer, pinfo)
   local kind = layer.form.kind
@@ -921,6 +939,24 @@ local function show_experts(layer, branch)
   end
 end
 
+local CONSEQUENCES = { reserved_bit = false, clear_positive = false, default_error = false }
+
+-- Show the verdicts of a header. Return whether the meaning of what follows is known, and whether a vendor defines it.
+local function show_verdicts(layer, branch)
+  local known, vendors = true, false
+  for _, judged in ipairs(layer.form.judged) do
+    local value = value_of(layer, judged.row)
+    if not judged[3][value] and (not judged.only_if or value_of(layer, judged.only_if) == judged[5]) then
+      local verdict = judged.verdict
+      branch:add_proto_expert_info(verdict.expert, format("%s: %s is %d", verdict.text, judged[1], value))
+      known = known and CONSEQUENCES[judged[2]] == false
+    elseif judged.named and not judged.named[value] then
+      vendors = true
+    end
+  end
+  return known, vendors
+end
+
 -- Show the body of a SHARP message from `at` to `body_end`, and its pad up to `stop`.
 local function show_body(layers, tvb, tree, at, body_end, stop)
   local join = layers[#layers]
@@ -977,6 +1013,8 @@ local function read_rest(packet, raw, below, pinfo, verify)
     elseif implied and packet.stop - at < implied then
       packet.fault = "payload"
       packet.reason = format("payload has %d bytes, the headers imply %d", packet.stop - at, implied)
+    elseif implied and packet.stop - at > implied then
+      packet.excess = packet.stop - at - implied
     end
   end
   packet.there = not packet.lost and packet.stop - at or nil
@@ -1042,6 +1080,21 @@ local function show_rest(packet, below, tvb, tree)
   end
 end
 
+-- Show a verdict where lengths contradict each other and no other expert info says so.
+local function show_lengths(excess, below, top)
+  local text
+  if excess then
+    text = format("%d bytes behind the payload that the headers imply", excess)
+  elseif below.short and not below.truncated and not below.trimmed then
+    text = "IP counts more bytes than there are"
+  elseif below.excess and not below.truncated then
+    text = format("IP and UDP differ by %d bytes", below.excess)
+  end
+  if text then
+    top:add_proto_expert_info(verdicts.length.expert, format("%s: %s", verdicts.length.text, text))
+  end
+end
+
 local HEADERS = 512 -- all headers lie within so many bytes
 -- What is not in a header: it needs all bytes of the packet.
 local REST = {
@@ -1093,6 +1146,8 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
   end
 end
 
+local shown_frame = 0 -- the last frame that was UET
+
 -- Return whether the packet is UET.
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
@@ -1104,6 +1159,7 @@ local function dissect(tvb, pinfo, tree)
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
+  shown_frame = frame
   if not lean or needs_analysis then
     analyse(layers, raw, at, below, tvb, pinfo)
   end
@@ -1118,9 +1174,16 @@ local function dissect(tvb, pinfo, tree)
 
   local top = tree:add(uetp, tvb()):append_text(", " .. words)
   local pds = find(packet.layers, "pds")
+  local known = not (packet.crc and packet.crc.status == BAD) and not packet.suspect -- else any bit may be wrong
+  local vendors = false
   for _, layer in ipairs(packet.layers) do
     local branch = show(layer, tvb, top)
     show_experts(layer, branch) -- expert items are counted even where the tree is not visible
+    if known and packet.fault ~= "reserved" then
+      local is_vendors
+      known, is_vendors = show_verdicts(layer, branch)
+      vendors = vendors or is_vendors
+    end
     if layer == pds then
       link(layer, pinfo, branch)
     end
@@ -1130,15 +1193,13 @@ local function dissect(tvb, pinfo, tree)
   end
   show_analysis(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
+  if known and not packet.fault then
+    show_lengths(not vendors and packet.excess, below, top)
+  end
   return true
 end
 
-function uetp.dissector(tvb, pinfo, tree)
-  if pinfo.match_uint == pinfo.src_port and pinfo.match_uint ~= pinfo.dst_port then
-    return 0 -- chosen by the source port, which is only an entropy value
-  end
-  return dissect(tvb, pinfo, tree) and math.max(1, tvb:len()) or 0
-end
+-- @port
 
 -- Registration ------------------------------------------------------------------------------------------------------
 
@@ -1175,12 +1236,3 @@ uetp.prefs_changed = apply_preferences
 apply_preferences()
 DissectorTable.get("udp.port"):add_for_decode_as(uetp)
 DissectorTable.get("ip.proto"):add_for_decode_as(uetp)
-
--- The source port is an entropy value and may happen to be the port of some other protocol, which Wireshark then asks
--- first. With the preference udp.try_heuristic_first this comes before it.
-uetp:register_heuristic("udp", function(tvb, pinfo, tree)
-  if uetp.prefs.port == 0 or pinfo.dst_port ~= uetp.prefs.port then
-    return false
-  end
-  return dissect(tvb, pinfo, tree)
-end)

@@ -24,6 +24,11 @@ local uetp = Proto("uetp", "Ultra Ethernet Transport")
 local CRC_AUTO, CRC_ON, CRC_OFF = 0, 1, 2
 
 uetp.prefs.port = Pref.uint("UDP port", 4793, "Destination port of UET over UDP; 0: none")
+uetp.prefs.heuristic = Pref.bool(
+  "Look for UET on other UDP ports",
+  false,
+  "Where no other protocol has the ports: headers, reserved bits, codes and lengths or CRC32C have to be right"
+)
 uetp.prefs.protocol = Pref.uint("IP protocol", 253, "Protocol number of UET directly over IP; 0: none")
 uetp.prefs.crc = Pref.enum(
   "CRC32C trailer",
@@ -82,6 +87,7 @@ local protos = {} -- by filter name of the headers: their Proto, and its ProtoFi
 local forms = {} -- by name
 local names = {} -- the ProtoField of each name over forms
 local filter_of = {} -- the display filter of each ProtoField
+local verdicts = {} -- the expert info, and its text, of each rule
 
 local function keep(field, key, name)
   fresh[#fresh + 1] = field
@@ -121,12 +127,33 @@ local function N(kind, name, display, values, doc)
   end
 end
 
+local experts = {}
+
+local function own_expert(name, text, group, severity)
+  local made = ProtoExpert.new("uetp.expert." .. name, text, expert.group[group], expert.severity[severity])
+  experts[#experts + 1] = made
+  return made
+end
+
+-- Make the expert info of a rule.
+local function V(name, text, group)
+  verdicts[name] = { expert = own_expert(name, text, group, "ERROR"), text = text }
+end
+
+local NEGATIVE = setmetatable({}, {
+  __index = function(_, value)
+    return value < 0
+  end,
+})
+
 -- Define a form: { name, filter name, title, spec, size, only, names, row, row … }.
 -- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
 -- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
 -- wider than Wireshark can apply; `within` marks one bit of the row before. `origin`, of a form or a row, says that it is
 -- not published. `only`: the values by which the form is known, { divisor, modulus, values } of its first two bytes.
--- `names`: the names over forms that have a value here, { name, field, plus, sign, absent, codes }.
+-- `names`: the names over forms that have a value here, { name, field, plus, sign, absent, codes }. `judged`: the fields
+-- that have a rule, { field, verdict, legal values, field and value without which there is no rule }; a legal code that is
+-- not in `named` is a vendor's.
 local function form(made)
   local owner = protos[made.filter]
   if not owner then
@@ -137,16 +164,18 @@ local function form(made)
     owner.fields[#owner.fields + 1] = field
   end
   fresh = {}
-  made.item, made.by_name, made.after, made.rsvd = owner.proto, {}, {}, {}
+  made.item, made.by_name, made.after = owner.proto, {}, {}
   made.kind, made.item_name = made.filter:match("^pds%.(.*)"), "uetp." .. made.filter
   for _, row in ipairs(made) do
     made.by_name[row[1]] = row
     row.masked = row[6] and row[6] < 256 ^ row[3]
-    made.rsvd[#made.rsvd + 1] = row[1]:match("^rsvd") and row or nil
   end
   for _, name in ipairs(made.names) do
     name.field, name.row = names[name[1]], made.by_name[name[2]]
     name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
+  end
+  for _, judged in ipairs(made.judged) do
+    judged.row, judged.verdict, judged.only_if = made.by_name[judged[1]], verdicts[judged[2]], made.by_name[judged[4]]
   end
   forms[made.name] = made
 end
@@ -208,42 +237,10 @@ end
 
 -- Codes --------------------------------------------------------------------------------------------------------------
 
-local PdsType = {
-  [1] = "TSS",
-  [2] = "RUD_REQ",
-  [3] = "ROD_REQ",
-  [4] = "RUDI_REQ",
-  [5] = "RUDI_RESP",
-  [6] = "UUD_REQ",
-  [7] = "ACK",
-  [8] = "ACK_CC",
-  [9] = "ACK_CCX",
-  [10] = "NACK",
-  [11] = "CP",
-  [12] = "NACK_CCX",
-  [13] = "RUD_CC_REQ",
-  [14] = "ROD_CC_REQ",
-}
-
-local NextHdr = {
-  [0] = "NONE",
-  [1] = "REQUEST_SMALL",
-  [2] = "REQUEST_MEDIUM",
-  [3] = "REQUEST_STD",
-  [4] = "RESPONSE",
-  [5] = "RESPONSE_DATA",
-  [6] = "RESPONSE_DATA_SMALL",
-}
-
 local AckReq = {
   [0] = "NONE",
   [1] = "CLEAR",
   [2] = "CLOSE",
-}
-
-local CcType = {
-  [0] = "NSCC",
-  [1] = "CREDIT",
 }
 
 local NackCode = {
@@ -519,6 +516,39 @@ local Flag = {
   [8] = "FINAL",
 }
 
+do
+local PdsType = {
+  [1] = "TSS",
+  [2] = "RUD_REQ",
+  [3] = "ROD_REQ",
+  [4] = "RUDI_REQ",
+  [5] = "RUDI_RESP",
+  [6] = "UUD_REQ",
+  [7] = "ACK",
+  [8] = "ACK_CC",
+  [9] = "ACK_CCX",
+  [10] = "NACK",
+  [11] = "CP",
+  [12] = "NACK_CCX",
+  [13] = "RUD_CC_REQ",
+  [14] = "ROD_CC_REQ",
+}
+
+local NextHdr = {
+  [0] = "NONE",
+  [1] = "REQUEST_SMALL",
+  [2] = "REQUEST_MEDIUM",
+  [3] = "REQUEST_STD",
+  [4] = "RESPONSE",
+  [5] = "RESPONSE_DATA",
+  [6] = "RESPONSE_DATA_SMALL",
+}
+
+local CcType = {
+  [0] = "NSCC",
+  [1] = "CREDIT",
+}
+
 local TargetType = {
   [0] = "GROUP",
   [1] = "SINGLE",
@@ -778,6 +808,35 @@ N("uint32", "analysis.packets_in_flight", base.UNIT_STRING, { " packets" }, "Pac
 N("uint32", "analysis.bytes_in_flight", base.UNIT_STRING, { " bytes" }, "Bytes in flight, as seen at this tap")
 N("relative_time", "analysis.rtt", base.UNIT_STRING, { " s" }, "Time from a packet to the ACK that answers it")
 
+-- Verdicts -----------------------------------------------------------------------------------------------------------
+
+V("reserved_bit", "A reserved bit is set (WIRE-RESERVED-BIT)", "PROTOCOL")
+V("unknown_code", "A code has no meaning (WIRE-UNKNOWN-CODE)", "PROTOCOL")
+V("unknown_opcode", "The opcode has no meaning (SES-UNKNOWN-OPCODE)", "PROTOCOL")
+V("next_hdr", "This header may not follow the PDS header (PDS-NEXT-HDR)", "PROTOCOL")
+V("version", "The version of SES is not 0 (SES-VERSION)", "PROTOCOL")
+V("clear_positive", "A packet clears itself or what was never sent (PDS-CLEAR-POSITIVE)", "SEQUENCE")
+V("default_error", "A default response has an error code (SES-DEFAULT-WITH-ERROR)", "RESPONSE_CODE")
+V("length", "Lengths contradict each other (WIRE-LENGTH)", "MALFORMED")
+
+local LEGAL = {
+  { [0] = true },
+  { [0] = true, [1] = true },
+  { [0] = true, [1] = true, [2] = true },
+  { [0] = true, [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [9] = true },
+  { [0] = true, [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [14] = true, [15] = true, [16] = true, [17] = true, [18] = true, [19] = true, [20] = true, [21] = true, [22] = true, [23] = true, [24] = true, [25] = true, [26] = true, [27] = true, [28] = true, [29] = true, [30] = true, [31] = true, [32] = true, [33] = true, [34] = true, [35] = true, [36] = true, [48] = true, [49] = true, [50] = true, [51] = true, [52] = true, [53] = true, [54] = true, [55] = true, [62] = true },
+  { [0] = true, [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [14] = true, [15] = true, [16] = true, [17] = true, [18] = true, [19] = true, [20] = true, [224] = true, [225] = true, [226] = true, [227] = true, [228] = true, [229] = true, [230] = true, [231] = true, [232] = true, [233] = true, [234] = true, [235] = true, [236] = true, [237] = true, [238] = true, [239] = true, [240] = true, [241] = true, [242] = true, [243] = true, [244] = true, [245] = true, [246] = true, [247] = true, [248] = true, [249] = true, [250] = true, [251] = true, [252] = true, [253] = true, [254] = true },
+  { [0] = true, [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [14] = true, [15] = true, [16] = true, [17] = true, [48] = true, [49] = true, [50] = true, [51] = true, [52] = true, [53] = true, [54] = true, [55] = true, [56] = true, [57] = true, [58] = true, [59] = true, [60] = true, [61] = true, [62] = true, [63] = true },
+  { [0] = true, [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [14] = true, [15] = true, [16] = true, [17] = true, [224] = true, [225] = true, [226] = true, [227] = true, [228] = true, [229] = true, [230] = true, [231] = true, [232] = true, [233] = true, [234] = true, [235] = true, [236] = true, [237] = true, [238] = true, [239] = true, [240] = true, [241] = true, [242] = true, [243] = true, [244] = true, [245] = true, [246] = true, [247] = true, [248] = true, [249] = true, [250] = true, [251] = true, [252] = true, [253] = true, [254] = true },
+  { [0] = true, [1] = true, [2] = true, [3] = true, [48] = true, [49] = true, [50] = true, [51] = true, [52] = true, [53] = true, [54] = true, [55] = true, [56] = true, [57] = true, [58] = true, [59] = true, [60] = true, [61] = true, [62] = true, [63] = true },
+  { [0] = true, [1] = true, [14] = true, [15] = true },
+  { [0] = true, [4] = true, [5] = true, [6] = true },
+  { [1] = true, [2] = true, [3] = true },
+  { [1] = true, [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [9] = true, [10] = true, [11] = true, [13] = true, [14] = true, [15] = true, [16] = true, [17] = true, [18] = true, [19] = true, [20] = true, [21] = true, [22] = true, [23] = true, [24] = true, [25] = true, [26] = true, [253] = true, [254] = true, [255] = true },
+  { [1] = true, [2] = true, [3] = true, [5] = true, [6] = true },
+  { [4] = true, [5] = true, [6] = true },
+}
+
 -- Headers ------------------------------------------------------------------------------------------------------------
 
 form({
@@ -788,6 +847,9 @@ form({
   size = 4,
   only = {},
   names = {
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
   },
   { "entropy", 0, 2, F("uint16", "entropy.entropy", "entropy", base.DEC, nil, nil, "selects the path"), 1, 65536 },
   { "rsvd", 2, 2, F("uint16", "entropy.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
@@ -805,6 +867,9 @@ form({
     { "an", "an" },
     { "epoch", "epoch" },
     { "tsc", "tsc" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
   },
   { "type", 0, 1, F("uint8", "tss.type", "type", base.DEC, nil, 0xF8, "type that tells this header from others at its place"), 8, 32 },
   { "sp", 0, 1, F("bool", "tss.sp", "sp", 8, nil, 0x4, "SSI present"), 4, 2 },
@@ -828,6 +893,9 @@ form({
     { "an", "an" },
     { "epoch", "epoch" },
     { "tsc", "tsc" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
   },
   { "type", 0, 1, F("uint8", "tss.type", "type", base.DEC, nil, 0xF8, "type that tells this header from others at its place"), 8, 32 },
   { "sp", 0, 1, F("bool", "tss.sp", "sp", 8, nil, 0x4, "SSI present"), 4, 2 },
@@ -856,6 +924,12 @@ form({
     { "retx", "retx", flag = true },
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
   },
   { "type", 0, 1, F("uint8", "pds.rud_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -889,6 +963,12 @@ form({
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
+  },
   { "type", 0, 1, F("uint8", "pds.rud_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.rud_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
@@ -920,6 +1000,12 @@ form({
     { "retx", "retx", flag = true },
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
   },
   { "type", 0, 1, F("uint8", "pds.rod_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -953,6 +1039,12 @@ form({
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
+  },
   { "type", 0, 1, F("uint8", "pds.rod_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.rod_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
@@ -984,6 +1076,12 @@ form({
     { "retx", "retx", flag = true },
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
   },
   { "type", 0, 1, F("uint8", "pds.rud_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1017,6 +1115,12 @@ form({
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
+  },
   { "type", 0, 1, F("uint8", "pds.rud_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rud_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.rud_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
@@ -1048,6 +1152,12 @@ form({
     { "retx", "retx", flag = true },
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
   },
   { "type", 0, 1, F("uint8", "pds.rod_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1081,6 +1191,12 @@ form({
     { "syn", "syn", flag = true },
     { "ar", "ar", flag = true },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[14] },
+    { "clear_psn_offset", "clear_positive", NEGATIVE },
+  },
   { "type", 0, 1, F("uint8", "pds.rod_cc_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rod_cc_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.rod_cc_req.rsvd", "rsvd", base.DEC, nil, 0x60, "reserved, sent as 0"), 32, 4 },
@@ -1106,6 +1222,8 @@ form({
     { "ccc_id", "ccc_id" },
     { "credit_target", "credit_target" },
   },
+  judged = {
+  },
   { "ccc_id", 0, 1, F("uint8", "pds.req_cc_state.ccc_id", "ccc_id", base.DEC, nil, nil, "congestion control context"), 1, 256 },
   { "credit_target", 1, 3, F("uint24", "pds.req_cc_state.credit_target", "credit_target", base.DEC, nil, nil, "RCCC target, units of 256 bytes"), 1, 16777216 },
 })
@@ -1123,6 +1241,12 @@ form({
     { "pkt_id", "pkt_id" },
     { "retx", "retx", flag = true },
     { "ecn_marked", "m", flag = true },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[12] },
   },
   { "type", 0, 1, F("uint8", "pds.rudi_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rudi_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1148,6 +1272,12 @@ form({
     { "retx", "retx", flag = true },
     { "ecn_marked", "m", flag = true },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[15] },
+  },
   { "type", 0, 1, F("uint8", "pds.rudi_resp.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.rudi_resp.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.rudi_resp.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
@@ -1168,6 +1298,11 @@ form({
   names = {
     { "type", "type" },
     { "next_hdr", "next_hdr" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "flags", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[12] },
   },
   { "type", 0, 1, F("uint8", "pds.uud_req.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.uud_req.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1193,6 +1328,11 @@ form({
     { "ecn_marked", "m", flag = true },
     { "req", "req" },
     { "expected_psn", "expected_psn" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
   },
   { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "no SES header follows"), 128, 16 },
@@ -1227,6 +1367,12 @@ form({
     { "ecn_marked", "m", flag = true },
     { "req", "req" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
+  },
   { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
@@ -1258,6 +1404,12 @@ form({
     { "ecn_marked", "m", flag = true },
     { "req", "req" },
     { "probe_opaque", "probe_opaque" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
   },
   { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1294,6 +1446,14 @@ form({
     { "sack_base", "cack_psn", plus = "sack_psn_offset", sign = 1 },
     { "sack_bitmap", "sack_bitmap" },
     { "cc_type", "cc_type" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "cc_flags", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
+    { "cc_type", "unknown_code", LEGAL[10] },
   },
   { "type", 0, 1, F("uint8", "pds.ack_cc.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_cc.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1336,6 +1496,14 @@ form({
     { "probe_opaque", "probe_opaque" },
     { "cc_type", "cc_type" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "cc_flags", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
+    { "cc_type", "unknown_code", LEGAL[10] },
+  },
   { "type", 0, 1, F("uint8", "pds.ack_cc.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_cc.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.ack_cc.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
@@ -1375,6 +1543,13 @@ form({
     { "mpr", "mpr" },
     { "sack_base", "cack_psn", plus = "sack_psn_offset", sign = 1 },
     { "sack_bitmap", "sack_bitmap" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "cc_flags", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
   },
   { "type", 0, 1, F("uint8", "pds.ack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1416,6 +1591,13 @@ form({
     { "sack_bitmap", "sack_bitmap" },
     { "probe_opaque", "probe_opaque" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "cc_flags", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[11] },
+    { "req", "unknown_code", LEGAL[3] },
+  },
   { "type", 0, 1, F("uint8", "pds.ack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.ack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.ack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
@@ -1449,6 +1631,8 @@ form({
     { "rcvd_bytes", "rcvd_bytes" },
     { "ooo_count", "ooo_count" },
   },
+  judged = {
+  },
   { "service_time", 0, 2, F("uint16", "pds.cc_state.nscc.service_time", "service_time", base.DEC, nil, nil, "receive to ACK, units of 128 ns"), 1, 65536 },
   { "restore_cwnd", 2, 1, F("bool", "pds.cc_state.nscc.restore_cwnd", "restore_cwnd", 8, nil, 0x80, "restore the saved window"), 128, 2 },
   { "rcv_cwnd_pend", 2, 1, F("uint8", "pds.cc_state.nscc.rcv_cwnd_pend", "rcv_cwnd_pend", base.DEC, nil, 0x7F, "window penalty, 1/128"), 1, 128 },
@@ -1467,6 +1651,10 @@ form({
     { "credit", "credit" },
     { "ooo_count", "ooo_count" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+  },
   { "credit", 0, 3, F("uint24", "pds.cc_state.credit.credit", "credit", base.DEC, nil, nil, "cumulative grant, units of 256 bytes"), 1, 16777216 },
   { "rsvd", 3, 1, F("uint8", "pds.cc_state.credit.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
   { "rsvd2", 4, 2, F("uint16", "pds.cc_state.credit.rsvd2", "rsvd2", base.DEC, nil, nil, "reserved, sent as 0"), 1, 65536 },
@@ -1482,6 +1670,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   { "ack_cc_state", 0, 8, F("uint64", "pds.cc_state.other.ack_cc_state", "ack_cc_state", base.HEX, nil, nil, "congestion control state of a type that is not published") },
 })
 
@@ -1493,6 +1683,8 @@ form({
   size = 16,
   only = {},
   names = {
+  },
+  judged = {
   },
   { "ack_ccx_state", 0, 16, B("pds.ccx_state.ack_ccx_state", "ack_ccx_state", "extended congestion control state") },
 })
@@ -1515,6 +1707,12 @@ form({
     { "nack_code", "nack_code" },
     { "vendor_code", "vendor_code" },
     { "nack_payload", "nack_payload" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[1] },
+    { "nack_code", "unknown_code", LEGAL[13] },
   },
   { "type", 0, 1, F("uint8", "pds.nack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1550,6 +1748,12 @@ form({
     { "vendor_code", "vendor_code" },
     { "nack_payload", "nack_payload" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[1] },
+    { "nack_code", "unknown_code", LEGAL[13] },
+  },
   { "type", 0, 1, F("uint8", "pds.nack.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.nack.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
@@ -1583,6 +1787,12 @@ form({
     { "nack_code", "nack_code" },
     { "vendor_code", "vendor_code" },
     { "nack_payload", "nack_payload" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[1] },
+    { "nack_code", "unknown_code", LEGAL[13] },
   },
   { "type", 0, 1, F("uint8", "pds.nack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
@@ -1618,6 +1828,12 @@ form({
     { "vendor_code", "vendor_code" },
     { "nack_payload", "nack_payload" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "next_hdr", "next_hdr", LEGAL[1] },
+    { "nack_code", "unknown_code", LEGAL[13] },
+  },
   { "type", 0, 1, F("uint8", "pds.nack_ccx.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "next_hdr", 0, 2, F("uint16", "pds.nack_ccx.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "the SES header that follows"), 128, 16 },
   { "rsvd", 1, 1, F("uint8", "pds.nack_ccx.rsvd", "rsvd", base.DEC, nil, 0x40, "reserved, sent as 0"), 64, 2 },
@@ -1642,6 +1858,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   { "nccx_type", 0, 1, F("uint8", "pds.nack_ccx_state.nccx_type", "nccx_type", base.DEC, nil, 0xF0, "type of the extended congestion control state"), 16, 16 },
   { "nack_ccx_state1", 0, 8, F("uint64", "pds.nack_ccx_state.nack_ccx_state1", "nack_ccx_state1", base.HEX, nil, nil, "extended congestion control state, first part"), bit = 4, bits = 60 },
   { "nack_ccx_state2", 8, 8, F("uint64", "pds.nack_ccx_state.nack_ccx_state2", "nack_ccx_state2", base.HEX, nil, nil, "extended congestion control state, second part") },
@@ -1665,6 +1883,11 @@ form({
     { "ctl_type", "ctl_type" },
     { "ctl_payload", "ctl_payload" },
     { "probe_opaque", "probe_opaque" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "ctl_type", "unknown_code", LEGAL[4] },
   },
   { "type", 0, 1, F("uint8", "pds.cp.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "ctl_type", 0, 2, F("uint16", "pds.cp.ctl_type", "ctl_type", base.DEC, CtlType, 0x780, "type of a control packet"), 128, 16 },
@@ -1700,6 +1923,11 @@ form({
     { "ctl_type", "ctl_type" },
     { "ctl_payload", "ctl_payload" },
     { "probe_opaque", "probe_opaque" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "ctl_type", "unknown_code", LEGAL[4] },
   },
   { "type", 0, 1, F("uint8", "pds.cp.type", "type", base.DEC, PdsType, 0xF8, "type of the PDS header"), 8, 32 },
   { "ctl_type", 0, 2, F("uint16", "pds.cp.ctl_type", "ctl_type", base.DEC, CtlType, 0x780, "type of a control packet"), 128, 16 },
@@ -1742,6 +1970,13 @@ form({
     { "memory_key", "memory_key" },
     { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
     { "length", "request_length" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
   },
   { "rsvd", 0, 1, F("uint8", "ses.request_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.request_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
@@ -1792,6 +2027,14 @@ form({
     { "length", "request_length" },
     { "payload_length", "payload_length" },
     { "message_offset", "message_offset" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
   },
   { "rsvd", 0, 1, F("uint8", "ses.request_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.request_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
@@ -1844,6 +2087,13 @@ form({
     { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.send_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.send_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.send_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -1893,6 +2143,14 @@ form({
     { "length", "request_length" },
     { "payload_length", "payload_length" },
     { "message_offset", "message_offset" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
   },
   { "rsvd", 0, 1, F("uint8", "ses.send_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.send_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
@@ -1944,6 +2202,13 @@ form({
     { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.deferrable_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.deferrable_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.deferrable_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -1993,6 +2258,14 @@ form({
     { "length", "request_length" },
     { "payload_length", "payload_length" },
     { "message_offset", "message_offset" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
   },
   { "rsvd", 0, 1, F("uint8", "ses.deferrable_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.deferrable_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
@@ -2045,6 +2318,13 @@ form({
     { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.rtr_std.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.rtr_std.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.rtr_std.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2093,6 +2373,14 @@ form({
     { "memory_key", "memory_key" },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.request_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.request_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.request_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2138,6 +2426,14 @@ form({
     { "memory_key", "memory_key" },
     { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
     { "length", "request_length" },
+  },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
   },
   { "rsvd", 0, 1, F("uint8", "ses.request_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.request_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
@@ -2185,6 +2481,14 @@ form({
     { "match_bits", "match_bits" },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.send_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.send_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.send_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2231,6 +2535,14 @@ form({
     { "header_data", "header_data", absent = "hd", codes = { [0] = true } },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.send_medium.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.send_medium.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.send_medium.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2275,6 +2587,14 @@ form({
     { "buffer_offset", "buffer_offset" },
     { "length", "request_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "rsvd3", "reserved_bit", LEGAL[1] },
+    { "rsvd4", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[7], named = Opcode },
+    { "version", "version", LEGAL[1] },
+  },
   { "rsvd", 0, 1, F("uint8", "ses.request_small.rsvd", "rsvd", base.DEC, nil, 0xC0, "reserved, sent as 0"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.request_small.opcode", "opcode", base.DEC, Opcode, 0x3F, "opcode of a request"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.request_small.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2305,6 +2625,8 @@ form({
   names = {
     { "eager_length", "eager_length" },
   },
+  judged = {
+  },
   { "eager_length", 0, 4, F("uint32", "ses.ext.rendezvous.eager_length", "eager_length", base.DEC, nil, nil, "bytes sent before the target has agreed"), 1, 4294967296 },
   { "ri_generation", 4, 1, F("uint8", "ses.ext.rendezvous.ri_generation", "ri_generation", base.DEC, nil, nil, "generation of the resource index"), 1, 256 },
   { "pid_on_fep", 5, 2, F("uint16", "ses.ext.rendezvous.pid_on_fep", "pid_on_fep", base.DEC, nil, 0xFFF0, "process on the fabric endpoint"), 16, 4096 },
@@ -2324,6 +2646,11 @@ form({
     { "atomic_opcode", "atomic_opcode" },
     { "atomic_datatype", "atomic_datatype" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "atomic_opcode", "unknown_code", LEGAL[6], named = AtomicOpcode },
+    { "atomic_datatype", "unknown_code", LEGAL[8], named = AtomicDatatype },
+  },
   { "atomic_opcode", 0, 1, F("uint8", "ses.ext.atomic.atomic_opcode", "atomic_opcode", base.DEC, AtomicOpcode, nil, "atomic operation"), 1, 256 },
   { "atomic_datatype", 1, 1, F("uint8", "ses.ext.atomic.atomic_datatype", "atomic_datatype", base.DEC, AtomicDatatype, nil, "datatype of an atomic operation"), 1, 256 },
   { "semantic_control", 2, 1, F("uint8", "ses.ext.atomic.semantic_control", "semantic_control", base.HEX, nil, nil, "bit 0 ctrl_cacheable, bit 1 cpu_coherent"), 1, 256 },
@@ -2341,6 +2668,11 @@ form({
     { "atomic_opcode", "atomic_opcode" },
     { "atomic_datatype", "atomic_datatype" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "atomic_opcode", "unknown_code", LEGAL[6], named = AtomicOpcode },
+    { "atomic_datatype", "unknown_code", LEGAL[8], named = AtomicDatatype },
+  },
   { "atomic_opcode", 0, 1, F("uint8", "ses.ext.atomic_cas.atomic_opcode", "atomic_opcode", base.DEC, AtomicOpcode, nil, "atomic operation"), 1, 256 },
   { "atomic_datatype", 1, 1, F("uint8", "ses.ext.atomic_cas.atomic_datatype", "atomic_datatype", base.DEC, AtomicDatatype, nil, "datatype of an atomic operation"), 1, 256 },
   { "semantic_control", 2, 1, F("uint8", "ses.ext.atomic_cas.semantic_control", "semantic_control", base.HEX, nil, nil, "bit 0 ctrl_cacheable, bit 1 cpu_coherent"), 1, 256 },
@@ -2357,6 +2689,8 @@ form({
   size = 4,
   only = {},
   names = {
+  },
+  judged = {
   },
   { "group", 0, 2, F("uint16", "ses.ext.sync.group", "group", base.DEC, nil, nil, "sync group"), 1, 65536 },
   { "count", 2, 2, F("uint16", "ses.ext.sync.count", "count", base.DEC, nil, nil, "packets of the sync group"), 1, 65536 },
@@ -2377,6 +2711,12 @@ form({
     { "job_id", "job_id" },
     { "ri_generation", "ri_generation" },
     { "modified_length", "modified_length" },
+  },
+  judged = {
+    { "opcode", "unknown_opcode", LEGAL[9], named = ResponseOpcode },
+    { "return_code", "unknown_code", LEGAL[5], named = ReturnCode },
+    { "version", "version", LEGAL[1] },
+    { "return_code", "default_error", LEGAL[2], "opcode", 0 },
   },
   { "list", 0, 1, F("uint8", "ses.response.list", "list", base.DEC, ResponseList, 0xC0, "list in which the target found the buffer"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.response.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, "opcode of a response"), 1, 64 },
@@ -2407,6 +2747,13 @@ form({
     { "message_offset", "message_offset" },
     { "modified_length", "modified_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[9], named = ResponseOpcode },
+    { "return_code", "unknown_code", LEGAL[5], named = ReturnCode },
+    { "version", "version", LEGAL[1] },
+    { "return_code", "default_error", LEGAL[2], "opcode", 0 },
+  },
   { "list", 0, 1, F("uint8", "ses.response_data.list", "list", base.DEC, ResponseList, 0xC0, "list in which the target found the buffer"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.response_data.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, "opcode of a response"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.response_data.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2436,6 +2783,14 @@ form({
     { "job_id", "job_id" },
     { "payload_length", "payload_length" },
   },
+  judged = {
+    { "rsvd", "reserved_bit", LEGAL[1] },
+    { "rsvd2", "reserved_bit", LEGAL[1] },
+    { "opcode", "unknown_opcode", LEGAL[9], named = ResponseOpcode },
+    { "return_code", "unknown_code", LEGAL[5], named = ReturnCode },
+    { "version", "version", LEGAL[1] },
+    { "return_code", "default_error", LEGAL[2], "opcode", 0 },
+  },
   { "list", 0, 1, F("uint8", "ses.response_data_small.list", "list", base.DEC, ResponseList, 0xC0, "list in which the target found the buffer"), 64, 4 },
   { "opcode", 0, 1, F("uint8", "ses.response_data_small.opcode", "opcode", base.DEC, ResponseOpcode, 0x3F, "opcode of a response"), 1, 64 },
   { "version", 1, 1, F("uint8", "ses.response_data_small.version", "version", base.DEC, nil, 0xC0, "version of SES, 0"), 64, 4 },
@@ -2455,6 +2810,8 @@ form({
   size = 32,
   only = {{ 4096, 16, { [1] = true } }},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "ver", 0, 1, F("uint8", "sharp.ver", "ver", base.DEC, nil, 0xF0, "version of the protocol, 1"), 16, 16 },
@@ -2498,6 +2855,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "data", 0, 8, F("uint64", "sharp.ext.udh.data", "data", base.DEC, nil, nil, "comes back to the child that sent it") },
 })
@@ -2510,6 +2869,8 @@ form({
   size = 24,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "type", 0, 1, F("uint8", "sharp.ext.tgt.type", "type", base.DEC, TargetType, nil, "type that tells this header from others at its place"), 1, 256 },
@@ -2528,6 +2889,8 @@ form({
   size = 16,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "member_count", 0, 2, F("uint16", "sharp.join_req.member_count", "member_count", base.DEC, nil, nil, "ranks that follow; 1 of a host"), 1, 65536 },
@@ -2551,6 +2914,8 @@ form({
   size = 40,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "member_count", 0, 2, F("uint16", "sharp.join_resp.member_count", "member_count", base.DEC, nil, nil, "below this aggregation node"), 1, 65536 },
@@ -2581,6 +2946,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "sat_tree_id", 0, 2, F("uint16", "sharp.lock.sat_tree_id", "sat_tree_id", base.DEC, nil, nil, "tree that is locked"), 1, 65536 },
   { "batch", 2, 2, F("uint16", "sharp.lock.batch", "batch", base.DEC, nil, nil, "operations until it is released; 0xffff: no limit"), 1, 65536 },
@@ -2598,6 +2965,8 @@ form({
   size = 40,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "code", 0, 1, F("uint8", "sharp.fault.code", "code", base.DEC, Status, nil, "why the node refuses"), 1, 256 },
@@ -2617,6 +2986,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "sender", 0, 4, F("uint32", "sharp.heartbeat.sender", "sender", base.DEC, nil, nil, "who sends the heartbeat"), 1, 4294967296 },
   { "counter", 4, 4, F("uint32", "sharp.heartbeat.counter", "counter", base.DEC, nil, nil, "counts up with each heartbeat"), 1, 4294967296 },
@@ -2630,6 +3001,8 @@ form({
   size = 64,
   only = {{ 256, 256, { [1] = true } }, { 1, 256, { [11] = true } }},
   names = {
+  },
+  judged = {
   },
   { "base_version", 0, 1, F("uint8", "sharp.am.base_version", "base_version", base.DEC, nil, nil, "base version of SHARP management datagram"), 1, 256 },
   { "mgmt_class", 1, 1, F("uint8", "sharp.am.mgmt_class", "mgmt_class", base.DEC, nil, nil, "mgmt class of SHARP management datagram"), 1, 256 },
@@ -2654,6 +3027,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "trap", 0, 2, F("uint16", "sharp.am.notice.trap", "trap", base.DEC, Trap, nil, "trap of Attribute Notice, of a trap"), 1, 65536, origin = "ours, published codes" },
   { "syndrome", 2, 2, F("uint16", "sharp.am.notice.syndrome", "syndrome", base.DEC, Syndrome, nil, "of the trap SHARP_ERROR"), 1, 65536, origin = "ours, published codes" },
@@ -2677,6 +3052,8 @@ form({
   size = 192,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "tree_table_size", 0, 2, F("uint16", "sharp.am.an_info.tree_table_size", "tree_table_size", base.DEC, nil, nil, "tree table size of Attribute ANInfo"), 1, 65536 },
@@ -2724,6 +3101,8 @@ form({
   size = 192,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "op", 0, 1, F("uint8", "sharp.am.qp_allocation.op", "op", base.DEC, AllocationOp, nil, "reduction, or what to do"), 1, 256 },
@@ -2786,6 +3165,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "qpn", 0, 4, F("uint32", "sharp.am.qpc_config.qpn", "qpn", base.DEC, nil, nil, "queue pair number"), 1, 4294967296 },
   { "state", 4, 1, F("uint8", "sharp.am.qpc_config.state", "state", base.DEC, QpState, nil, "state of Attribute QPCConfig"), 1, 256, origin = "ours, published codes" },
@@ -2820,6 +3201,8 @@ form({
   size = 192,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "tree_id", 0, 2, F("uint16", "sharp.am.tree_config.tree_id", "tree_id", base.DEC, nil, nil, "aggregation tree"), 1, 65536 },
@@ -2929,6 +3312,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "job_id", 0, 4, F("uint32", "sharp.am.quota_config.job_id", "job_id", base.DEC, nil, nil, "job to which the group belongs"), 1, 4294967296 },
   { "tree_id", 4, 2, F("uint16", "sharp.am.quota_config.tree_id", "tree_id", base.DEC, nil, nil, "aggregation tree"), 1, 65536 },
@@ -2959,6 +3344,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   origin = "ours",
   { "op", 0, 1, F("uint8", "sharp.am.resource_cleanup.op", "op", base.DEC, CleanupOp, nil, "reduction, or what to do"), 1, 256 },
   { "rsvd", 1, 1, F("uint8", "sharp.am.resource_cleanup.rsvd", "rsvd", base.DEC, nil, nil, "reserved, sent as 0"), 1, 256 },
@@ -2975,6 +3362,8 @@ form({
   size = 192,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "mode", 0, 1, F("uint8", "sharp.am.performance_counters.mode", "mode", base.DEC, CounterMode, nil, "mode of Attribute PerformanceCounters"), 1, 256, origin = "ours, published codes" },
@@ -3012,6 +3401,8 @@ form({
   size = 192,
   only = {},
   names = {
+  },
+  judged = {
   },
   origin = "ours",
   { "jobs0", 0, 4, F("uint32", "sharp.am.an_active_jobs.jobs0", "jobs0", base.DEC, nil, nil, "jobs 0 of Attribute ANActiveJobs"), 1, 4294967296 },
@@ -3073,6 +3464,8 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   { "chunk_id", 0, 3, F("uint24", "mcast.chunk_id", "chunk_id", base.DEC, nil, nil, "owner times chunks of a block, and the chunk in it"), 1, 16777216 },
   { "task_id", 3, 1, F("uint8", "mcast.task_id", "task_id", base.DEC, nil, nil, "operation, modulo 256"), 1, 256 },
 })
@@ -3086,9 +3479,13 @@ form({
   only = {},
   names = {
   },
+  judged = {
+  },
   { "owner", 0, 4, F("uint32", "mcast.ring.owner", "owner", base.DEC, nil, 0xFFFFFFF8, "rank whose block is missing; FIN: 0xdead"), 8, 536870912 },
   { "type", 3, 1, F("uint8", "mcast.ring.type", "type", base.DEC, RingType, 0x7, "type that tells this header from others at its place"), 1, 8 },
 })
+
+end
 
 -- Which header follows which -----------------------------------------------------------------------------------------
 
@@ -3205,14 +3602,6 @@ local f_names = own("none", "names", "Names over forms", "The fields by names th
 uetp.fields = fields
 for _, owner in pairs(protos) do
   owner.proto.fields = owner.fields
-end
-
-local experts = {}
-
-local function own_expert(name, text, group, severity)
-  local made = ProtoExpert.new("uetp.expert." .. name, text, expert.group[group], expert.severity[severity])
-  experts[#experts + 1] = made
-  return made
 end
 
 local e_malformed = own_expert("malformed", "Malformed", "MALFORMED", "ERROR")
@@ -3521,7 +3910,9 @@ local function look_below(tvb, pinfo)
     if below.udp then
       below.covered = below.covered:sub(1, -3) .. "\0\0" -- the UDP checksum counts as 0
       if below.length and not pinfo.fragmented then
-        below.trimmed = below.trimmed or start - 8 + below.length > source.offset + size
+        local more = start - 8 + below.length - source.offset - size
+        below.trimmed = below.trimmed or more > 0
+        below.excess = more < 0 and -more or nil
       end
     end
   end
@@ -4786,11 +5177,6 @@ end
 
 local asked, answered, answers = {}, {}, {} -- key -> frame of the request; frame -> frame, both ways
 
-function uetp.init()
-  asked, answered, answers, flows = {}, {}, {}, {}
-  reset_analysis()
-end
-
 -- Return the key that a request and its answer share, by addresses and PDCIDs of the requester; nil for other packets.
 local function key_of(layer, pinfo)
   local kind = layer.form.kind
@@ -4986,6 +5372,24 @@ local function show_experts(layer, branch)
   if result and result ~= RETURN.NULL and result ~= RETURN.OK then
     branch:add_proto_expert_info(e_error, "Error response " .. code(ReturnCode, result, "return code"))
   end
+end
+
+local CONSEQUENCES = { reserved_bit = false, clear_positive = false, default_error = false }
+
+-- Show the verdicts of a header. Return whether the meaning of what follows is known, and whether a vendor defines it.
+local function show_verdicts(layer, branch)
+  local known, vendors = true, false
+  for _, judged in ipairs(layer.form.judged) do
+    local value = value_of(layer, judged.row)
+    if not judged[3][value] and (not judged.only_if or value_of(layer, judged.only_if) == judged[5]) then
+      local verdict = judged.verdict
+      branch:add_proto_expert_info(verdict.expert, format("%s: %s is %d", verdict.text, judged[1], value))
+      known = known and CONSEQUENCES[judged[2]] == false
+    elseif judged.named and not judged.named[value] then
+      vendors = true
+    end
+  end
+  return known, vendors
 end
 
 -- Show the body of a SHARP message from `at` to `body_end`, and its pad up to `stop`.
@@ -5266,6 +5670,8 @@ local function read_rest(packet, raw, below, pinfo, verify)
     elseif implied and packet.stop - at < implied then
       packet.fault = "payload"
       packet.reason = format("payload has %d bytes, the headers imply %d", packet.stop - at, implied)
+    elseif implied and packet.stop - at > implied then
+      packet.excess = packet.stop - at - implied
     end
   end
   packet.there = not packet.lost and packet.stop - at or nil
@@ -5331,6 +5737,21 @@ local function show_rest(packet, below, tvb, tree)
   end
 end
 
+-- Show a verdict where lengths contradict each other and no other expert info says so.
+local function show_lengths(excess, below, top)
+  local text
+  if excess then
+    text = format("%d bytes behind the payload that the headers imply", excess)
+  elseif below.short and not below.truncated and not below.trimmed then
+    text = "IP counts more bytes than there are"
+  elseif below.excess and not below.truncated then
+    text = format("IP and UDP differ by %d bytes", below.excess)
+  end
+  if text then
+    top:add_proto_expert_info(verdicts.length.expert, format("%s: %s", verdicts.length.text, text))
+  end
+end
+
 local HEADERS = 512 -- all headers lie within so many bytes
 -- What is not in a header: it needs all bytes of the packet.
 local REST = {
@@ -5382,6 +5803,8 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
   end
 end
 
+local shown_frame = 0 -- the last frame that was UET
+
 -- Return whether the packet is UET.
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
@@ -5393,6 +5816,7 @@ local function dissect(tvb, pinfo, tree)
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
+  shown_frame = frame
   if not lean or needs_analysis then
     analyse(layers, raw, at, below, tvb, pinfo)
   end
@@ -5407,9 +5831,16 @@ local function dissect(tvb, pinfo, tree)
 
   local top = tree:add(uetp, tvb()):append_text(", " .. words)
   local pds = find(packet.layers, "pds")
+  local known = not (packet.crc and packet.crc.status == BAD) and not packet.suspect -- else any bit may be wrong
+  local vendors = false
   for _, layer in ipairs(packet.layers) do
     local branch = show(layer, tvb, top)
     show_experts(layer, branch) -- expert items are counted even where the tree is not visible
+    if known and packet.fault ~= "reserved" then
+      local is_vendors
+      known, is_vendors = show_verdicts(layer, branch)
+      vendors = vendors or is_vendors
+    end
     if layer == pds then
       link(layer, pinfo, branch)
     end
@@ -5419,14 +5850,160 @@ local function dissect(tvb, pinfo, tree)
   end
   show_analysis(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
+  if known and not packet.fault then
+    show_lengths(not vendors and packet.excess, below, top)
+  end
   return true
 end
 
-function uetp.dissector(tvb, pinfo, tree)
-  if pinfo.match_uint == pinfo.src_port and pinfo.match_uint ~= pinfo.dst_port then
-    return 0 -- chosen by the source port, which is only an entropy value
+-- The port is ours --------------------------------------------------------------------------------------------------
+--
+-- Written by hand; `tools/generate` puts it where "@port" stands in prelude.lua. The source port of a packet of UET is an
+-- entropy value and may be the port of some other protocol. Wireshark asks the lower of two ports first, so that the
+-- other protocol would take the packet. No dissector is asked between IP and UDP that would not show in
+-- `frame.protocols`, but heuristic dissectors of Ethernet are asked before. Ours looks at the ports there, and for this
+-- packet alone it enters our protocol at the source port. Ethernet in VXLAN, GENEVE, GRE and MPLS is asked as well. Where
+-- there is no Ethernet header, or IP puts fragments together, a post-dissector shows UET beneath the other protocol.
+-- Whoever was chosen by Decode As, for our port or for the source port, keeps the packet.
+
+do
+  local ports = DissectorTable.get("udp.port")
+  local takers = {} -- by port below ours: the name of the dissector that has it as Wireshark starts
+  local lent -- { port, dissector }: the port at which ours stands for the present packet
+  local ETHERTYPES = { [0x8100] = true, [0x88A8] = true, [0x9100] = true }
+  local EXTENSIONS = { [0] = true, [43] = true, [60] = true } -- of IPv6
+
+  local function taker(port)
+    local found, dissector = pcall(ports.get_dissector, ports, port)
+    return found and dissector or nil
   end
-  return dissect(tvb, pinfo, tree) and math.max(1, tvb:len()) or 0
+
+  for port = 1, 65535 do
+    local dissector = taker(port)
+    takers[port] = dissector and tostring(dissector)
+  end
+
+  -- Return whether our port is ours, and the source port is still that of the protocol that is entered by default.
+  local function may_take(source)
+    local here, there = taker(uetp.prefs.port), taker(source)
+    return here and tostring(here) == "UETP" and there and tostring(there) == takers[source] and there
+  end
+
+  local function give_back()
+    if lent then
+      ports:add(lent.port, lent.dissector)
+      lent = nil
+    end
+  end
+
+  -- Return the offset of the UDP header of an Ethernet frame, nil where there is none.
+  local function udp_of(raw)
+    local at, kind = 12, number(raw, 12, 2)
+    while ETHERTYPES[kind] and at + 6 <= #raw do
+      at = at + 4
+      kind = number(raw, at, 2)
+    end
+    at = at + 2
+    if at + 28 > #raw then
+      return nil
+    elseif kind == 0x0800 then
+      local first, protocol = byte(raw, at + 1), byte(raw, at + 10)
+      local fragment = number(raw, at + 6, 2) % 16384
+      return protocol == 17 and fragment == 0 and at + first % 16 * 4 or nil
+    elseif kind == 0x86DD then
+      local protocol = byte(raw, at + 7)
+      at = at + 40
+      while EXTENSIONS[protocol] and at + 10 <= #raw do
+        protocol, at = byte(raw, at + 1), at + 8 * (byte(raw, at + 2) + 1)
+      end
+      return protocol == 17 and at or nil
+    end
+    return nil
+  end
+
+  uetp:register_heuristic("eth", function(tvb)
+    give_back()
+    local size, wanted = tvb:len(), uetp.prefs.port
+    if wanted == 0 or size < 42 then
+      return false
+    end
+    local raw = tvb:raw(0, math.min(size, 256))
+    local at = udp_of(raw)
+    if at and at + 4 <= #raw and number(raw, at + 2, 2) == wanted then
+      local source = number(raw, at, 2)
+      local dissector = source < wanted and takers[source] and may_take(source)
+      if dissector then
+        lent = { port = source, dissector = dissector }
+        ports:add(source, uetp)
+      end
+    end
+    return false
+  end)
+
+  function uetp.dissector(tvb, pinfo, tree)
+    local source = pinfo.src_port
+    if lent and lent.port == source then
+      give_back()
+    elseif pinfo.match_uint == source and source ~= pinfo.dst_port then
+      return 0 -- chosen by the source port, which is only an entropy value
+    end
+    return dissect(tvb, pinfo, tree) and math.max(1, tvb:len()) or 0
+  end
+
+  -- Return whether all that can be checked of a packet says that it is UET.
+  local function is_plausible(tvb, pinfo)
+    local size = tvb:len()
+    local raw = size > 0 and tvb:raw() or ""
+    local layers, at, fault = walk(raw, size, FIRST_AFTER_UDP)
+    local head = layers[1]
+    if fault or not head.form.kind then
+      return false
+    end
+    for _, layer in ipairs(layers) do
+      for _, judged in ipairs(layer.form.judged) do
+        if judged[2] ~= "default_error" and not judged[3][value_of(layer, judged.row)] then
+          return false
+        end
+      end
+    end
+    local implied, below = implied_payload(layers), look_below(tvb, pinfo)
+    if implied and (size - at == implied or size - at == implied + 4) then
+      return true
+    end
+    return below.covered and size > at + 4 and crc32c(below.covered, raw, size - 4) == number(raw, size - 4, 4)
+  end
+
+  -- With the preference udp.try_heuristic_first this comes before the dissectors of ports.
+  uetp:register_heuristic("udp", function(tvb, pinfo, tree)
+    if uetp.prefs.port ~= 0 and pinfo.dst_port == uetp.prefs.port then
+      local here = taker(uetp.prefs.port)
+      return here ~= nil and tostring(here) == "UETP" and dissect(tvb, pinfo, tree)
+    end
+    return uetp.prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree)
+  end)
+
+  local after = Proto("uetp_after", "Ultra Ethernet Transport, after another protocol")
+
+  -- A packet to our port that another protocol took by its source port.
+  function after.dissector(tvb, pinfo, tree)
+    if pinfo.dst_port ~= uetp.prefs.port or shown_frame == pinfo.number or pinfo.src_port >= pinfo.dst_port then
+      return
+    end
+    local length = last(get_udp)
+    if length and may_take(pinfo.src_port) and length.offset + 4 < length.source:len() then
+      local rest = length.source:len() - length.offset - 4
+      dissect(length.source(length.offset + 4, math.max(0, math.min(rest, length.value - 8))):tvb(), pinfo, tree)
+      finish_analysis(tvb)
+    end
+  end
+
+  register_postdissector(after)
+
+  function uetp.init()
+    give_back()
+    asked, answered, answers, flows, shown_frame = {}, {}, {}, {}, 0
+    reset_analysis()
+  end
 end
 
 -- Registration ------------------------------------------------------------------------------------------------------
@@ -5464,12 +6041,3 @@ uetp.prefs_changed = apply_preferences
 apply_preferences()
 DissectorTable.get("udp.port"):add_for_decode_as(uetp)
 DissectorTable.get("ip.proto"):add_for_decode_as(uetp)
-
--- The source port is an entropy value and may happen to be the port of some other protocol, which Wireshark then asks
--- first. With the preference udp.try_heuristic_first this comes before it.
-uetp:register_heuristic("udp", function(tvb, pinfo, tree)
-  if uetp.prefs.port == 0 or pinfo.dst_port ~= uetp.prefs.port then
-    return false
-  end
-  return dissect(tvb, pinfo, tree)
-end)

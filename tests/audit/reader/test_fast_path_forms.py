@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.audit import frames as f
 from tests.support.audit.reader_fast_path import NoCrc, assert_same
-from uetproto.audit.reader.expected_values import code_fields, is_expected, is_vendors, reserved_fields
+from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader
 from uetproto.audit.reader.fast_path_codegen import ReadFlows
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.slow_path import observe
 from uetproto.wire.fields import Header
-from uetproto.wire.forms import FIRST, FORMS, Candidates, rows_after
+from uetproto.wire.forms import FIRST, FORMS, Candidates, code_fields, is_vendors, reserved_fields, rows_after
 from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.stack import decode

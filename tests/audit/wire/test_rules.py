@@ -9,11 +9,10 @@ from tests.support.audit.wire_rules import (
     GOOD,
     V4,
 )
-from uetproto.audit.reader.expected_values import code_fields, is_vendors
 from uetproto.audit.roce import rules_wire as rules_roce_wire
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.wire import rules as rules_wire
-from uetproto.wire.forms import FORMS
+from uetproto.wire.forms import FORMS, code_fields, is_vendors
 from uetproto.wire.headers.roce import RD_OPCODES
 from uetproto.wire.mutate.mutation import MUTATIONS
 

@@ -8,14 +8,24 @@ from functools import cache
 from typing import Any
 
 from uetproto.audit.reader.address import ADDRESSED
-from uetproto.audit.reader.expected_values import SYNDROMES, VERSIONS, code_fields, is_data, is_vendors, reserved_fields
+from uetproto.audit.reader.expected_values import is_data
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.slow_path import awaited
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.fields import Header
 from uetproto.wire.flow_crc import Flow
-from uetproto.wire.forms import FORMS, NEXT, Candidates, matches
+from uetproto.wire.forms import (
+    FORMS,
+    NEXT,
+    SYNDROMES,
+    VERSIONS,
+    Candidates,
+    code_fields,
+    is_vendors,
+    matches,
+    reserved_fields,
+)
 from uetproto.wire.headers.roce import OPERATIONS, PMTUS, WHOLE_WRITES, Load, Operation, Transport, opcode_of
 from uetproto.wire.headers.sharp import MAGIC, VERSION
 from uetproto.wire.headers.sharp_am import AM_QP

@@ -3,11 +3,10 @@ roce.md §4)."""
 
 from typing import Any
 
-from uetproto.audit.reader.expected_values import SYNDROMES
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Rule, Severity, Verdict, Violation
 from uetproto.audit.wire.tracker import SenderIcrc, WireEvent, misfit_of_roce_in, packet_of, reserved_bit
-from uetproto.wire.forms import ROCE_FORMS
+from uetproto.wire.forms import ROCE_FORMS, SYNDROMES
 from uetproto.wire.headers.roce import RD_OPCODES, SEQUENCES
 
 _MANUFACTURER = range(0xC0, 0x100)

@@ -3,12 +3,11 @@
 from typing import Any
 
 from uetproto.audit.reader.crc_of_packet import CRC_TOO
-from uetproto.audit.reader.expected_values import VERSIONS, code_fields, is_vendors
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Rule, Severity, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, packet_of, reserved_bit, reserved_type
 from uetproto.wire.codec import codec_of
-from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.forms import FORMS, UET_FORMS, VERSIONS, code_fields, is_vendors
 from uetproto.wire.headers.ethernet import Ecn, internet_checksum
 
 

@@ -10,22 +10,14 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.judge import MOST, ExpectedEvents, Judge, RuleTable
 from uetproto.audit.reader.address import ADDRESSED, ends
 from uetproto.audit.reader.crc_of_packet import is_roce
-from uetproto.audit.reader.expected_values import (
-    Misfit,
-    code_fields,
-    is_data,
-    is_vendors,
-    misfit_of_roce,
-    misfit_of_uet,
-    reserved_fields,
-)
+from uetproto.audit.reader.expected_values import Misfit, is_data, misfit_of_roce, misfit_of_uet
 from uetproto.audit.reader.fast_path import Kind
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.reader.truncation import SUSPECTED, kept_bytes, missing_end
 from uetproto.audit.rule import Event, Violation
-from uetproto.wire.forms import UET_FORMS
+from uetproto.wire.forms import UET_FORMS, code_fields, is_vendors, reserved_fields
 from uetproto.wire.headers.roce import BTH, SEQUENCES
 from uetproto.wire.headers.uet_pds import FIRST
 from uetproto.wire.packet import CRC_SUSPECT, Packet

@@ -10,11 +10,10 @@ from typing import Any, Literal, NamedTuple, overload
 
 from hypothesis import strategies as st
 
-from uetproto.audit.reader.expected_values import VERSIONS, code_fields, reserved_fields
 from uetproto.testing.strategies.arguments import check_choice, illegal, named
 from uetproto.testing.strategies.spoilt import Spoilt, spoilt_value
 from uetproto.wire.fields import Field
-from uetproto.wire.forms import FORMS
+from uetproto.wire.forms import FORMS, VERSIONS, code_fields, reserved_fields
 from uetproto.wire.packet import Layer
 
 Numbers = st.SearchStrategy[int]

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from uetproto.audit.reader.expected_values import SYNDROMES
 from uetproto.testing.strategies.headers import Numbers, drawn_together, field_values, numbers
 from uetproto.testing.strategies.lower import lower_layers
-from uetproto.wire.forms import FORMS, ROCE_PORT
+from uetproto.wire.forms import FORMS, ROCE_PORT, SYNDROMES
 from uetproto.wire.headers.roce import (
     OPERATIONS,
     PMTUS,
