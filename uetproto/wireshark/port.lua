@@ -20,7 +20,7 @@ do
     return found and dissector or nil
   end
 
-  for port = 1, 65535 do
+  for port = 1, 8191 do -- a registered port below ours, wherever a preference puts that
     local dissector = taker(port)
     takers[port] = dissector and tostring(dissector)
   end

@@ -12,7 +12,7 @@ from uetproto.wire.headers.uet_pds import REQUESTS
 from uetproto.wire.headers.uet_ses import RESPONSES, ResponseOpcode, ReturnCode
 
 
-class Verdict(NamedTuple):
+class PacketVerdict(NamedTuple):
     """A verdict is what an expert info says. Its filter is "uetp.expert." and the name."""
 
     name: str
@@ -22,14 +22,18 @@ class Verdict(NamedTuple):
     group: str
 
 
-RESERVED_BIT = Verdict("reserved_bit", "WIRE-RESERVED-BIT", "A reserved bit is set", "PROTOCOL")
-UNKNOWN_CODE = Verdict("unknown_code", "WIRE-UNKNOWN-CODE", "A code has no meaning", "PROTOCOL")
-UNKNOWN_OPCODE = Verdict("unknown_opcode", "SES-UNKNOWN-OPCODE", "The opcode has no meaning", "PROTOCOL")
-NEXT_HDR = Verdict("next_hdr", "PDS-NEXT-HDR", "This header may not follow the PDS header", "PROTOCOL")
-VERSION = Verdict("version", "SES-VERSION", "The version of SES is not 0", "PROTOCOL")
-CLEAR = Verdict("clear_positive", "PDS-CLEAR-POSITIVE", "A packet clears itself or what was never sent", "SEQUENCE")
-DEFAULT = Verdict("default_error", "SES-DEFAULT-WITH-ERROR", "A default response has an error code", "RESPONSE_CODE")
-LENGTH = Verdict("length", "WIRE-LENGTH", "Lengths contradict each other", "MALFORMED")
+RESERVED_BIT = PacketVerdict("reserved_bit", "WIRE-RESERVED-BIT", "A reserved bit is set", "PROTOCOL")
+UNKNOWN_CODE = PacketVerdict("unknown_code", "WIRE-UNKNOWN-CODE", "A code has no meaning", "PROTOCOL")
+UNKNOWN_OPCODE = PacketVerdict("unknown_opcode", "SES-UNKNOWN-OPCODE", "The opcode has no meaning", "PROTOCOL")
+NEXT_HDR = PacketVerdict("next_hdr", "PDS-NEXT-HDR", "This header may not follow the PDS header", "PROTOCOL")
+VERSION = PacketVerdict("version", "SES-VERSION", "The version of SES is not 0", "PROTOCOL")
+CLEAR = PacketVerdict(
+    "clear_positive", "PDS-CLEAR-POSITIVE", "A packet clears itself or what was never sent", "SEQUENCE"
+)
+DEFAULT = PacketVerdict(
+    "default_error", "SES-DEFAULT-WITH-ERROR", "A default response has an error code", "RESPONSE_CODE"
+)
+LENGTH = PacketVerdict("length", "WIRE-LENGTH", "Lengths contradict each other", "MALFORMED")
 
 VERDICTS = (RESERVED_BIT, UNKNOWN_CODE, UNKNOWN_OPCODE, NEXT_HDR, VERSION, CLEAR, DEFAULT, LENGTH)
 
@@ -41,7 +45,7 @@ class Judged(NamedTuple):
     names a field and a value, the field is judged only where that field has that value."""
 
     field: str
-    verdict: Verdict
+    verdict: PacketVerdict
     legal: tuple[int, ...] | None
     only_if: tuple[str, int] | None = None
 
