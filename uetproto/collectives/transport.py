@@ -138,9 +138,13 @@ class CollectiveTimers:
     @property
     def next(self) -> int | None:
         """Return the instant of the next timer in picoseconds, or None if no timer is set."""
-        while self._heap and self._heap[0][2].action is None:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap:
+            instant, _, timer = heap[0]
+            if timer.action is not None:
+                return instant
+            heappop(heap)
+        return None
 
     def fire(self, now: int) -> bool:
         """Run the first action that is due; return False if no action is due."""

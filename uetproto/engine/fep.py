@@ -83,15 +83,15 @@ class Fep:
     # The five calls
 
     def submit(self, work: Work, now: int) -> None:
-        if isinstance(work, Receive):
-            self.target.queues.post(work, now)
-        elif isinstance(work, Addressed):
+        if isinstance(work, Addressed):
             if type(work.peer) is not int or not 0 < work.peer < self.pds.addresses:
                 check_number("peer", work.peer, 1, ADDRESS_BITS[self.pds.ip_version])
             operation = operation_of(work, self.config)
             if operation.base.body < operation.base.request_length and operation.base.extension == b"":
                 self._expose(operation, work)
             self.initiator.submit(operation, now)
+        elif isinstance(work, Receive):
+            self.target.queues.post(work, now)
         elif isinstance(work, PdsWork):
             self.pds.submit(work, now)
         else:

@@ -300,18 +300,18 @@ class RankScheduler:
         """
         ready = self.threads.ready
         while not ready:
-            if not self._advance(lambda: bool(ready)):
+            if not self._advance(ready.__len__):
                 self._fail_all(self._stuck())
                 return bool(ready)
         return True
 
-    def _advance(self, ready: Callable[[], bool]) -> bool:
+    def _advance(self, ready: Callable[[], int]) -> bool:
         """Run the next event of the network or of the timers; return False if no event comes unless a rank acts."""
         network, timers = self._network, self._timers
         if timers.fire(network.now):
             return True
         instant = timers.next
-        idle = network.run(lambda: ready() or timers.next != instant, instant)
+        idle = network.run(lambda: ready() > 0 or timers.next != instant, instant)
         if ready() or timers.next != instant:
             return True
         if idle and not timers.vital:

@@ -176,6 +176,7 @@ Message = Request | Ack | Nack | Control | Rudi | Uud
 USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
 """Bit of use_rsv_pdc within pdc_info, a field of 4 bits (pds.md §1)."""
 
+_ACK = PdsType.ACK  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 _PLAIN = PdsRudReqHeader.size
 _WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
 _ACK_SIZE: dict[int, int] = {
@@ -294,7 +295,7 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     if length < size:
         raise cut_short("ACK", length, size)
     expected = None
-    if kind == PdsType.ACK:
+    if kind == _ACK:
         _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = PdsAckHeader.unpack(data)
         mpr = bitmap = 0
         base = cack

@@ -28,6 +28,7 @@ SES_SIZE: dict[int, int] = {
     NextHdr.RESPONSE_DATA_SMALL: uet_ses.RESPONSE_DATA_SMALL.size,
 }
 """Size in bytes of the SES header for each value of `next_hdr` (wire.md §2)."""
+_RESPONSE, _NO_RESPONSE = NextHdr.RESPONSE, ResponseOpcode.NO_RESPONSE  # looked up once, as a member costs a call
 RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
 """Values of `next_hdr` for read data, which a return-direction request, an ACK or a RUDI response carries."""
 
@@ -50,7 +51,7 @@ def message_id_of(data: Buffer, at: int, next_hdr: int) -> int:
 
 def is_no_response(data: Buffer, next_hdr: int) -> bool:
     """Return True when `data` is the SES response NO_RESPONSE, after which the final response follows (ses.md §9.1)."""
-    return next_hdr == NextHdr.RESPONSE and data[0] & 0x3F == ResponseOpcode.NO_RESPONSE
+    return next_hdr == _RESPONSE and data[0] & 0x3F == _NO_RESPONSE
 
 
 # The calls -----------------------------------------------------------------------------------------------------------

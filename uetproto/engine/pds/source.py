@@ -236,7 +236,7 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         record = tx.records.get(ack.ack_psn)
         if record is not None:
             response, next_hdr = datagram.header[ack.size :], ack.next_hdr
-            if next_hdr == _RESPONSE and is_no_response(response, next_hdr):
+            if is_no_response(response, next_hdr):
                 _mark_pending(pdc, record, now)
             else:
                 tx.forget(record)

@@ -77,19 +77,19 @@ class SesInitiator:
         """Queue the messages of one operation. Raises `LocalError` when fewer message_ids are free than the operation
         has messages.
         """
-        free = _IDS - max(len(self.messages), len(self.transfers))
-        if operation.count > free:
-            raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
         message_id, base = self._next_id, operation.base
         if (
-            base.opcode == _WRITE and operation.mode is _RUD and operation.count == 1
-            and base.body <= self.config.payload_mtu and message_id not in self.messages
+            base.opcode is _WRITE and operation.mode is _RUD and operation.count == 1
+            and base.body <= self.config.payload_mtu and message_id not in self.messages and len(self.transfers) < _IDS
         ):  # fmt: skip
             self._number += 1
             self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
             self.messages[message_id] = message = LoneWrite(self, operation, self._number, message_id)
             self.pds.send(message, now)
             return
+        free = _IDS - max(len(self.messages), len(self.transfers))
+        if operation.count > free:
+            raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
         operation.open = operation.count
         for piece in range(operation.count):
             plan = plan_of(operation, piece)

@@ -217,10 +217,11 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
     start, length = work.start, work.length
     length = memory.length if type(start) is int and not start and length is None else stretch(memory, start, length)
     sync = None if work.sync is None else _sync(work.sync)
-    if mode is _RUDI and (work.completion_data is not None or sync is not None):
-        raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
-    if mode is _RUDI and not work.key & IDEMPOTENT_SAFE:
-        raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
+    if mode is _RUDI:
+        if work.completion_data is not None or sync is not None:
+            raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
+        if not work.key & IDEMPOTENT_SAFE:
+            raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
     plan = MessagePlan(  # in the order of its fields, as names would cost as much as the rest
         _WRITE if sync is None else _SYNC_WRITE, _STD, work.delivery_complete, work.relative, work.job_id,
         work.pid_on_fep, work.resource_index, 0, work.offset, work.initiator, work.key, work.completion_data, length,
