@@ -60,7 +60,7 @@ def test_the_columns_are_shown(home: Path) -> None:
     titles = [column.title for column in profile.COLUMNS]
     assert {len(row) for row in rows} == {len(titles)}
     shown = [dict(zip(titles, row, strict=True)) for row in rows]
-    assert shown[0]["PSN"] == "73728"
+    assert [shown[10][title] for title in ("PDC", "PSN", "Rel PSN", "Message")] == ["0", "73738", "10", "0"]
 
 
 def test_every_field_exists(home: Path) -> None:

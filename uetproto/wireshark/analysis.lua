@@ -870,9 +870,10 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   end
   local is_shown = {}
   for _, one in ipairs(SHOWN) do
-    is_shown[one[1]] = true
+    is_shown[one[1]] = one[2]
   end
 
+  -- Return the function that gives the value of this name by frame; nil where there is none.
   function is_analysis(name)
     return is_shown[name]
   end

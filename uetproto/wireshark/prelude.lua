@@ -1146,6 +1146,8 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
   end
 end
 
+-- @statistics
+
 local shown_frame = 0 -- the last frame that was UET
 
 -- Return whether the packet is UET.
@@ -1159,8 +1161,9 @@ local function dissect(tvb, pinfo, tree)
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
+  local is_observed = observe(layers, below, pinfo)
   shown_frame = frame
-  if not lean or needs_analysis then
+  if not lean or needs_analysis or is_observed then
     analyse(layers, raw, at, below, tvb, pinfo)
   end
   pinfo.cols.protocol = "UET"

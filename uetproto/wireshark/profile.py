@@ -12,9 +12,12 @@ NAME = "UET"
 _BLACK, _WHITE = 0x12272E, 0xFFFFFF
 
 NACK = "uetp.nack_code"
-RETRANSMISSION = "uetp.expert.retx"
+RETRANSMISSION = "uetp.analysis.retransmission"
 ACK = "uetp.pds.ack || uetp.pds.ack_cc || uetp.pds.ack_ccx"
 ERROR = "uetp.expert.malformed || uetp.crc.status == 0 || uetp.expert.error"
+SEQUENCE = " || ".join(
+    f"uetp.analysis.{name}" for name in ("lost_segment", "ack_unseen", "out_of_order", "duplicate", "duplicate_ack")
+)
 ROCE_NAK = "infiniband.aeth.syndrome.opcode == 3"
 
 
@@ -33,6 +36,7 @@ COLOURS = (  # the first rule that matches a packet colours it
     Colour("UET trimmed", "uetp.trimmed", 0xF3C6F1),
     Colour("UET error response", "uetp.expert.error", 0xE8A0A0),
     Colour("UET retransmission", RETRANSMISSION, 0xFFD27F),
+    Colour("UET sequence", SEQUENCE, 0xF7F0A8),
     Colour("UET control", "uetp.pds.cp", 0xC0C0C0),
     Colour("UET acknowledgement", ACK, 0xD9F2D0),
     Colour("UET sealed", "uetp.sealed", 0xD8D4EE),
@@ -59,9 +63,11 @@ COLUMNS = (
     ListColumn("Destination", "%d"),
     ListColumn("Protocol", "%p"),
     ListColumn("Length", "%L"),
+    ListColumn("PDC", "uetp.pdc"),
     ListColumn("PSN", "uetp.psn"),
-    ListColumn("Message", "uetp.message_id"),
-    ListColumn("Answered in", "uetp.answer_in"),
+    ListColumn("Rel PSN", "uetp.rel_psn"),
+    ListColumn("Message", "uetp.msg"),
+    ListColumn("ACK time", "uetp.ack_time"),
     ListColumn("Info", "%i"),
 )
 
@@ -78,6 +84,7 @@ BUTTONS = (
     Button("NACK", NACK, "Packets that the receiver refused"),
     Button("Retransmissions", RETRANSMISSION, "Packets that were sent again"),
     Button("Trimmed", "uetp.trimmed", "Packets that a switch cut"),
+    Button("Sequence", SEQUENCE, "What is missing, early or doubled in this capture"),
     Button("Errors", ERROR, "Malformed packets, wrong CRCs, error responses"),
     Button("Control", "uetp.pds.cp", "Control packets: probe, close, credit, negotiation and so on"),
     Button("UET", "uetp", "All of UET"),
@@ -104,6 +111,8 @@ GRAPHS = (
     Graph("NACKs", NACK, 0xCC0000, "Bar"),
     Graph("Trimmed", "uetp.trimmed", 0x75507B, "Bar"),
     Graph("UET bits", "uetp", 0x2E3436, y_axis="Bits", shown=False),
+    Graph("Bytes in flight", "uetp", 0x4E9A06, "Line", "MAX(Y Field)", "uetp.analysis.bytes_in_flight", shown=False),
+    Graph("Round-trip time", "uetp", 0xC4A000, "Dot", "AVG(Y Field)", "uetp.analysis.rtt", shown=False),
     Graph("RoCE packets", "infiniband", 0xC17D11, shown=False),
 )
 
