@@ -39,7 +39,8 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
     shrinks = kind is broken.Leaks or SHRINKS
-    check_found(SharpNodeMachine, kind, rules, shrinks=shrinks, steps=8 if shrinks else 20)
+    steps = 8 if kind in (broken.Leaks, broken.LosesChild) else 20
+    check_found(SharpNodeMachine, kind, rules, shrinks=shrinks, steps=steps)
 
 
 def test_a_sum_that_is_rounded_too_often_is_found() -> None:

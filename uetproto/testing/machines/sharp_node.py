@@ -177,7 +177,7 @@ class SharpNodeMachine(ProtocolMachine):
         })  # fmt: skip
 
     @precondition(ProtocolMachine.is_begun)
-    @step(member=MEMBERS, group=st.sampled_from(GROUPS), rare=st.integers(0, 5))
+    @step(member=MEMBERS, group=st.sampled_from(GROUPS), rare=st.integers(0, 2))
     def disagree(self, member: int, group: int, rare: int) -> None:
         """A member does another operation than the others, seldom; nobody may then get a result."""
         model, member = self.model, member % self.shape.members
