@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from uetproto import decode, encode
-from uetproto.testing import Capabilities, PdcEngine
+from uetproto.testing import Capabilities, PdcEngine, WorkRefused
+from uetproto.wire.headers.uet_pds import CtlType
 
 
 class BlackBox(PdcEngine):
@@ -76,3 +77,42 @@ class Foreign(PdcEngine):
 
     def poll(self) -> list[bytes]:
         return [frame[:12] + b"\x88\xb5" + frame[14:] for frame in super().poll()]
+
+
+class Unwilling(PdcEngine):
+    """A PDS that does nothing that it says it does."""
+
+    def submit(self, work: Any) -> None:
+        raise WorkRefused("not now")
+
+
+class NeverCloses(PdcEngine):
+    """A PDS whose CLOSE_CMD never leaves."""
+
+    def poll(self) -> list[bytes]:
+        return [frame for frame in super().poll() if not _closes(frame)]
+
+
+def _closes(frame: bytes) -> bool:
+    return any(layer.values.get("ctl_type") == CtlType.CLOSE_CMD for layer in decode(frame).layers)
+
+
+class Impatient(PdcEngine):
+    """A PDS that does not wait when the peer has no resources, and asks for a CLEAR all the time."""
+
+    def make(self, config: Mapping[str, Any]) -> Any:
+        knobs = {**config["knobs"], "nack_retx_time": 1, "pds_clear_time": 1}
+        return super().make({**config, "knobs": knobs})
+
+
+class NoClear(PdcEngine):
+    """A PDS that ignores the CLEAR_PSN of requests."""
+
+    def deliver(self, frame: bytes) -> None:
+        packet = decode(frame)
+        changed = False
+        for layer in packet.layers:
+            if "clear_psn_offset" in layer.values and layer.values["clear_psn_offset"] == -1:
+                layer.values["clear_psn_offset"] = -2
+                changed = True
+        super().deliver(encode(packet, fill=True) if changed else frame)

@@ -10,6 +10,7 @@ from tests.support.testing import machines
 from tests.testing.machines import broken
 from uetproto.engine.contract import MILLISECOND
 from uetproto.testing import AdapterFault, Capabilities, PdcEngine, PdcMachine, ProcessAdapter, WorldFailure
+from uetproto.testing.machines.finding import played_again, shortened
 
 
 def run(factory: Any, examples: int = 100, **how: Any) -> type[PdcMachine]:
@@ -36,7 +37,7 @@ def test_a_process_is_driven_like_the_engine_inside() -> None:
 @pytest.mark.parametrize(
     ("kind", "rules"),
     [
-        (broken.Deaf, {"PDS-COMPLETED"}),
+        (broken.Deaf, {"PDS-UNANSWERED", "PDS-COMPLETED"}),
         (broken.Twice, {"PDS-DELIVERED-ONCE"}),
         (broken.NoRetransmission, {"PDS-COMPLETED"}),
         (broken.WrongCack, {"PDS-ACK-UNSENT"}),
@@ -85,6 +86,52 @@ def test_a_finding_is_played_again_from_its_steps() -> None:
     assert PdcMachine.replay(steps).played == steps
     with pytest.raises(InvalidArgument, match="no rule of pdc"):
         PdcMachine.replay([("lose", {})])
+
+
+def steps_of(knobs: dict[str, Any], *steps: tuple[str, Any]) -> list[Any]:
+    return [("begin", {"seed": 0, "knobs": knobs}), *steps]
+
+
+FROM_PEER, FROM_HERE = (("exchange", {"node": node, "mode": "rud"}) for node in (1, 0))
+
+
+@pytest.mark.parametrize(("kind", "rule", "steps"), [
+    (broken.Unwilling, "PDS-REFUSED", steps_of({}, FROM_HERE)),
+    (broken.NeverCloses, "PDC-CLOSED", steps_of({}, FROM_HERE, ("close", {"node": 0, "op": "close"}))),
+    (broken.Deaf, "PDS-UNANSWERED", steps_of(
+        {}, ("message", {"node": 1, "mode": "rud", "packets": 1}),
+        *[("one_way", {"towards": 0, "duration": 5 * MILLISECOND})] * 2,
+    )),
+    (broken.NoClear, "PDS-CLEAR-TAKEN", steps_of({"guaranteed_response": True}, FROM_PEER, FROM_PEER)),
+    (broken.Impatient, "PDS-NACK-RETX-EARLY", steps_of({"peer_max_pdcs": 1}, FROM_PEER, FROM_HERE)),
+    (broken.Impatient, "PDS-CLEAR-REQ-EARLY", steps_of(
+        {"guaranteed_response": True}, ("message", {"node": 1, "mode": "rud", "packets": 1}),
+        *[("one_way", {"towards": 0, "duration": MILLISECOND // 2})] * 2,
+    )),
+])  # fmt: skip
+def test_a_duty_is_named(kind: Any, rule: str, steps: list[Any]) -> None:
+    PdcMachine.replay(steps)
+    with pytest.raises(WorldFailure) as found:
+        PdcMachine.of(kind).replay(steps)
+    assert found.value.name == rule, found.value
+
+
+def test_a_message_does_not_wait_for_a_pdc_that_is_idle() -> None:
+    """The only PDC becomes idle after the message that waits for one was submitted."""
+    PdcMachine.replay(steps_of({"max_pdcs": 1}, *[
+        ("message", {"node": 0, "mode": mode, "packets": 1}) for mode in ("rud", "rod")
+    ]))  # fmt: skip
+
+
+def test_a_finding_loses_the_steps_and_settings_that_it_does_not_need() -> None:
+    lost = [("message", {"node": 0, "mode": "rud", "packets": 1}), ("drop", {"index": 0})]
+    ticks = [("tick", {})] * 3
+    machine, failure = played_again(
+        PdcMachine.of(broken.NoRetransmission), steps_of({"mp_range": 128}, *ticks, *lost, *ticks)
+    )
+    assert failure is not None
+    assert failure.name == "PDS-COMPLETED"
+    assert [*shortened(type(machine), failure).steps] == steps_of({}, *lost)
 
 
 class Finite(PdcEngine):

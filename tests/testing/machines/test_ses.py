@@ -9,7 +9,7 @@ from tests.support.testing.machines import SHRINKS, check_found, run
 from tests.testing.machines import broken_ses
 from uetproto.testing import ProtocolMachine, SesInitiatorMachine, SesTargetMachine, WorldFailure
 
-STORED_WRONG = {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG", "SES-COMPLETED-EARLY"}
+STORED_WRONG = {"SES-MEMORY", "SES-READ-DATA", "SES-RECEIVED-WRONG", "SES-ATOMIC-RESULT", "SES-COMPLETED-EARLY"}
 MACHINES = (SesTargetMachine, SesInitiatorMachine)
 
 

@@ -751,6 +751,8 @@ class Pds:
                 self._waiting.append((until, message))
         if not self._waiting:
             self._events.append(Paused(False))
+        else:
+            self._make_room(None, now)  # a PDC may have become idle
 
     def pending_timeout(self) -> None:
         """Count an expiry of New_PDC_Time, and report when the count reaches New_PDC_Timeout_Thresh (pds.md §6.5)."""

@@ -26,7 +26,7 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.service import SES_SIZE, Connection, Response, message_id_of
-from uetproto.engine.pds.states import Role, State
+from uetproto.engine.pds.states import Input, Role, State
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_response
 from uetproto.errors import LocalError
@@ -121,7 +121,13 @@ class EngineAdapter(ABC):
 GUARANTEED = "guaranteed_response"
 """Name of the knob with which SES answers each request of a PDC by a guaranteed response."""
 
+LATE = "late_response"
+"""Name of the knob with which SES answers each request of a PDC later, when it is told to."""
+
 # PDS alone ------------------------------------------------------------------------------------------------------------
+
+
+_STD: int = NextHdr.REQUEST_STD
 
 
 class _OpaqueMessage:
@@ -130,12 +136,12 @@ class _OpaqueMessage:
     __slots__ = ("context", "left", "lock", "message_id", "mode", "next_hdr", "number", "packets", "peer", "reserved",
                  "sent")  # fmt: skip
 
-    def __init__(self, number: int, peer: int, mode: Mode, packets: list[bytes]) -> None:
+    def __init__(self, number: int, peer: int, mode: Mode, packets: list[bytes], next_hdr: int = _STD) -> None:
         self.number = number
         self.peer = peer
         self.mode = mode
         self.packets = packets
-        self.next_hdr: int = NextHdr.REQUEST_STD
+        self.next_hdr = next_hdr
         self.message_id = message_id_of(packets[0], 0, self.next_hdr)
         self.context = 0
         self.reserved = self.lock = False
@@ -153,11 +159,14 @@ class _OpaqueMessage:
 class _OpaqueSes:
     """The SES of `PdcEngine` (`service.PdsUser`): it notes what arrives, and answers at once.
 
-    The answer is the default response, or with `guaranteed` a response that PDS keeps until it is cleared.
+    The answer is the default response, or with `guaranteed` a response that PDS keeps until it is cleared. With `late`
+    SES answers when it is told to.
     """
 
-    def __init__(self, found: list[dict[str, Any]], guaranteed: bool) -> None:
-        self.found, self.guaranteed = found, guaranteed
+    def __init__(self, found: list[dict[str, Any]], guaranteed: bool, late: bool) -> None:
+        self.found, self.guaranteed, self.late = found, guaranteed, late
+        self.waiting: dict[str, tuple[Connection, int, Response]] = {}
+        """Requests without an answer, by their bytes: PDC, PSN, and what the answer will be."""
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
@@ -167,10 +176,14 @@ class _OpaqueSes:
         if pdc.mode is Mode.UUD:
             return None
         job_id = int.from_bytes(whole[5:8], "big")
-        number = message_id_of(whole, 0, next_hdr)
-        if self.guaranteed and pdc.mode in PDC_MODES:
-            return Response(build_response(ResponseOpcode.RESPONSE, ReturnCode.OK, number, job_id, 0), gtd=True)
-        return Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, number, job_id, 0))
+        number = int.from_bytes(whole[2:4], "big")  # also the response_message_id of return data
+        gtd = self.guaranteed and pdc.mode in PDC_MODES
+        opcode = ResponseOpcode.RESPONSE if gtd else ResponseOpcode.DEFAULT_RESPONSE
+        answer = Response(build_response(opcode, ReturnCode.OK, number, job_id, 0), gtd=gtd)
+        if self.late and pdc.mode in PDC_MODES:
+            self.waiting[whole.hex()] = pdc, psn, answer
+            return None
+        return answer
 
     def on_response(self, message: Any, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         message.left -= 1
@@ -194,20 +207,23 @@ class PdcEngine(EngineAdapter):
     """This class drives our PDS alone. SES headers come from the machine, and each request is answered at once."""
 
     capabilities = Capabilities(
-        work=("message", "close", "ask_close", "noop", "probe", "negotiate", "ask_credit", "give_credit"),
+        work=("message", "close", "ask_close", "noop", "probe", "negotiate", "ask_credit", "give_credit",
+              "reserved_message", "return_data", "respond", "respond_all"),
         modes=("rud", "rod", "rudi", "uud"),
         knobs=(
-            "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", "clear_at", "clear_cmd", "default_mpr",
-            "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", "max_nack_retx_cnt",
-            "max_rto_retx_cnt", "mp_range", "sack_base", "window_base",
+            "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", "clear_at", "clear_cmd", "close_req_time",
+            "default_mpr", "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", LATE, "max_nack_retx_cnt",
+            "max_pdcs", "max_rto_retx_cnt", "mp_range", "nack_retx_time", "pds_clear_time", "pend_timeout", "sack_base",
+            "secure_start", "window_base",
         ),
     )  # fmt: skip
 
     def make(self, config: Config) -> Engine:
         rng = random.Random(f"{config['seed']}/{config['address']}")
         knobs = dict(config.get("knobs", {}))
-        ses = _OpaqueSes(self.found, knobs.pop(GUARANTEED, False))
-        self.pds = Pds(self.address, PdsConfig(**knobs), rng, ses, ip_address(config["address"]).version)
+        self.ses = _OpaqueSes(self.found, knobs.pop(GUARANTEED, False), knobs.pop(LATE, False))
+        self.pds = Pds(self.address, PdsConfig(**knobs), rng, self.ses, ip_address(config["address"]).version)
+        self.reserved: list[int] = []
         return self.pds
 
     def _message(self, work: Work) -> None:
@@ -215,6 +231,36 @@ class PdcEngine(EngineAdapter):
         self.pds.send(
             _OpaqueMessage(work["id"], self.peer, mode, [bytes.fromhex(each) for each in work["packets"]]), self.now
         )
+
+    def _reserved_message(self, work: Work) -> None:
+        """Send a message on a PDC with a reserved PDCID, which is opened if there is none on which a message may
+        start."""
+        open_now = [self.pds.pdcs.get(pdcid) for pdcid in self.reserved]
+        if not any(pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req for pdc in open_now):
+            even = self.pds.reserve()
+            self.reserved.append(even)
+            self.pds.open_reserved(even, self.peer, Mode.RUD, 0, self.now)
+        message = _OpaqueMessage(work["id"], self.peer, Mode.RUD, [bytes.fromhex(each) for each in work["packets"]])
+        message.reserved = True
+        self.pds.send(message, self.now)
+
+    def _return_data(self, work: Work) -> None:
+        found = [pdc for pdc in self.pds.pdcs.values() if pdc.role is Role.TARGET and pdc.allows(Input.RETURN)]
+        if not found:
+            raise WorkRefused("there is no such PDC")
+        packets = [bytes.fromhex(each) for each in work["packets"]]
+        message = _OpaqueMessage(work["id"], self.peer, found[0].mode, packets, NextHdr.RESPONSE_DATA)
+        self.pds.send_return(found[0].local_id, message, self.now)
+
+    def _respond(self, work: Work) -> None:
+        found = self.ses.waiting.pop(work["data"], None)
+        if found is not None:
+            self.pds.respond_late(*found, self.now)
+
+    def _respond_all(self, work: Work) -> None:
+        self.ses.late = False
+        for data in [*self.ses.waiting]:
+            self._respond({"data": data})
 
     def _close(self, work: Work) -> None:
         self.pds.submit(Close(peer=self.peer), self.now)
@@ -235,7 +281,8 @@ class PdcEngine(EngineAdapter):
             self.pds.submit(make(pdcid), self.now)
 
     works: ClassVar[dict[str, Callable[[Any, Work], None]]] = {
-        "message": _message, "close": _close, "noop": _noop, "negotiate": _negotiate,
+        "message": _message, "reserved_message": _reserved_message, "return_data": _return_data,
+        "respond": _respond, "respond_all": _respond_all, "close": _close, "noop": _noop, "negotiate": _negotiate,
         "ask_close": lambda self, work: self._each(lambda pdcid: AskClose(pdcid=pdcid), (Role.TARGET,)),
         "probe": lambda self, work: self._each(lambda pdcid: Probe(pdcid=pdcid)),
         "ask_credit": lambda self, work: self._each(lambda pdcid: AskCredit(pdcid=pdcid, target=work["value"])),
@@ -244,7 +291,7 @@ class PdcEngine(EngineAdapter):
 
     def observe(self) -> dict[str, Any]:
         seen = super().observe()
-        self.pds.user.found = self.found  # type: ignore[attr-defined]  # the list that the next call returns
+        self.ses.found = self.found  # the list that the next call returns
         return seen
 
     def state(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -60,6 +60,13 @@ def failure_of(machine: PlayedMachine, error: Exception) -> MachineFailure:
 
 def played_again(kind: type[PlayedMachine], steps: Sequence[PlayedStep]) -> tuple[PlayedMachine, MachineFailure | None]:
     """Play steps, and return the machine and how it failed; None: it did not fail."""
+    try:
+        return _played(kind, steps)
+    finally:
+        kind.release()
+
+
+def _played(kind: type[PlayedMachine], steps: Sequence[PlayedStep]) -> tuple[PlayedMachine, MachineFailure | None]:
     machine = kind()
     try:
         try:
@@ -70,9 +77,57 @@ def played_again(kind: type[PlayedMachine], steps: Sequence[PlayedStep]) -> tupl
         raise
     except Exception as error:
         return machine, failure_of(machine, error)
+    return machine, None
+
+
+def shortened(
+    kind: type[PlayedMachine], failure: MachineFailure, stop: Callable[[], bool] = lambda: False
+) -> MachineFailure:
+    """Return a failure without the steps and settings that it does not need. Hypothesis often leaves some.
+
+    They are left out one by one, as long as the same rule or invariant fails, until `stop()` is true.
+    """
+    shorter = True
+    try:
+        while shorter:
+            shorter = False
+            for less in _WITHOUT_ONE:
+                place = 0
+                while not stop() and (steps := less(failure.steps, place)) is not None:
+                    _, found = _played(kind, steps)
+                    if found is None or found.name != failure.name or _size(found.steps) >= _size(failure.steps):
+                        place += 1
+                    else:
+                        failure, shorter = found, True
     finally:
         kind.release()
-    return machine, None
+    return failure
+
+
+def _without_step(steps: Sequence[PlayedStep], place: int) -> Sequence[PlayedStep] | None:
+    """Return the steps without the one at a place that counts from the last; None: the first step stays."""
+    at = len(steps) - 1 - place
+    return (*steps[:at], *steps[at + 1 :]) if at > 0 else None
+
+
+def _without_key(steps: Sequence[PlayedStep], place: int) -> Sequence[PlayedStep] | None:
+    """Return the steps without one of the keys of mappings that are arguments of the first step."""
+    rule, arguments = steps[0]
+    keys = [(name, key) for name, value in arguments.items() if isinstance(value, Mapping) for key in value]
+    if place >= len(keys):
+        return None
+    name, left_out = keys[place]
+    less = {key: value for key, value in arguments[name].items() if key != left_out}
+    return ((rule, {**arguments, name: less}), *steps[1:])
+
+
+_WITHOUT_ONE = (_without_step, _without_key)
+
+
+def _size(steps: Sequence[PlayedStep]) -> int:
+    """Return the number of steps, and of keys of mappings that are arguments."""
+    values = [value for _, arguments in steps for value in arguments.values()]
+    return len(steps) + sum(len(value) for value in values if isinstance(value, Mapping))
 
 
 # Written --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import Verdicts, judged_at_port
 from uetproto.testing.machines.picture import DrawnMessage, Frames, lines_of, message_lines
-from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, World, WorldFailure
+from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, PEER, World, WorldFailure
 from uetproto.wire.capture.pcap import ETHERNET
 
 _M = TypeVar("_M", bound="ProtocolMachine")
@@ -318,6 +318,17 @@ class ProtocolMachine(PlayedMachine):
     @precondition(is_begun)
     @step(duration=st.sampled_from(WAITS))
     def wait(self, duration: int) -> None:
+        self.world.pass_time(duration)
+
+    @precondition(is_begun)
+    @step(towards=st.sampled_from((IMPLEMENTATION, PEER)), duration=st.sampled_from(WAITS))
+    def one_way(self, towards: int, duration: int) -> None:
+        """The network delivers all frames to one end, and loses all frames from it. Then time passes."""
+        for number in [*self.world.flight]:
+            if self.world.flight[number].src != towards:
+                self.world.deliver(number)
+        for number in [number for number, frame in self.world.flight.items() if frame.src == towards]:
+            self.world.drop(number)
         self.world.pass_time(duration)
 
     # The end

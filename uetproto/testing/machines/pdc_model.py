@@ -17,6 +17,7 @@ NAMES = ("the implementation", "the peer")
 COMPLETED_ONCE, COMPLETED_EARLY, FAILED = "PDS-COMPLETED-ONCE", "PDS-COMPLETED-EARLY", "PDS-FAILED"
 DELIVERED_ONCE, DELIVERED_WRONG, ORDER = "PDS-DELIVERED-ONCE", "PDS-DELIVERED-WRONG", "PDS-ROD-DELIVERY-ORDER"
 COMPLETED, DELIVERED = "PDS-COMPLETED", "PDS-DELIVERED"
+CLOSED = "PDC-CLOSED"
 WINDOW, CACK, CLEAR = "PDC-WINDOW", "PDC-CACK-FORWARD", "PDC-CLEAR-FORWARD"
 
 STATE: dict[str, tuple[str, ...]] = {
@@ -59,6 +60,10 @@ class PdcModel:
         """The packets of each end on ROD that are still to be delivered, in order."""
         self.in_order = True
         """Whether all packets on ROD use one PDC, so that they are delivered in order. It is False after a close."""
+        self.unanswered: tuple[list[str], list[str]] = ([], [])
+        """The packets that each end has delivered and that its SES has not answered yet."""
+        self.closing: tuple[set[int], set[int]] = (set(), set())
+        """The PDCIDs of each end that were to be closed."""
         self._last: list[Any] = []
         self._seen: dict[Any, Mapping[str, Any]] = {}
         """The PDCs of the implementation as they were observed last."""
@@ -82,28 +87,40 @@ class PdcModel:
 
     # Events
 
-    def on_event(self, node: int, event: Mapping[str, Any], disturbed: int) -> None:
+    def to_close(self, node: int, initiator: bool, state: Mapping[str, Any]) -> set[int]:
+        """Return the PDCIDs that an end has in one role, without those whose start is pending; `state` is what can be
+        observed of the peer."""
+        role = "initiator" if initiator else "target"
+        pdcs = self._last if node == IMPLEMENTATION else state.get("pdcs", ())
+        return {pdc["pdcid"] for pdc in pdcs if pdc.get("role") == role and pdc.get("state") != "pending"}
+
+    def on_event(
+        self, node: int, event: Mapping[str, Any], disturbed: int, late: bool = False, hasty: bool = False
+    ) -> None:
         """Compare an event of an end with the model. Raises `WorldFailure`.
 
-        `disturbed` is the number of frames that were lost, trimmed or damaged so far.
+        `disturbed` is the number of frames that were lost, trimmed or damaged so far; `late`: SES answers later;
+        `hasty`: PDCs may end in error, so that messages fail.
         """
         match event.get("event"):
             case "delivery":
-                self._on_delivery(node, event.get("data"))
+                self._on_delivery(node, event.get("data"), late, hasty)
             case "completion":
-                self._on_completion(node, event, disturbed)
+                self._on_completion(node, event, disturbed, hasty)
 
-    def _on_delivery(self, node: int, data: Any) -> None:
+    def _on_delivery(self, node: int, data: Any, late: bool, hasty: bool) -> None:
         sender, message, index = self._of.get(data, (node, None, 0)) if isinstance(data, str) else (node, None, 0)
         if message is None or sender == node:
             raise WorldFailure(
                 DELIVERED_WRONG, f"{NAMES[node]} delivered {shown(data)}, which {NAMES[1 - node]} did not send"
             )
         message.delivered[index] += 1
+        if late and message.mode in ("rud", "rod"):
+            self.unanswered[node].append(data)
         what = f"packet {index} of message {message.number} ({message.mode}) of {NAMES[sender]}"
         if message.mode in ("rud", "rod"):
             self._verdicts.judged[DELIVERED_ONCE] += 1
-            if message.delivered[index] > 1:
+            if message.delivered[index] > 1 and not hasty:  # known limit of pds.md §18: a SYN packet outlives MSL
                 raise WorldFailure(DELIVERED_ONCE, f"{what} was delivered {message.delivered[index]} times")
         if message.mode == "rod" and self.in_order:
             self._verdicts.judged[ORDER] += 1
@@ -113,7 +130,7 @@ class PdcModel:
                 raise WorldFailure(ORDER, f"{what} was delivered before packet {at} of message {due.number}")
             del turn[0]
 
-    def _on_completion(self, node: int, event: Mapping[str, Any], disturbed: int) -> None:
+    def _on_completion(self, node: int, event: Mapping[str, Any], disturbed: int, hasty: bool) -> None:
         number = event.get("id")
         message = self.sent[node].get(number) if isinstance(number, int) else None
         self._verdicts.judged[COMPLETED_ONCE] += 1
@@ -124,7 +141,7 @@ class PdcModel:
         if not message.ended:
             self.in_order = False
             self._verdicts.judged[FAILED] += 1
-            if disturbed <= self._losses:
+            if disturbed <= self._losses and not hasty:
                 raise WorldFailure(
                     FAILED, f"message {number} of {NAMES[node]} failed ({shown(event.get('reason'))}); only"
                     f" {disturbed} frames were lost"
@@ -139,6 +156,11 @@ class PdcModel:
                 raise WorldFailure(
                     COMPLETED_EARLY, f"message {number} of {NAMES[node]} completed; {message.missing} of its packets"
                     " were not delivered"
+                )  # fmt: skip
+            if not {*message.packets}.isdisjoint(self.unanswered[1 - node]):
+                raise WorldFailure(
+                    COMPLETED_EARLY, f"message {number} of {NAMES[node]} completed; SES of {NAMES[1 - node]} has not"
+                    " answered all of its packets"
                 )  # fmt: skip
 
     # State
@@ -168,19 +190,34 @@ class PdcModel:
 
     # The end
 
-    def is_done(self) -> bool:
-        """Return whether all messages have completed. Messages whose completion cannot be observed do not count."""
+    def _still_open(self, state: Mapping[str, Any]) -> tuple[set[int], set[int]]:
+        """Return the PDCIDs of each end that were to be closed and are still open; `state` is that of the peer."""
+        peers = {pdc["pdcid"] for pdc in state.get("pdcs", ())}
+        return self.closing[IMPLEMENTATION] & self._seen.keys(), self.closing[PEER] & peers
+
+    def is_done(self, state: Mapping[str, Any]) -> bool:
+        """Return whether all messages have completed, and no PDC is left that was to be closed. Messages whose
+        completion cannot be observed do not count. `state` is what can be observed of the peer."""
         ends = (IMPLEMENTATION, PEER) if self._observable else (PEER,)
-        return all(message.ended is not None for node in ends for message in self.sent[node].values())
+        done = all(message.ended is not None for node in ends for message in self.sent[node].values())
+        return done and not any(self._still_open(state))
 
-    def end(self) -> None:
-        """Check at the end of a run that the messages completed and were delivered. Raises `WorldFailure`.
+    def end(self, state: Mapping[str, Any]) -> None:
+        """Check at the end of a run that the messages completed and were delivered, and that PDCs closed. Raises
+        `WorldFailure`.
 
-        Before the call, the network has delivered all frames.
+        Before the call, the network has delivered all frames. `state` is what can be observed of the peer.
         """
         for node, messages in enumerate(self.sent):
             for message in messages.values():
                 self._end_of(node, message)
+        for node, pdcids in enumerate(self._still_open(state)):
+            self._verdicts.judged[CLOSED] += len(self.closing[node])
+            for pdcid in pdcids:
+                raise WorldFailure(
+                    CLOSED, f"PDC {pdcid:#x} of {NAMES[node]} is still open, although {NAMES[node]} was told to close"
+                    " it, and the network delivers all frames"
+                )  # fmt: skip
 
     def _end_of(self, node: int, message: SentMessage) -> None:
         what = f"message {message.number} ({message.mode}) of {NAMES[node]}"

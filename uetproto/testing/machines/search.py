@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from uetproto.errors import LocalError
 from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault
-from uetproto.testing.machines.finding import MachineFailure, MachineFinding, failure_of, played_again
+from uetproto.testing.machines.finding import MachineFailure, MachineFinding, failure_of, played_again, shortened
 from uetproto.testing.machines.judge import Verdicts
 from uetproto.testing.machines.machine import PlayedMachine, ProtocolMachine
 
@@ -70,7 +70,7 @@ def search(
                 return
             length = LENGTH if left is None else min(LENGTH, left)
             kind = tested[number % len(tested)]
-            yield _Round(kind, tally, f"{start}/{number}", length, steps, stop).play(adapter, runs)
+            yield Round(kind, tally, f"{start}/{number}", length, steps, stop).play(adapter, runs)
     finally:
         for kind in tested:
             kind.release()
@@ -92,12 +92,17 @@ def _tested(kind: type[PlayedMachine], factory: AdapterFactory | None) -> type[P
     return made
 
 
-class _Round:
-    """This class has one call of Hypothesis, and watches the runs of the machine."""
+class Round:
+    """A round is one call of Hypothesis; it watches the runs of the machine."""
 
     def __init__(
-        self, tested: type[PlayedMachine], tally: SearchTally, name: str, length: int, steps: int | None, stop: Stop
-    ) -> None:
+        self, tested: type[PlayedMachine], tally: SearchTally, name: str, length: int, steps: int | None = None,
+        stop: Stop = lambda: False, shrinks: bool = True,
+    ) -> None:  # fmt: skip
+        """Make a round for a machine. `name` is its seed, `length` the number of steps of a run. The round counts in
+        `tally`; it ends before more than `steps` steps are counted there, or when `stop()` is true. Unless `shrinks`,
+        a finding only loses the steps without which it still fails, which is much faster."""
+        self._phases = [Phase.generate, Phase.shrink] if shrinks else [Phase.generate]
         self._tested, self._tally, self._name = tested, tally, name
         self._length, self._steps, self._stop = length, steps, stop
         self._hash = hashlib.sha256(tally.digest.to_bytes(8, "big"))
@@ -113,7 +118,7 @@ class _Round:
         how = settings(
             max_examples=runs, stateful_step_count=self._length, database=None, deadline=None, print_blob=False,
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, derandomize=False,
-            phases=[Phase.generate, Phase.shrink],
+            phases=self._phases,
         )  # fmt: skip
         ended = False
         try:
@@ -137,7 +142,7 @@ class _Round:
             _, again = played_again(self._tested, found.steps)
             finding.only_once = again is None or again.name != found.name
             if again is not None and not finding.only_once:
-                finding.failure = again
+                finding.failure = shortened(self._tested, again, self._stop)
         self._tally.findings[found.name] = finding
         return finding
 
@@ -210,7 +215,7 @@ class _Round:
 class _Watch(AbstractContextManager[None]):
     """This context tells a round of what happens in a rule of a machine. The ladder is drawn only of what is kept."""
 
-    def __init__(self, here: _Round, machine: PlayedMachine) -> None:
+    def __init__(self, here: Round, machine: PlayedMachine) -> None:
         self._here, self._machine = here, machine
 
     def __enter__(self) -> None:

@@ -10,7 +10,7 @@ from uetproto.engine.tss.keys import KEY_SIZE, KeyRing
 from uetproto.testing.adapters.tss import TssEngine, domain_of
 from uetproto.testing.machines.judge import judged_at_port
 from uetproto.testing.machines.machine import start, step
-from uetproto.testing.machines.pdc import KNOBS, PdcMachine
+from uetproto.testing.machines.pdc import AUDITED, PdcMachine, drawn_knobs
 from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, PEER
 
 _PDS_IN_CLEAR = 12
@@ -50,11 +50,12 @@ class TssMachine(PdcMachine):
 
     name = "tss"
     peer = TssEngine
-    options = judged_at_port(Options(crc="on", keys=_RING))
+    sealed = True
+    options = judged_at_port(Options(crc="on", keys=_RING, rules=AUDITED))
 
     @start(
         seed=st.integers(0, 255), sdi=st.integers(1, len(TERMS)), epoch=st.sampled_from((1, 0, 0xFFFC)),
-        knobs=st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in KNOBS.items()}),
+        knobs=drawn_knobs(),
     )  # fmt: skip
     def begin(self, seed: int, knobs: dict[str, Any], sdi: int, epoch: int) -> None:
         """Reset both ends as members of a secure domain."""

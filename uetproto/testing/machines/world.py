@@ -6,7 +6,7 @@ says so. After each step the frames that left are judged.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
@@ -65,6 +65,23 @@ class Flying:
     """Whether no rule has changed the frame."""
     whole: bytes | None = None
     """The frame as it left, if a rule damaged it."""
+    copied: bool = False
+    """Whether a rule has made this copy."""
+    before: bytes | None = None
+    """The bytes of a frame that a rule has changed, as they were."""
+
+
+class Watch(Protocol):
+    """A watch follows the frames at the port of the implementation."""
+
+    def arrives(self, number: int, frame: Flying, now: int) -> None:
+        """Note a frame that the implementation is about to receive."""
+
+    def leaves(self, number: int, data: bytes, now: int) -> None:
+        """Judge a frame that the implementation has sent. Raises `WorldFailure`."""
+
+    def check(self, now: int) -> None:
+        """Judge what must have been sent until now. Raises `WorldFailure`."""
 
 
 class World:
@@ -84,6 +101,7 @@ class World:
         self.verdicts = verdicts
         self._on_event, self._on_state = on_event, on_state
         self._dscp = Dscp()
+        self.watch: Watch | None = None
         self.now = 0
         self.flight: dict[int, Flying] = {}
         self._history: dict[int, Flying] = {}
@@ -121,6 +139,8 @@ class World:
         self.disordered += any(older < number and each.src == frame.src for older, each in self.flight.items())
         if node == IMPLEMENTATION:
             self.judge.take(frame.data, self.now, sent=False, whole=frame.whole)
+            if self.watch is not None:
+                self.watch.arrives(number, frame, self.now)
         before = self.peer.refused
         self.ends[node].deliver(frame.data)
         if node == PEER and frame.intact and self.peer.refused != before:
@@ -141,13 +161,14 @@ class World:
         frame = self._history.get(number)
         if frame is not None:
             self.disordered += 1
-            self._fly(Flying(frame.src, frame.data, frame.intact))
+            self._fly(Flying(frame.src, frame.data, frame.intact, frame.whole, True, frame.before))
 
     def change(self, number: int, changed: bytes | None, whole: bytes | None = None) -> None:
         """Replace the bytes of a frame, unless `changed` is None, or the frame was changed before. `whole` is the frame
         as it left if it is damaged."""
         if changed is not None and self.flight[number].intact:
-            self.flight[number] = Flying(self.flight[number].src, changed, intact=False, whole=whole)
+            old = self.flight[number]
+            self.flight[number] = Flying(old.src, changed, False, whole, old.copied, old.data)
             self.disturbed += 1
 
     def trim(self, number: int, last_hop: bool) -> None:
@@ -188,6 +209,8 @@ class World:
                     self.judge.take(data, self.now, sent=True)
                     if self.judge.others != others:
                         raise WorldFailure("FRAME", f"no frame of the protocol: {data[:48].hex(' ')}")
+                    if self.watch is not None:
+                        self.watch.leaves(self.sent, data, self.now)
                 self._fly(Flying(node, data))
             seen = end.observe()
             if node == IMPLEMENTATION:
@@ -196,6 +219,8 @@ class World:
                 self.events += 1
                 self._on_event(node, event)
         self.check()
+        if self.watch is not None:
+            self.watch.check(self.now)
 
     def check(self) -> None:
         """Raise `WorldFailure` for a new finding about a frame of the implementation."""
@@ -205,7 +230,7 @@ class World:
 
     def _fly(self, frame: Flying) -> None:
         self.flight[self.sent] = frame
-        self._history[self.sent] = Flying(frame.src, frame.data, frame.intact)
+        self._history[self.sent] = Flying(frame.src, frame.data, frame.intact, before=frame.before)
         self._history.pop(self.sent - HISTORY, None)
         self.sent += 1
 
