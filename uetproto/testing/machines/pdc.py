@@ -18,7 +18,7 @@ from uetproto.testing.adapters.adapter import MODES, REAL, WorkRefused
 from uetproto.testing.adapters.engines import GUARANTEED, LATE, PdcEngine
 from uetproto.testing.machines.judge import judged_at_port
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
-from uetproto.testing.machines.pdc_duties import Duties
+from uetproto.testing.machines.pdc_duties import PROMPT, Duties
 from uetproto.testing.machines.pdc_model import PdcModel, SentMessage
 from uetproto.testing.machines.world import IMPLEMENTATION, PEER, WorldFailure
 from uetproto.wire.headers.uet_pds import Mode
@@ -37,7 +37,7 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "clear_cmd": ("timer", "immediate"), "sack_base": ("tracked", "trigger", "cack_plus_1"),
     "dup_without_retx": ("drop", "answer"), "ar_on_eom": (True, False), "ack_on_gap_close": (True, False),
     "window_base": ("clear", "cack"), "clear_at": ("packet", "message"), GUARANTEED: (False, True),
-    LATE: (False, True), "secure_start": ("off", "expected", "random"), "max_pdcs": (PDCS, 1, 2),
+    LATE: (True, False), "secure_start": ("off", "expected", "random"), "max_pdcs": (PDCS, 1, 2),
     "nack_retx_time": (MILLISECOND, 5 * MILLISECOND), "pds_clear_time": (MILLISECOND, 10 * MILLISECOND),
     "close_req_time": (1000 * MILLISECOND, MILLISECOND),
 }  # fmt: skip
@@ -226,6 +226,7 @@ class PdcMachine(ProtocolMachine):
 
     def last_work(self) -> None:
         if self.late:
+            self.world.pass_time(2 * PROMPT)  # so that what SES has answered is judged
             self.late = False
             self.duties.end()
             for node in (IMPLEMENTATION, PEER):

@@ -56,6 +56,7 @@ class _Own:
 
     number: int
     """Number of the frame of its last transmission."""
+    rod: bool
     refused_until: int = -1
     """Time before which it must not be sent again, because of a NACK."""
 
@@ -74,7 +75,7 @@ class Duties:
         self._waiting: dict[str, tuple[int, int]] = {}
         """PDCID and PSN of requests that wait for SES, by SES header and payload."""
         self._own: dict[tuple[int, int], _Own] = {}
-        """What the implementation has sent on RUD and is not acknowledged, by its PDCID and PSN."""
+        """What the implementation has sent and is not acknowledged, by its PDCID and PSN."""
         self._known: set[int] = set()
         """PDCIDs of the implementation for which the peer has sent an ACK or a request."""
 
@@ -155,6 +156,8 @@ class Duties:
         own, row = self._own.get((nack.dpdcid, nack.psn)), NACKS.get(nack.code)
         if own is None or row is None or not row.delayed or frame.copied or number < own.number:
             return
+        if own.rod and any(pdcid == nack.dpdcid and diff32(psn, nack.psn) < 0 for pdcid, psn in self._own):
+            return  # going back to a lower PSN sends this one again
         if (not row.opening or nack.dpdcid not in self._known) and own.refused_until < now:
             own.refused_until = now + self._knobs.get("nack_retx_time", 0)
 
@@ -177,8 +180,7 @@ class Duties:
             case Nack():
                 self._leaving_nack(message)
             case Request():
-                if message.mode is Mode.RUD:
-                    self._leaving_request(message, number, now)
+                self._leaving_request(message, number, now)
             case Control() if message.ctl_type == CtlType.CLEAR_REQ:
                 self._leaving_clear_req(message, now)
 
@@ -211,7 +213,7 @@ class Duties:
             self._of.setdefault(nack.dpdcid, _Conversation()).arrived.pop(nack.psn, None)
 
     def _leaving_request(self, request: Request, number: int, now: int) -> None:
-        own = self._own.setdefault((request.spdcid, request.psn), _Own(number))
+        own = self._own.setdefault((request.spdcid, request.psn), _Own(number, request.mode is Mode.ROD))
         if request.retx and "nack_retx_time" in self._knobs and self._timed:
             self._verdicts.judged[NACK_RETX] += 1
             if now < own.refused_until:
