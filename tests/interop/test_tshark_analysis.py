@@ -1,6 +1,8 @@
 """What the plugin says of the packets around a packet, against `stats --per-packet`: the same, frame by frame."""
 
+import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -23,6 +25,13 @@ CAPTURES = effort([GOLDEN / f"{name}.pcapng" for name in FEW], ALL, ALL)
 GENERATED = effort(1, 20, 20)
 WITH_TREE = ("-R", "frame")
 """A read filter: the first pass has a tree, and so knows the interface of a packet."""
+
+HISTORY = (
+    "opcode-change", "job-change", "key-change", "response-wrong-id", "offset-overlap", "som-twice", "psn-two-contents",
+    "clear-falls",
+)  # fmt: skip
+"""Mutations that only other packets betray."""
+EXPERTS = {name: f"uetp.expert.{name.replace('-', '_')}" for name in HISTORY}
 
 
 @pytest.fixture
@@ -109,3 +118,32 @@ def test_expert_infos(home: Path) -> None:
     (home / "gap.pcapng").chmod(0o644)
     out, _ = run(["-r", home / "gap.pcapng", "-T", "fields", "-e", "uetp.expert.lost", "-e", "frame.number"], home)
     assert [line for line in out.splitlines() if not line.startswith("\t")] == ["1\t16"]
+
+
+def told(path: Path, home: Path) -> list[set[str]]:
+    """The contradictions that the plugin tells of each frame."""
+    fields = [word for name in EXPERTS.values() for word in ("-e", name)]
+    out, _ = run(["-r", path, "-2", "-T", "fields", "-E", "separator=|", *fields], home)
+    return [{name for name, text in zip(EXPERTS, line.split("|"), strict=True) if text} for line in out.splitlines()]
+
+
+def generated(path: Path, packets: int, *options: str) -> Path:
+    arguments = ["generate", "mixed", "-o", str(path), "--packets", str(packets), *options]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    path.chmod(0o644)
+    return path
+
+
+def test_packets_that_contradict_others_are_errors(home: Path) -> None:
+    """At least 95 % of each mutation, and nothing in the same capture without them."""
+    packets = effort(1500, 10_000, 10_000)
+    assert not any(told(generated(home / "clean.pcapng", packets), home))
+    shares = [word for name in HISTORY for word in ("--mutate", f"{name}=0.02")]
+    path = generated(home / "wrong.pcapng", packets, *shares)
+    found = told(path, home)
+    lines = (home / "wrong.pcapng.mutations.jsonl").read_text().splitlines()
+    mutated = [(row["index"], row["mutation"]) for row in map(json.loads, lines)]
+    seen = Counter(name for index, name in mutated if found[index])
+    made = Counter(name for _, name in mutated)
+    assert set(made) == set(HISTORY)
+    assert sum(seen.values()) >= 0.95 * len(mutated), {name: (seen[name], made[name]) for name in made}

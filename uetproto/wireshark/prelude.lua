@@ -281,6 +281,14 @@ local analysis_experts = {
   lost_segment = own_expert("lost", "An ACK beyond a PSN that was not seen", "SEQUENCE", "WARN"),
   window_full = own_expert("window_full", "The window of the receiver is full", "SEQUENCE", "NOTE"),
   ack_unseen = own_expert("ack_unseen", "An ACK of a PSN that was not seen", "SEQUENCE", "WARN"),
+  opcode_change = own_expert("opcode_change", "The packets of the message differ in their opcode", "PROTOCOL", "ERROR"),
+  job_change = own_expert("job_change", "The packets of the message differ in their job", "PROTOCOL", "ERROR"),
+  key_change = own_expert("key_change", "The packets of the message differ in their key or tag", "PROTOCOL", "ERROR"),
+  response_wrong_id = own_expert("response_wrong_id", "The id is not that of the request", "PROTOCOL", "ERROR"),
+  offset_overlap = own_expert("offset_overlap", "Another PSN has this offset of the message", "PROTOCOL", "ERROR"),
+  som_twice = own_expert("som_twice", "The message has begun before", "PROTOCOL", "ERROR"),
+  psn_two_contents = own_expert("psn_two_contents", "The PSN had another content before", "PROTOCOL", "ERROR"),
+  clear_falls = own_expert("clear_falls", "CLEAR_PSN is below that of an earlier PSN", "PROTOCOL", "ERROR"),
 }
 
 uetp.experts = experts

@@ -3623,6 +3623,14 @@ local analysis_experts = {
   lost_segment = own_expert("lost", "An ACK beyond a PSN that was not seen", "SEQUENCE", "WARN"),
   window_full = own_expert("window_full", "The window of the receiver is full", "SEQUENCE", "NOTE"),
   ack_unseen = own_expert("ack_unseen", "An ACK of a PSN that was not seen", "SEQUENCE", "WARN"),
+  opcode_change = own_expert("opcode_change", "The packets of the message differ in their opcode", "PROTOCOL", "ERROR"),
+  job_change = own_expert("job_change", "The packets of the message differ in their job", "PROTOCOL", "ERROR"),
+  key_change = own_expert("key_change", "The packets of the message differ in their key or tag", "PROTOCOL", "ERROR"),
+  response_wrong_id = own_expert("response_wrong_id", "The id is not that of the request", "PROTOCOL", "ERROR"),
+  offset_overlap = own_expert("offset_overlap", "Another PSN has this offset of the message", "PROTOCOL", "ERROR"),
+  som_twice = own_expert("som_twice", "The message has begun before", "PROTOCOL", "ERROR"),
+  psn_two_contents = own_expert("psn_two_contents", "The PSN had another content before", "PROTOCOL", "ERROR"),
+  clear_falls = own_expert("clear_falls", "CLEAR_PSN is below that of an earlier PSN", "PROTOCOL", "ERROR"),
 }
 
 uetp.experts = experts
@@ -4254,7 +4262,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   -- Results, by frame; the messages by index.
   local sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in, rtt, again_of, copy_of
-  local response_in, response_to, message_of, missing_of, first_of, last_of, time_of
+  local response_in, response_to, message_of, missing_of, first_of, last_of, time_of, contradictions
   -- State.
   local pairs_of, taps, pdc_count, message_count, waiting, newest
   local copies, copy_count, several, first_tap, old, young
@@ -4262,7 +4270,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   function reset_analysis()
     sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in = {}, {}, {}, {}, {}, {}, {}, {}
     rtt, again_of, copy_of, response_in, response_to, message_of, missing_of = {}, {}, {}, {}, {}, {}, {}
-    first_of, last_of, time_of = {}, {}, {}
+    first_of, last_of, time_of, contradictions = {}, {}, {}, {}
     pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
     waiting, newest = nil, 0
     copies, copy_count, several, first_tap, old, young = {}, 0, false, nil, {}, {}
@@ -4284,6 +4292,27 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     { FULL, "window_full" },
     { UNSEEN, "ack_unseen" },
   }
+
+  -- Contradictions between packets, as bits of `contradictions`; they have no names, only expert infos.
+  local OPCODE_CHANGE, JOB_CHANGE, KEY_CHANGE, WRONG_ID, OVERLAP, SOM_TWICE, TWO_CONTENTS, CLEAR_FALLS =
+    1, 2, 4, 8, 16, 32, 64, 128
+  local CONTRADICTIONS = {
+    { OPCODE_CHANGE, "opcode_change" },
+    { JOB_CHANGE, "job_change" },
+    { KEY_CHANGE, "key_change" },
+    { WRONG_ID, "response_wrong_id" },
+    { OVERLAP, "offset_overlap" },
+    { SOM_TWICE, "som_twice" },
+    { TWO_CONTENTS, "psn_two_contents" },
+    { CLEAR_FALLS, "clear_falls" },
+  }
+
+  local function contradict(frame, bit)
+    local bits = contradictions[frame] or 0
+    if floor(bits / bit) % 2 == 0 then
+      contradictions[frame] = bits + bit
+    end
+  end
 
   local function flag(frame, bit)
     flags[frame] = (flags[frame] or 0) + bit
@@ -4348,9 +4377,10 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   -- Records of PSNs are lists.
   local NUMBER, TIME, FLYING, MESSAGE, CUT, AGAIN, ACKED, NAMED, REFUSED, COUNTED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+  local ID, CONTENT = 11, 12 -- the id that responses have, -1: none; the headers from SES on; false: not known
 
   local function new_record(p)
-    return { p.frame, p.time, 0, false, p.trimmed, p.retx, false, false, false, false }
+    return { p.frame, p.time, 0, false, p.trimmed, p.retx, false, false, false, false, false, false }
   end
 
   local function is_acked(sender, psn)
@@ -4540,6 +4570,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   local function finish(message, time)
     if not time_of[message.index] then
       time_of[message.index] = math.max(0, time - message.since)
+      message.parts = nil
     end
   end
 
@@ -4574,11 +4605,70 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     [OPCODE.TSEND_FETCH_ATOMIC] = true,
   }
 
+  -- Compare the SES headers of a packet with those of an earlier one with the same PSN.
+  local function compare_content(record, p)
+    local ses = p.ses
+    local content = ses.raw:sub(ses.at + 1, p.at)
+    if record[CONTENT] and record[CONTENT] ~= content then
+      contradict(p.frame, TWO_CONTENTS)
+      p.other = true -- than the message of this PSN
+    elseif not record[CONTENT] then
+      record[CONTENT] = content
+      local form_rows = ses.form.by_name
+      local id = form_rows.response_message_id and "response_message_id" or form_rows.message_id and "message_id"
+      if id then
+        record[ID] = get(ses, id)
+      elseif form_rows.request_length then
+        record[ID] = -1
+      end
+    end
+  end
+
+  -- Compare a request with the first packet of its message that was seen. Which of both is wrong is not known.
+  local function compare_message(message, ses, psn, frame, som)
+    local key, rows = nil, ses.form.by_name
+    local row = rows.memory_key or rows.match_bits
+    if row then
+      key = ses.raw:sub(ses.at + row[2] + 1, ses.at + row[2] + 8)
+    end
+    local opcode, job = get(ses, "opcode"), get(ses, "job_id")
+    local first = first_of[message.index]
+    if first == frame then
+      message.opcode, message.job, message.key, message.psn, message.parts = opcode, job, key, psn, {}
+    else
+      local wrong = (opcode ~= message.opcode and OPCODE_CHANGE or 0) + (job ~= message.job and JOB_CHANGE or 0)
+      wrong = wrong + (key and message.key and key ~= message.key and KEY_CHANGE or 0)
+      if opcode ~= OPCODE.MSG_ERROR and wrong > 0 then
+        contradictions[frame] = (contradictions[frame] or 0) + wrong
+        for _, one in ipairs(CONTRADICTIONS) do
+          if floor(wrong / one[1]) % 2 == 1 then
+            contradict(first, one[1])
+          end
+        end
+      end
+    end
+    local offset = get(ses, "message_offset") or som and 0
+    if offset and message.parts then
+      local known_psn = message.parts[offset]
+      if known_psn and known_psn ~= psn and not message.read then
+        contradict(frame, OVERLAP)
+      end
+      message.parts[offset] = known_psn or psn
+    end
+  end
+
   local function note_request(messages, record, p)
     local opcode, id, som, total, size = part_of(p, p.ses)
     local message = record[MESSAGE]
     if not message then
       message = id and messages[id]
+      if message and som and message.begun and message.missing > 0 and message.total == total and message.part then
+        local packets = math.ceil(total / message.part) -- of the message, so that this PSN is one of its own
+        local ahead = message.psn and diff(p.psn, message.psn)
+        if ahead and 0 < ahead and ahead < packets then
+          contradict(p.frame, SOM_TWICE)
+        end
+      end
       if not message or som and message.begun or message.missing == 0 or message.total ~= total then
         message = { index = message_count, record = record, since = p.time, total = total, missing = total, unacked = 0,
                     read = opcode == OPCODE.READ, fetches = FETCHES[opcode] } -- stylua: ignore
@@ -4601,6 +4691,10 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       end
     end
     message_of[p.frame], missing_of[p.frame] = message.index, message.missing
+    message.part = message.part or size > 0 and size or nil
+    if id and not p.other then
+      compare_message(message, p.ses, p.psn, p.frame, som)
+    end
   end
 
   local function note_acked(record, time)
@@ -4783,9 +4877,23 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if head.form.by_name.ctl_type and get(head, "ctl_type") == CTL.CLOSE_CMD then
       sender.use.closer, sender.use.close_psn = sender, psn
     end
+    if record and not p.retx and record[NUMBER] == p.frame and head.form.by_name.clear_psn_offset then
+      local clear = add32(psn, get(head, "clear_psn_offset"))
+      local top = sender.clear
+      if top and diff(psn, sender.clear_at) > 0 and diff(clear, top) < 0 then
+        contradict(p.frame, CLEAR_FALLS)
+      elseif not top or diff(clear, top) > 0 then
+        sender.clear, sender.clear_at = clear, psn
+      end
+    end
     if not record or not p.ses then
       return
-    elseif not get(p.ses, "return_code") then
+    end
+    p.psn = psn
+    if not p.trimmed and not p.truncated then
+      compare_content(record, p)
+    end
+    if not get(p.ses, "return_code") then
       note_request(sender.messages, record, p)
       return
     end
@@ -4794,6 +4902,21 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       local first = not record[COUNTED] and not p.trimmed
       record[COUNTED] = record[COUNTED] or first
       note_response(asked, p, first)
+    end
+  end
+
+  -- Compare a response with the request that its ACK answers. A response that PDS makes has id 0, or the id of the request.
+  local function compare_id(expected, ses, psn, frame)
+    local original = get(ses, "original_request_psn")
+    local id = get(ses, "message_id") or get(ses, "read_request_message_id")
+    local opcode = get(ses, "opcode")
+    local result = get(ses, "return_code")
+    local by_pds = opcode == RESPONSE.DEFAULT_RESPONSE and (result == RETURN.NULL or result == RETURN.OK)
+    local asked = expected < 0 and result == RETURN.NULL
+    if original and psn and original ~= psn then
+      contradict(frame, WRONG_ID)
+    elseif id and id ~= math.max(expected, 0) and not (by_pds and (id == 0 or asked)) then
+      contradict(frame, WRONG_ID)
     end
   end
 
@@ -4807,6 +4930,9 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     sender_of[p.frame] = sender
     acknowledge(sender, head, cack, offset and psn, p)
     local exact = offset and sender.sent[psn]
+    if exact and p.ses and exact[ID] and not p.truncated then
+      compare_id(exact[ID], p.ses, psn, p.frame)
+    end
     local asked = exact
     if p.ses then
       asked = asked_by(sender, p.ses, exact)
@@ -4886,8 +5012,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   local function take_datagram(tap, pair, head, p)
     local kind = head.form.kind
     local is_request = p.ses and not get(p.ses, "return_code")
+    p.psn = get(head, "pkt_id") or 0
     if kind == "rudi_req" then
       local record = send_rudi(inner(tap.rudi, pair), get(head, "pkt_id"), p)
+      if p.ses and not p.trimmed and not p.truncated then
+        compare_content(record, p)
+      end
       if is_request then
         note_request(inner(tap.rudi_messages, pair), record, p)
       end
@@ -4905,6 +5035,9 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     elseif kind ~= "rudi_resp" then
       refuse(asked, p.frame)
       return
+    end
+    if p.ses and asked[ID] and not p.truncated then
+      compare_id(asked[ID], p.ses, nil, p.frame)
     end
     acks[p.frame] = not asked[CUT] and asked[NUMBER] or nil
     if asked[ACKED] then
@@ -5014,7 +5147,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     local size, interface = tvb:reported_len() - head.at, get_interface()
     local p = {
       frame = frame, time = pinfo.rel_ts, layers = layers, ses = ses, trimmed = below.trimmed, size = size,
-      left = size + head.at - at, start = raw:sub(head.at + 1, head.at + BYTES),
+      at = at, truncated = below.truncated, left = size + head.at - at, start = raw:sub(head.at + 1, head.at + BYTES),
       entropy = below.udp and pinfo.src_port or get(layers[1], "entropy"),
       interface = interface and interface.value or 0,
     } -- stylua: ignore
@@ -5104,6 +5237,18 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   for _, one in ipairs(FLAGS) do
     SHOWN[#SHOWN + 1] = { "analysis." .. one[2], of_flag(one[1]), expert = analysis_experts[one[2]] }
   end
+  local function of_contradiction(bit)
+    return function(frame)
+      local bits = contradictions[frame]
+      return bits and floor(bits / bit) % 2 == 1
+    end
+  end
+
+  local WRONG = {}
+  for _, one in ipairs(CONTRADICTIONS) do
+    WRONG[#WRONG + 1] = { of_contradiction(one[1]), analysis_experts[one[2]] }
+  end
+
   local is_shown = {}
   for _, one in ipairs(SHOWN) do
     is_shown[one[1]] = one[2]
@@ -5138,6 +5283,13 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   -- Show what is known of a frame, or of that what is asked for. `lean`: what `only` names.
   function show_analysis(pinfo, top, all, lean)
     local frame = pinfo.number
+    if contradictions[frame] and not lean then
+      for _, one in ipairs(WRONG) do
+        if one[1](frame) then
+          top:add_proto_expert_info(one[2])
+        end
+      end
+    end
     if all then
       local branch
       for _, one in ipairs(SHOWN) do
