@@ -19,8 +19,17 @@ from uetproto.wire.capture.pcap import Record, open_capture, open_writer
 
 pytestmark = needs_tshark
 
-ALL = sorted(path for path in GOLDEN.glob("*.pcapng") if "roce" not in path.name)
-FEW = ["gradient-lossy", "ladder-L14", "ladder-L24", "ses-read", "ses-rudi-read", "ses-rendezvous-send"]
+ALL = sorted(GOLDEN.glob("*.pcapng"))
+FEW = [
+    "gradient-lossy",
+    "ladder-L14",
+    "ladder-L24",
+    "ses-read",
+    "ses-rudi-read",
+    "ses-rendezvous-send",
+    "roce-read",
+    "incast-roce",
+]
 CAPTURES = effort([GOLDEN / f"{name}.pcapng" for name in FEW], ALL, ALL)
 GENERATED = effort(1, 20, 20)
 WITH_TREE = ("-R", "frame")

@@ -205,7 +205,7 @@ do
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
   function beside.dissector(tvb, pinfo, tree)
-    finish_analysis(tvb)
+    finish_analysis(tvb, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)

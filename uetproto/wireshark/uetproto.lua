@@ -4266,6 +4266,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   -- State.
   local pairs_of, taps, pdc_count, message_count, waiting, newest
   local copies, copy_count, several, first_tap, old, young
+  local stream_of, alias, directions, stream_count, newest_stream -- of RoCE
 
   function reset_analysis()
     sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in = {}, {}, {}, {}, {}, {}, {}, {}
@@ -4273,6 +4274,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     first_of, last_of, time_of, contradictions = {}, {}, {}, {}
     pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
     waiting, newest = nil, 0
+    stream_of, alias, directions, stream_count, newest_stream = {}, {}, {}, 0, 0
     copies, copy_count, several, first_tap, old, young = {}, 0, false, nil, {}, {}
   end
 
@@ -5160,8 +5162,94 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
-  -- Without a tree, the IP header is found in the bytes of the whole frame.
-  function finish_analysis(tvb)
+  -- Streams of RoCE ------------------------------------------------------------------------------------------------
+
+  local get_qp_opcode, get_qp = Field.new("infiniband.bth.opcode"), Field.new("infiniband.bth.destqp")
+  local get_qp_psn, get_source_qp = Field.new("infiniband.bth.psn"), Field.new("infiniband.deth.srcqp")
+  local RC, CNP, NEAR, M24 = 0, 4, 4096, 16777216
+  local READ_FIRST, READ_MIDDLE, READ_LAST, READ_ONLY, QP_ACK, ATOMIC_ACK = 13, 14, 15, 16, 17, 18
+  local ANSWERS = { [READ_FIRST] = true, [READ_ONLY] = true, [QP_ACK] = true, [ATOMIC_ACK] = true }
+  local IN_ANSWERS = { [READ_MIDDLE] = true, [READ_LAST] = true }
+
+  local function next_stream()
+    stream_count = stream_count + 1
+    return stream_count - 1
+  end
+
+  -- Return the direction of a packet, joined with the other one if it answers a request of exactly one.
+  local function joined(direction, opposite, psn, answers)
+    local fits, count = nil, 0
+    for _, one in pairs(opposite) do
+      if answers and not one.joined and one.newest and (one.newest - psn) % M24 < NEAR then
+        fits, count = one, count + 1
+      end
+    end
+    if count ~= 1 then
+      return direction or { index = next_stream() }
+    end
+    if not direction then
+      direction = { index = fits.index }
+    elseif direction.index < fits.index then
+      alias[fits.index] = direction.index
+    else
+      alias[direction.index] = fits.index
+    end
+    direction.joined, fits.joined = true, true
+    return direction
+  end
+
+  local function take_stream(pinfo, opcode)
+    local interface, source = get_interface(), last(get_source_qp)
+    local tap = tostring(interface and interface.value or 0) .. " "
+    local from, to, qp = tostring(pinfo.net_src), tostring(pinfo.net_dst), last(get_qp).value
+    if source then -- of UD, which names both queue pairs
+      local one, other = from .. " " .. source.value, to .. " " .. qp
+      local key = tap .. (one < other and one .. " " .. other or other .. " " .. one)
+      directions[key] = directions[key] or { index = next_stream() }
+      return directions[key]
+    end
+    local there, opposite = inner(directions, tap .. from .. " " .. to), inner(directions, tap .. to .. " " .. from)
+    local direction, operation, psn = there[qp], opcode % 32, last(get_qp_psn).value
+    local transport, answers = floor(opcode / 32), ANSWERS[operation]
+    if not direction or transport == RC and answers and not direction.joined then
+      direction = joined(direction, opposite, psn, answers)
+      there[qp] = direction
+    end
+    if transport ~= CNP and not answers and not IN_ANSWERS[operation] then
+      if not direction.newest or (psn - direction.newest) % M24 < 8388607 then
+        direction.newest = psn
+      end
+    end
+    return direction
+  end
+
+  -- Show the stream of a packet of RoCE, whose fields the tree has.
+  local function show_stream(pinfo, tree)
+    local field = names.qp_stream
+    if only and not only["uetp.qp_stream"] then
+      return
+    end
+    local opcode = last(get_qp_opcode)
+    if not opcode then
+      return
+    end
+    local frame = pinfo.number
+    if frame > newest_stream then
+      newest_stream = frame
+      stream_of[frame] = take_stream(pinfo, opcode.value).index
+    end
+    local index = stream_of[frame]
+    if index and (tree.visible or tree:referenced(field)) then
+      tree:add(field, alias[index] or index):set_generated()
+    end
+  end
+
+  -- Take note of the whole frame `tvb` behind all protocols. Without a tree, the IP header of UET is found in its bytes. With
+  -- one, that of `tree`, the stream of RoCE is shown.
+  function finish_analysis(tvb, pinfo, tree)
+    if tree then
+      show_stream(pinfo, tree)
+    end
     if not waiting then
       return
     end
@@ -5769,7 +5857,7 @@ do
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
   function beside.dissector(tvb, pinfo, tree)
-    finish_analysis(tvb)
+    finish_analysis(tvb, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)

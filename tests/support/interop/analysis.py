@@ -9,8 +9,8 @@ from uetproto.cli.captures import Decoding
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.filter_names import FILTER_NAMES, Given
 
-NAMES = {row.filter: row for row in FILTER_NAMES if row.given is Given.ANALYSIS and row.name != "qp_stream"}
-"""Names of the analysis. The plugin has no qp_stream."""
+NAMES = {row.filter: row for row in FILTER_NAMES if row.given is Given.ANALYSIS}
+"""Names of the analysis."""
 
 Values = dict[str, Any]
 
