@@ -15,22 +15,25 @@ ROOT_CAVEAT = "Run tshark and Wireshark as an ordinary user: as root, versions f
 Example:
   uetproto wireshark install --profile && wireshark -C UET gradient.pcapng
   uetproto wireshark doctor
-  tshark -X lua_script:$(uetproto wireshark path) -r gradient.pcapng -Y uetp.pds.nack"""
+  tshark -X lua_script:$(uetproto wireshark path) -r gradient.pcapng -Y uetp.nack_code"""
 )
 def command() -> None:
     """Install, examine or locate the dissector for Wireshark and tshark: a Lua file, protocol `uetp`.
 
-    Every field is a display filter: uetp. + form + field, as in uetp.pds.ack.cack_psn.
+    Every field is a display filter: uetp. + form + field, as in uetp.pds.ack.cack_psn. Names over forms, such as
+    uetp.psn, are the same in all headers.
 
     \b
     Useful filters:
-      uetp.pds.nack                         refused packets
-      uetp.pds.rod_req.retx == 1            retransmissions
+      uetp.pdc == 3                         one connection, both directions
+      uetp.nack_code                        refused packets
+      uetp.analysis.retransmission          packets that were sent again
+      uetp.acked_in, uetp.acks              frame numbers: the ACK of a packet, the packets of an ACK
+      uetp.msg == 5, uetp.msg.time > 0.001  one message, slow messages
       uetp.crc.status == 0                  wrong CRC32C
       uetp.trimmed                          packets that a switch trimmed
-      uetp.ses.response.return_code > 1     error responses
+      uetp.return_code > 1                  error responses
       uetp.expert.malformed                 packets that contradict themselves
-      uetp.request_in, uetp.answer_in       frame numbers of request and answer
       uetp.sharp.opcode == 0x7f             aggregation that failed
       uetp.sealed                           sealed packets, which uetproto open opens; uetp.tss.sdi == 1
       uetp.origin                           headers whose layout is not published
@@ -39,6 +42,9 @@ def command() -> None:
     No header announces these over RoCE; a preference, off by default, enables each:
       -o uetp.sharp:TRUE                    SHARP messages: uetp.sharp
       -o uetp.mcast:TRUE                    immediates of multicast: uetp.mcast.task_id, uetp.mcast.chunk_id
+
+    \b
+    Statistics: tshark -q -z uetp,pdc  -z uetp,msg  -z uetp,srt  -z uetp,nack
     """
 
 
