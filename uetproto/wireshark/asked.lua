@@ -4,6 +4,7 @@
 -- says of each field whether a filter or a column refers to it. With `tshark -T fields` the tree is visible, so that
 -- everything counts as asked for. There, on Linux, the command line tells which of our fields are printed or filtered.
 
+local has_taps -- whether the command line asks for statistics
 local only -- the names that the command line has, where nothing else is looked at; else nil
 
 do
@@ -38,6 +39,7 @@ do
       return nil
     end
     for i, word in ipairs(words) do
+      has_taps = has_taps or word:match("^%-%w*z") ~= nil
       if words[i - 1] ~= "-o" and words[i - 1] ~= "-X" then
         for name in word:gmatch("uetp[%w_.]*") do
           found[name] = true

@@ -170,8 +170,12 @@ local function form(made)
     name.field, name.row = names[name[1]], made.by_name[name[2]]
     name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
   end
+  made.good, made.late = {}, {} -- first words without a verdict; the fields behind the first word
   for _, judged in ipairs(made.judged) do
     judged.row, judged.verdict, judged.only_if = made.by_name[judged[1]], verdicts[judged[2]], made.by_name[judged[4]]
+    if judged.row[2] + judged.row[3] > 2 then
+      made.late[#made.late + 1] = judged
+    end
   end
   forms[made.name] = made
 end
@@ -385,19 +389,22 @@ end
 
 -- Return what lies below UET. `covered`: the bytes before UET that the CRC covers, from the IP source address on; nil
 -- where they are not in the same buffer. `truncated`: the capture kept less than there was. `trimmed`: a switch did.
-local function look_below(tvb, pinfo)
-  local start = tvb:offset()
-  -- an ICMP error quotes the packet, rarely all of it
-  local quoted = get_icmp4() or get_icmp6()
-  local below = { quoted = quoted, truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
-
-  local length = last(get_udp)
+-- `brief`: only whether UDP is below, and its length.
+local function look_below(tvb, pinfo, brief)
+  local start, length = tvb:offset(), last(get_udp)
+  local below = { trimmed = false }
   if length then
     below.udp = length.offset + 4 == start
   else
     below.udp = pinfo.match_uint ~= uetp.prefs.protocol
   end
   below.length = below.udp and length and length.value
+  if brief then
+    return below
+  end
+  -- an ICMP error quotes the packet, rarely all of it
+  below.quoted = get_icmp4() or get_icmp6()
+  below.truncated = below.quoted or pinfo.caplen < pinfo.len or pinfo.fragmented
 
   local source, is_ip4 = last(get_ip4), true
   local source6 = last(get_ip6)
@@ -410,17 +417,19 @@ local function look_below(tvb, pinfo)
     return below
   end
   below.ip4 = is_ip4
-  local header = buffer:raw(source.offset - (is_ip4 and 12 or 8), 6)
+  local first, there, from = source.offset, buffer:len(), is_ip4 and 12 or 8
+  local inside = first < start and start <= there
+  local header = buffer:raw(first - from, inside and start - first + from or from)
   local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
   below.trimmed = trimmed_dscp[floor(class / 4)] or false
-  if source.offset < start and start <= buffer:len() then
-    below.covered = buffer:raw(source.offset, start - source.offset)
+  if inside then
+    below.covered = header:sub(from + 1, below.udp and -3 or -1)
     local size = is_ip4 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
-    below.short = source.offset + size > buffer:len() -- IP says that there is more
+    below.short = first + size > there -- IP says that there is more
     if below.udp then
-      below.covered = below.covered:sub(1, -3) .. "\0\0" -- the UDP checksum counts as 0
+      below.covered = below.covered .. "\0\0" -- the UDP checksum counts as 0
       if below.length and not pinfo.fragmented then
-        local more = start - 8 + below.length - source.offset - size
+        local more = start - 8 + below.length - first - size
         below.trimmed = below.trimmed or more > 0
         below.excess = more < 0 and -more or nil
       end
@@ -541,8 +550,13 @@ end
 local flows = {} -- "source destination" -> { right, without, placed, tried }
 local PATIENCE, TRIED = 16, 64
 
+local ends_of_packet -- addresses, once they are asked for
+
 local function flow_of(pinfo)
-  return tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+  if not ends_of_packet then
+    ends_of_packet = tostring(pinfo.net_src) .. " " .. tostring(pinfo.net_dst)
+  end
+  return ends_of_packet
 end
 
 -- Return whether a packet of the flow had a right CRC.
@@ -932,16 +946,17 @@ local function show_names(layers, tvb, top)
 end
 
 local function show_experts(layer, branch)
-  local name = layer.form.name
-  if name:match("^pds%.nack") and name ~= "pds.nack_ccx_state" then
+  local made = layer.form
+  local rows = made.by_name
+  if rows.nack_code then
     branch:add_proto_expert_info(e_nack, "NACK " .. code(NackCode, get(layer, "nack_code"), "code"))
-  elseif get(layer, "retx") == 1 and not name:match("^pds%.ack") then
+  elseif rows.retx and not rows.cack_psn and value_of(layer, rows.retx) == 1 then
     branch:add_proto_expert_info(e_retx)
   end
-  if layer.form.name == "sharp.fault" then
+  if made.name == "sharp.fault" then
     branch:add_proto_expert_info(e_error, "SHARP refuses: " .. code(Status, get(layer, "code"), "status"))
   end
-  local result = get(layer, "return_code")
+  local result = rows.return_code and value_of(layer, rows.return_code)
   if result and result ~= RETURN.NULL and result ~= RETURN.OK then
     branch:add_proto_expert_info(e_error, "Error response " .. code(ReturnCode, result, "return code"))
   end
@@ -951,17 +966,23 @@ local CONSEQUENCES = { reserved_bit = false, clear_positive = false, default_err
 
 -- Show the verdicts of a header. Return whether the meaning of what follows is known, and whether a vendor defines it.
 local function show_verdicts(layer, branch)
-  local known, vendors = true, false
-  for _, judged in ipairs(layer.form.judged) do
+  local made = layer.form
+  if #made.judged == 0 then
+    return true, false
+  end
+  local word = number(layer.raw, layer.at, 2)
+  local known, vendors, right = true, false, true
+  for _, judged in ipairs(made.good[word] and made.late or made.judged) do
     local value = value_of(layer, judged.row)
     if not judged[3][value] and (not judged.only_if or value_of(layer, judged.only_if) == judged[5]) then
       local verdict = judged.verdict
       branch:add_proto_expert_info(verdict.expert, format("%s: %s is %d", verdict.text, judged[1], value))
-      known = known and CONSEQUENCES[judged[2]] == false
+      known, right = known and CONSEQUENCES[judged[2]] == false, false
     elseif judged.named and not judged.named[value] then
-      vendors = true
+      vendors, right = true, false
     end
   end
+  made.good[word] = made.good[word] or right
   return known, vendors
 end
 
@@ -1131,6 +1152,7 @@ end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
 local needs_analysis = only and names_one_of(ANALYSIS)
+local is_brief = only and not (needs_rest or needs_analysis or has_taps)
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
 
 -- Show of a packet what `only` names.
@@ -1161,7 +1183,8 @@ local shown_frame = 0 -- the last frame that was UET
 -- Return whether the packet is UET.
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
-  local below = look_below(tvb, pinfo)
+  ends_of_packet = nil
+  local below = look_below(tvb, pinfo, is_brief)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
