@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
-
 from uetproto.bench.engine import Figure
 from uetproto.errors import LocalError
 from uetproto.wireshark import PLUGIN
@@ -60,7 +58,7 @@ def measure(quick: bool, folder: Path) -> Iterator[Figure]:
     """Yield the figure of each row: the least time of two runs, in percent of the least of two without the plugin, with
     which they alternate. There are no figures without tshark."""
     if shutil.which("tshark") is None:
-        click.echo("bench: no tshark, so nothing to measure", err=True)
+        sys.stderr.write("bench: no tshark, so nothing to measure\n")
         return
     packets = PACKETS // 10 if quick else PACKETS
     capture, plugin = folder / "wireshark.pcapng", folder / PLUGIN.name

@@ -4,7 +4,7 @@
 -- says of each field whether a filter or a column refers to it. With `tshark -T fields` the tree is visible, so that
 -- everything counts as asked for. There, on Linux, the command line tells which of our fields are printed or filtered.
 
-local has_taps -- whether the command line asks for statistics
+local has_taps, has_read_filter -- whether the command line asks for statistics, or filters in a first pass
 local only -- the names that the command line has, where nothing else is looked at; else nil
 
 do
@@ -40,6 +40,7 @@ do
     end
     for i, word in ipairs(words) do
       has_taps = has_taps or word:match("^%-%w*z") ~= nil
+      has_read_filter = has_read_filter or word:match("^%-%w*R") ~= nil
       if words[i - 1] ~= "-o" and words[i - 1] ~= "-X" then
         for name in word:gmatch("uetp[%w_.]*") do
           found[name] = true
@@ -84,6 +85,9 @@ local function asked_rows(made, tree, lean, frame)
     for _, name in ipairs(made.names) do
       found.names[#found.names + 1] = is_asked(tree, name.field, lean) and name or nil
     end
+    found.origin = made.origin and is_asked(tree, f_origin, lean)
+    found.sack = made.by_name.sack_bitmap and is_asked(tree, names.sack_psn, lean)
+    found.nothing = lean and #found + #found.names == 0 and not (found.origin or found.sack or only[made.item_name])
     asked_of[made] = found
   end
   return found

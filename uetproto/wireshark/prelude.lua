@@ -402,12 +402,12 @@ local function look_below(tvb, pinfo, brief)
   if brief then
     return below
   end
+  local all4, all6 = { get_ip4() }, { get_ip6() }
   -- an ICMP error quotes the packet, rarely all of it
-  below.quoted = get_icmp4() or get_icmp6()
+  below.quoted = #all4 + #all6 > 1 and (get_icmp4() or get_icmp6())
   below.truncated = below.quoted or pinfo.caplen < pinfo.len or pinfo.fragmented
 
-  local source, is_ip4 = last(get_ip4), true
-  local source6 = last(get_ip6)
+  local source, is_ip4, source6 = all4[#all4], true, all6[#all6]
   if source6 and not (source and source.offset > source6.offset) then
     source, is_ip4 = source6, false
   end
@@ -898,18 +898,21 @@ local function show(layer, tvb, tree)
   local made = layer.form
   if lean or not whole_tree then
     local rows = asked_rows(made, tree, lean, frame)
+    if rows.nothing then
+      return tree
+    end
     local branch = tree
     if not lean or #rows > 0 or only[made.item_name] then
       branch = tree:add(made.item, tvb(layer.at, made.size))
       show_rows(layer, tvb, branch, rows)
     end
-    if made.origin and is_asked(tree, f_origin, lean) then
+    if rows.origin then
       branch:add(f_origin, made.origin)
     end
     for _, name in ipairs(rows.names) do
       show_name(name, layer, tvb, branch)
     end
-    if made.by_name.sack_bitmap and is_asked(tree, names.sack_psn, lean) then
+    if rows.sack then
       show_sack(layer, tvb, branch)
     end
     return branch
@@ -1152,12 +1155,14 @@ end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
 local needs_analysis = only and names_one_of(ANALYSIS)
-local is_brief = only and not (needs_rest or needs_analysis or has_taps)
+local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
+local is_brief = is_brief_again and not needs_analysis
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
+local may_skip = only and not (needs_rest or needs_links or has_read_filter) -- in a first pass of two, without a tree
 
 -- Show of a packet what `only` names.
 local function dissect_lean(packet, below, tvb, pinfo, tree)
-  local top = tree:add(uetp, tvb())
+  local top = tree:add(uetp)
   if needs_rest then
     read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, uetp.prefs.verify and needs_crc)
   end
@@ -1184,7 +1189,7 @@ local shown_frame = 0 -- the last frame that was UET
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
   ends_of_packet = nil
-  local below = look_below(tvb, pinfo, is_brief)
+  local below = look_below(tvb, pinfo, is_brief or is_brief_again and pinfo.visited)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
@@ -1197,11 +1202,13 @@ local function dissect(tvb, pinfo, tree)
   if not lean or needs_analysis or is_observed then
     analyse(layers, raw, at, below, tvb, pinfo)
   end
-  pinfo.cols.protocol = "UET"
   if lean then
-    dissect_lean(packet, below, tvb, pinfo, tree)
+    if whole_tree or not may_skip then
+      dissect_lean(packet, below, tvb, pinfo, tree)
+    end
     return true
   end
+  pinfo.cols.protocol = "UET"
   read_rest(packet, raw, below, pinfo, uetp.prefs.verify)
   local words = summary(packet, below)
   pinfo.cols.info = words

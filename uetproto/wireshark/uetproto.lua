@@ -3753,7 +3753,7 @@ end
 -- says of each field whether a filter or a column refers to it. With `tshark -T fields` the tree is visible, so that
 -- everything counts as asked for. There, on Linux, the command line tells which of our fields are printed or filtered.
 
-local has_taps -- whether the command line asks for statistics
+local has_taps, has_read_filter -- whether the command line asks for statistics, or filters in a first pass
 local only -- the names that the command line has, where nothing else is looked at; else nil
 
 do
@@ -3789,6 +3789,7 @@ do
     end
     for i, word in ipairs(words) do
       has_taps = has_taps or word:match("^%-%w*z") ~= nil
+      has_read_filter = has_read_filter or word:match("^%-%w*R") ~= nil
       if words[i - 1] ~= "-o" and words[i - 1] ~= "-X" then
         for name in word:gmatch("uetp[%w_.]*") do
           found[name] = true
@@ -3833,6 +3834,9 @@ local function asked_rows(made, tree, lean, frame)
     for _, name in ipairs(made.names) do
       found.names[#found.names + 1] = is_asked(tree, name.field, lean) and name or nil
     end
+    found.origin = made.origin and is_asked(tree, f_origin, lean)
+    found.sack = made.by_name.sack_bitmap and is_asked(tree, names.sack_psn, lean)
+    found.nothing = lean and #found + #found.names == 0 and not (found.origin or found.sack or only[made.item_name])
     asked_of[made] = found
   end
   return found
@@ -3902,12 +3906,12 @@ local function look_below(tvb, pinfo, brief)
   if brief then
     return below
   end
+  local all4, all6 = { get_ip4() }, { get_ip6() }
   -- an ICMP error quotes the packet, rarely all of it
-  below.quoted = get_icmp4() or get_icmp6()
+  below.quoted = #all4 + #all6 > 1 and (get_icmp4() or get_icmp6())
   below.truncated = below.quoted or pinfo.caplen < pinfo.len or pinfo.fragmented
 
-  local source, is_ip4 = last(get_ip4), true
-  local source6 = last(get_ip6)
+  local source, is_ip4, source6 = all4[#all4], true, all6[#all6]
   if source6 and not (source and source.offset > source6.offset) then
     source, is_ip4 = source6, false
   end
@@ -5568,18 +5572,21 @@ local function show(layer, tvb, tree)
   local made = layer.form
   if lean or not whole_tree then
     local rows = asked_rows(made, tree, lean, frame)
+    if rows.nothing then
+      return tree
+    end
     local branch = tree
     if not lean or #rows > 0 or only[made.item_name] then
       branch = tree:add(made.item, tvb(layer.at, made.size))
       show_rows(layer, tvb, branch, rows)
     end
-    if made.origin and is_asked(tree, f_origin, lean) then
+    if rows.origin then
       branch:add(f_origin, made.origin)
     end
     for _, name in ipairs(rows.names) do
       show_name(name, layer, tvb, branch)
     end
-    if made.by_name.sack_bitmap and is_asked(tree, names.sack_psn, lean) then
+    if rows.sack then
       show_sack(layer, tvb, branch)
     end
     return branch
@@ -6044,12 +6051,14 @@ end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
 local needs_analysis = only and names_one_of(ANALYSIS)
-local is_brief = only and not (needs_rest or needs_analysis or has_taps)
+local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
+local is_brief = is_brief_again and not needs_analysis
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
+local may_skip = only and not (needs_rest or needs_links or has_read_filter) -- in a first pass of two, without a tree
 
 -- Show of a packet what `only` names.
 local function dissect_lean(packet, below, tvb, pinfo, tree)
-  local top = tree:add(uetp, tvb())
+  local top = tree:add(uetp)
   if needs_rest then
     read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, uetp.prefs.verify and needs_crc)
   end
@@ -6445,7 +6454,7 @@ local shown_frame = 0 -- the last frame that was UET
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
   ends_of_packet = nil
-  local below = look_below(tvb, pinfo, is_brief)
+  local below = look_below(tvb, pinfo, is_brief or is_brief_again and pinfo.visited)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
@@ -6458,11 +6467,13 @@ local function dissect(tvb, pinfo, tree)
   if not lean or needs_analysis or is_observed then
     analyse(layers, raw, at, below, tvb, pinfo)
   end
-  pinfo.cols.protocol = "UET"
   if lean then
-    dissect_lean(packet, below, tvb, pinfo, tree)
+    if whole_tree or not may_skip then
+      dissect_lean(packet, below, tvb, pinfo, tree)
+    end
     return true
   end
+  pinfo.cols.protocol = "UET"
   read_rest(packet, raw, below, pinfo, uetp.prefs.verify)
   local words = summary(packet, below)
   pinfo.cols.info = words
