@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], float], ...] = (
     ("with the same, verify off", (*FIELDS, *ANALYSIS, "-o", "uetp.verify:FALSE"), 300),
     ("with the same, two passes", ("-2", *FIELDS, *ANALYSIS), 500),
     ("-e uetp.crc.status", (*FIELDS, "-e", "uetp.crc.status"), 1000),
-    ("columns", (), 2000),
+    ("columns", (), 1000),
 )
 """Runs with the plugin: what is printed, the arguments, and the highest percentage."""
 
