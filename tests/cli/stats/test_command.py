@@ -14,6 +14,7 @@ from tests.support.cli.frames import ARP, capture, frame, invoke, program, write
 from uetproto.cli.main import COMMANDS
 from uetproto.cli.stats.text import rate
 from uetproto.wire.capture.pcap import open_writer
+from uetproto.wire.capture.pcapng import PcapngWriter
 
 LOSSY = str(GOLDEN / "gradient-lossy.pcapng")
 READ = str(GOLDEN / "ses-read.pcapng")
@@ -299,3 +300,14 @@ def test_per_packet_misuse() -> None:
     done = call("--per-packet", "--interface", "none", LOSSY)
     assert done.exit_code == 2
     assert "rank0.0" in done.stderr
+
+
+def test_per_packet_of_an_interface_without_packets(tmp_path: Path) -> None:
+    file = tmp_path / "idle.pcapng"
+    with file.open("wb") as stream, PcapngWriter(stream) as writer:
+        for name in ("busy", "idle"):
+            writer.add_interface(name=name)
+        writer.write(0, ARP)
+    for wanted, number in (("busy", 1), ("idle", 0), ("1", 0)):
+        done = call("--per-packet", "--interface", wanted, str(file))
+        assert (done.exit_code, len(done.stdout.splitlines())) == (0, number), done.output

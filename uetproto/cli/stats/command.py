@@ -145,6 +145,7 @@ def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, 
                     click.echo(line)
                 damaged |= report_damage(file, reader)
                 names = ", ".join(printable(one.name) or str(number) for number, one in enumerate(reader.interfaces))
+                found |= any(interface in (one.name, str(number)) for number, one in enumerate(reader.interfaces))
     if not found and interface is not None and names:
         raise LocalError(f"--interface {interface}", f"there is no such interface; there are {names}")
     keys = decoding.keys
