@@ -452,6 +452,23 @@ def test_preference_verify(home: Path) -> None:
     assert statuses == {1, 2}
 
 
+def test_preference_headers(home: Path) -> None:
+    """At the top of the tree the headers are protocols of the hierarchy; `frame.protocols` stays."""
+    path = home / "headers.pcap"
+    write_pcap(path, [flow(SYN, WRITE, payload=bytes(4096))])
+    top = ("-o", "uetp.headers:at the top")
+    hierarchy, _ = run(["-r", path, "-q", "-z", "io,phs,uetp.psn", *top], home)
+    assert re.findall(r"^ *(uetp\S*)", hierarchy, re.MULTILINE) == ["uetp", "uetp.pds.rod_req", "uetp.ses.request_std"]
+    out, _ = run(["-r", path, "-O", "uetp.pds.rod_req", *top], home)
+    assert "\n    psn: 73728\n" in out
+    assert "\n    UET" not in out
+    for options in (top, ()):
+        out, _ = run(
+            ["-r", path, "-T", "fields", "-e", "frame.protocols", "-e", "uetp.psn", "-O", "uetp", *options], home
+        )
+        assert out == "eth:ethertype:ip:udp:uetp\t73728\n"
+
+
 def test_preference_trimmed(home: Path) -> None:
     rng = rng_of("classes")
     frames: list[Frame] = [around(some_uet(rng)[:20], rng, dscp=dscp) for dscp in (5, 16, 18, 63) for _ in range(5)]

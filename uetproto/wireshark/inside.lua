@@ -4,6 +4,7 @@
 -- the immediates of multicast, as `wire/inside.py` finds them.
 
 local message_over_uet, message_words -- for the dissector of UET
+local take_from_others -- comes with the port
 
 do
   local SHARP, JOIN_REQ, AM = forms["sharp"], forms["sharp.join_req"], forms["sharp.am"]
@@ -205,6 +206,7 @@ do
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
   function beside.dissector(tvb, pinfo, tree)
+    take_from_others(pinfo, tree)
     finish_analysis(tvb, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then

@@ -124,22 +124,18 @@ do
     return uetp.prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree)
   end)
 
-  local after = Proto("uetp_after", "Ultra Ethernet Transport, after another protocol")
-
-  -- A packet to our port that another protocol took by its source port.
-  function after.dissector(tvb, pinfo, tree)
-    if pinfo.dst_port ~= uetp.prefs.port or shown_frame == pinfo.number or pinfo.src_port >= pinfo.dst_port then
+  -- Show a packet to our port that another protocol took by its source port.
+  function take_from_others(pinfo, tree)
+    local source, wanted = pinfo.src_port, uetp.prefs.port
+    if pinfo.dst_port ~= wanted or source >= wanted or shown_frame == pinfo.number then
       return
     end
     local length = last(get_udp)
-    if length and may_take(pinfo.src_port) and length.offset + 4 < length.source:len() then
+    if length and may_take(source) and length.offset + 4 < length.source:len() then
       local rest = length.source:len() - length.offset - 4
       dissect(length.source(length.offset + 4, math.max(0, math.min(rest, length.value - 8))):tvb(), pinfo, tree)
-      finish_analysis(tvb)
     end
   end
-
-  register_postdissector(after)
 
   function uetp.init()
     give_back()

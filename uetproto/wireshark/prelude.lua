@@ -903,7 +903,7 @@ local function show(layer, tvb, tree)
     end
     local branch = tree
     if not lean or #rows > 0 or only[made.item_name] then
-      branch = tree:add(made.item, tvb(layer.at, made.size))
+      branch = (at_top or tree):add(made.item, tvb(layer.at, made.size))
       show_rows(layer, tvb, branch, rows)
     end
     if rows.origin then
@@ -1158,6 +1158,7 @@ local needs_analysis = only and names_one_of(ANALYSIS)
 local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
 local is_brief = is_brief_again and not needs_analysis
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
+local needs_nothing = only and not has_taps and (next(only) == nil or next(only) == "uetp" and next(only, "uetp") == nil)
 local may_skip = only and not (needs_rest or needs_links or has_read_filter) -- in a first pass of two, without a tree
 
 -- Show of a packet what `only` names.
@@ -1192,6 +1193,11 @@ local function dissect(tvb, pinfo, tree)
   local below = look_below(tvb, pinfo, is_brief or is_brief_again and pinfo.visited)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
+  end
+  if needs_nothing then
+    shown_frame = pinfo.number
+    tree:add(uetp)
+    return true
   end
   local raw = size > 0 and tvb:raw(0, only and math.min(size, HEADERS) or size) or ""
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)

@@ -5577,7 +5577,7 @@ local function show(layer, tvb, tree)
     end
     local branch = tree
     if not lean or #rows > 0 or only[made.item_name] then
-      branch = tree:add(made.item, tvb(layer.at, made.size))
+      branch = (at_top or tree):add(made.item, tvb(layer.at, made.size))
       show_rows(layer, tvb, branch, rows)
     end
     if rows.origin then
@@ -5686,6 +5686,7 @@ local EXPERT_OF = { short = e_malformed, reserved = e_reserved, payload = e_shor
 -- the immediates of multicast, as `wire/inside.py` finds them.
 
 local message_over_uet, message_words -- for the dissector of UET
+local take_from_others -- comes with the port
 
 do
   local SHARP, JOIN_REQ, AM = forms["sharp"], forms["sharp.join_req"], forms["sharp.am"]
@@ -5887,6 +5888,7 @@ do
   local beside = Proto("uetp_inside", "Ultra Ethernet Transport, inside InfiniBand")
 
   function beside.dissector(tvb, pinfo, tree)
+    take_from_others(pinfo, tree)
     finish_analysis(tvb, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
@@ -6054,6 +6056,7 @@ local needs_analysis = only and names_one_of(ANALYSIS)
 local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
 local is_brief = is_brief_again and not needs_analysis
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
+local needs_nothing = only and not has_taps and (next(only) == nil or next(only) == "uetp" and next(only, "uetp") == nil)
 local may_skip = only and not (needs_rest or needs_links or has_read_filter) -- in a first pass of two, without a tree
 
 -- Show of a packet what `only` names.
@@ -6458,6 +6461,11 @@ local function dissect(tvb, pinfo, tree)
   if below.length and below.length < 8 then
     return false -- the UDP header contradicts itself
   end
+  if needs_nothing then
+    shown_frame = pinfo.number
+    tree:add(uetp)
+    return true
+  end
   local raw = size > 0 and tvb:raw(0, only and math.min(size, HEADERS) or size) or ""
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
@@ -6631,22 +6639,18 @@ do
     return uetp.prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree)
   end)
 
-  local after = Proto("uetp_after", "Ultra Ethernet Transport, after another protocol")
-
-  -- A packet to our port that another protocol took by its source port.
-  function after.dissector(tvb, pinfo, tree)
-    if pinfo.dst_port ~= uetp.prefs.port or shown_frame == pinfo.number or pinfo.src_port >= pinfo.dst_port then
+  -- Show a packet to our port that another protocol took by its source port.
+  function take_from_others(pinfo, tree)
+    local source, wanted = pinfo.src_port, uetp.prefs.port
+    if pinfo.dst_port ~= wanted or source >= wanted or shown_frame == pinfo.number then
       return
     end
     local length = last(get_udp)
-    if length and may_take(pinfo.src_port) and length.offset + 4 < length.source:len() then
+    if length and may_take(source) and length.offset + 4 < length.source:len() then
       local rest = length.source:len() - length.offset - 4
       dissect(length.source(length.offset + 4, math.max(0, math.min(rest, length.value - 8))):tvb(), pinfo, tree)
-      finish_analysis(tvb)
     end
   end
-
-  register_postdissector(after)
 
   function uetp.init()
     give_back()
