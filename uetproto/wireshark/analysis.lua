@@ -7,7 +7,7 @@
 local analyse, show_analysis, reset_analysis, finish_analysis, is_analysis -- for the dissector
 
 local function make_analysis() -- a function of its own, since Lua limits the local variables of one
-  local HISTORY, FAR, HALF, M32 = 32768, 65536, 2147483648, 4294967296
+  local HISTORY, RECENT, FAR, HALF, M32 = 32768, 1024, 65536, 2147483648, 4294967296
   local WINDOW, MOST, BYTES = 0.001, 65536, 64 -- of copies
   local get_interface = Field.new("frame.interface_id")
 
@@ -99,7 +99,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   local function table_of(tap)
     local found = taps[tap]
     if not found then
-      found = { pairs = {}, own = {}, both = {}, rudi = {}, rudi_messages = {}, uud_messages = {} }
+      found = { pairs = {}, links = {}, own = {}, both = {}, rudi = {}, rudi_messages = {}, uud_messages = {} }
       taps[tap] = found
     end
     return found
@@ -261,13 +261,18 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   end
 
   local function advance(sender, following)
-    local oldest = add32(sender.next, -HISTORY)
+    local oldest, recent = add32(sender.next, -HISTORY), add32(sender.next, -RECENT)
     for step = 0, diff(following, sender.next) - 1 do
       local psn = add32(oldest, step)
       local record = sender.sent[psn]
       if record then
         sender.sent[psn] = nil
         land(sender, record)
+      end
+      psn = add32(recent, step)
+      record = sender.sent[psn]
+      if record and record[ACKED] then
+        sender.sent[psn] = nil
       end
     end
     sender.next = following
@@ -291,10 +296,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if not record then
       if p.retx then
         flag(p.frame, RETRANSMISSION + (is_acked(sender, psn) and SPURIOUS or 0))
-      elseif ahead < 0 then
+      end
+      local forgotten = ahead < -RECENT and diff(psn, sender.cack) <= 0
+      if not p.retx and ahead < 0 and not forgotten then
         flag(p.frame, OUT_OF_ORDER)
       end
-      if ahead < -HISTORY then
+      if ahead < -HISTORY or forgotten then
         return nil
       end
       record = new_record(p)
@@ -515,7 +522,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     local unseen, lost = false, false
     for _, psn in ipairs(named) do
       local behind = diff(sender.next, psn)
-      if behind <= HISTORY and diff(psn, sender.base) >= 0 and behind > -FAR then
+      if behind <= RECENT and diff(psn, sender.base) >= 0 and behind > -FAR then
         unseen = unseen or not sender.sent[psn]
         local last_psn = behind > 0 and psn or sender.next
         if diff(last_psn, top) > 0 then
@@ -629,6 +636,73 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   local CTL = by_name(CtlType)
 
+  -- A READ names its rendezvous by a key, a restart what it restarts by a token. Of each pair of hosts the last `LINKS` are
+  -- remembered.
+  local LINKS = 4096
+
+  local function bytes_at(layer, row)
+    return row and layer.raw:sub(layer.at + row[2] + 1, layer.at + row[2] + row[3])
+  end
+
+  local function remember(links, key, record)
+    if links[key] then
+      for i = links.first, links.last do
+        if links.order[i] == key then
+          for j = i, links.last do
+            links.order[j] = links.order[j + 1]
+          end
+          links.last = links.last - 1
+          break
+        end
+      end
+    elseif links.last - links.first + 1 >= LINKS then
+      links[links.order[links.first]], links.order[links.first] = nil, nil
+      links.first = links.first + 1
+    end
+    links.last = links.last + 1
+    links.order[links.last], links[key] = key, record
+  end
+
+  local function find_link(links, ses)
+    local rows = ses.form.by_name
+    if rows.receiver_token then
+      return links["deferrable " .. get(ses, "receiver_token")]
+    elseif rows.target_restart_token then
+      local token = get(ses, "target_restart_token")
+      return token > 0 and links["restart " .. token] or nil
+    elseif rows.memory_key and rows.buffer_offset and get(ses, "opcode") == OPCODE.READ then
+      return links["rendezvous " .. bytes_at(ses, rows.memory_key) .. bytes_at(ses, rows.buffer_offset)]
+    end
+    return nil
+  end
+
+  local function note_links(links, p, record)
+    local rows = p.ses.form.by_name
+    local extension = get(p.ses, "opcode") ~= OPCODE.READ and find(p.layers, "ses.ext.rendezvous")
+    if extension then
+      local made = extension.form.by_name
+      local key = bytes_at(extension, made.read_memory_key) .. bytes_at(extension, made.read_offset)
+      remember(links, "rendezvous " .. key, record)
+    end
+    if rows.sender_token then
+      remember(links, "restart " .. get(p.ses, "sender_token"), record)
+    elseif rows.initiator_restart_token and get(p.ses, "target_restart_token") == 0 then
+      local token = get(p.ses, "initiator_restart_token")
+      if token > 0 then
+        remember(links, "deferrable " .. token, record)
+      end
+    end
+  end
+
+  local function links_of(tap, pair)
+    local links = tap.links[pair]
+    if not links then
+      links = { order = {}, first = 1, last = 0 }
+      tap.links[pair] = links
+    end
+    return links
+  end
+
   local function take_sent(sender, head, psn, p)
     sender_of[p.frame], psn_of[p.frame] = sender, psn
     local record = send(sender, psn, p)
@@ -653,6 +727,14 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
     if not get(p.ses, "return_code") then
       note_request(sender.messages, record, p)
+      local asked = find_link(links_of(p.tap, pairs_of[sender.pair]), p.ses)
+      if asked then
+        response_to[p.frame] = asked[NUMBER]
+        response_in[asked[NUMBER]] = response_in[asked[NUMBER]] or p.frame
+      end
+      if first_of[message_of[p.frame]] == p.frame then
+        note_links(links_of(p.tap, sender.pair), p, record)
+      end
       return
     end
     local asked = asked_by(sender.other, p.ses)
@@ -872,6 +954,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   local function take(p, head)
     local tap = table_of(p.interface)
     local pair = pair_of(tap, p.ends)
+    p.tap = tap
     look_for_copy(p)
     p.retx = get(head, "retx") == 1
     if CLASS[head.form].kind == "datagram" then

@@ -105,6 +105,14 @@ def test_window_full() -> None:
     assert {rows[number]["analysis.packets_in_flight"] for number in pairs(rows, "analysis.window_full")} == {128}
 
 
+def test_requests_that_belong_to_a_request_of_the_other_end() -> None:
+    assert {3: 1, 6: 1}.items() <= pairs(golden("ses-rendezvous-send"), "response_to").items()
+    rows = golden("ses-deferrable-tsend")
+    assert rows[35]["response_to"] == 1
+    assert rows[37]["response_to"] == rows[60]["response_to"] == 35
+    assert rows[35]["response_in"] == 36  # the response to the RTR itself
+
+
 def test_rudi() -> None:
     rows = golden("ses-rudi-read")
     assert pairs(rows, "acks") == {4: [1], 5: [2], 6: [3]}

@@ -5,6 +5,7 @@ analyser.py          `Analyser` takes the packets of a capture in their order an
 pdcs.py              which PDC a packet belongs to
 sender.py            one direction of a PDC: what was sent, acknowledged and refused
 messages.py          messages: first and last packet, missing bytes, time
+links.py             requests that belong to a request of the other end: rendezvous, restarts
 queue_pairs.py       streams of RoCE: two directions of a queue pair
 copies.py            copies of a packet at several interfaces
 late.py              values of a packet that only later packets tell

@@ -6,6 +6,7 @@ from typing import Any
 
 from uetproto.audit.per_packet.copies import TapCopies
 from uetproto.audit.per_packet.late import LateValues
+from uetproto.audit.per_packet.links import LinkedRequests
 from uetproto.audit.per_packet.messages import note_acked, note_request, note_response
 from uetproto.audit.per_packet.pdcs import PdcUses
 from uetproto.audit.per_packet.queue_pairs import QueuePairs
@@ -29,6 +30,7 @@ class Analyser:
         """Values that later packets tell; they are complete at the end of the capture."""
         self._pdcs: dict[Hashable, PdcUses] = {}
         self._datagrams: dict[Hashable, Datagrams] = {}
+        self._links: dict[Hashable, LinkedRequests] = {}
         self._queue_pairs: dict[Hashable, QueuePairs] = {}
         self._pdc_count, self._stream_count = count().__next__, count().__next__
         self._copies = TapCopies()
@@ -73,9 +75,10 @@ class Analyser:
                 row["uetp.rel_psn"] = diff32(seen.head["psn"], sender.base)
         else:
             find = pdcs.opened if seen.head["syn"] else pdcs.sent
-            self._sent(find(seen.src, seen.dst, seen.head), seen, row)
+            links = self._links.setdefault(tap, LinkedRequests())
+            self._sent(find(seen.src, seen.dst, seen.head), seen, row, links)
 
-    def _sent(self, sender: Sender, seen: PacketSeen, row: Row) -> None:
+    def _sent(self, sender: Sender, seen: PacketSeen, row: Row, links: LinkedRequests) -> None:
         """Take a packet with a PSN of its own."""
         head, psn, late = seen.head, seen.head["psn"], self.late
         row["uetp.pdc"] = sender.use.index
@@ -87,6 +90,13 @@ class Analyser:
             return
         if "return_code" not in seen.ses:
             note_request(sender.messages, record, seen, row, late)
+            asked_in = links.find((seen.src, seen.dst), seen.ses)
+            if asked_in is not None:
+                row["uetp.response_to"] = asked_in
+                if not late.response_in[asked_in]:
+                    late.response_in[asked_in] = seen.number
+            if late.messages.first[late.message[seen.number]] == seen.number:
+                links.note((seen.src, seen.dst), seen.layers, seen.ses, record)
             return
         asked = _asked(sender.other, seen.ses, None)
         if asked is not None:

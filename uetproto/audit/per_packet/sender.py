@@ -11,6 +11,8 @@ from uetproto.wire.serial import add32, diff32
 
 HISTORY = 32_768
 """Distance below the newest PSN at which a PSN is forgotten. No window is wider (UE 1.0.1 §3.5.8.2)."""
+RECENT = 1_024
+"""Distance below the newest PSN at which a PSN is forgotten if it was acknowledged by then."""
 FAR = 65_536
 """Least distance between PSNs that cannot be of one PDC."""
 MPR_UNIT = 128
@@ -121,9 +123,9 @@ class Sender:
                 row["uetp.analysis.retransmission"] = True
                 if self.is_acked(psn):
                     row["uetp.analysis.spurious_retransmission"] = True
-            elif ahead < 0:
+            elif ahead < 0 and not self._is_forgotten(psn, ahead):
                 row["uetp.analysis.out_of_order"] = True
-            if ahead < -HISTORY:
+            if ahead < -HISTORY or self._is_forgotten(psn, ahead):
                 return None
             record = self.sent[psn] = KnownPsn(packet)
             record.acked = diff32(psn, self.cack) <= 0
@@ -150,15 +152,22 @@ class Sender:
             row["uetp.analysis.window_full"] = True
         return record
 
+    def _is_forgotten(self, psn: int, ahead: int) -> bool:
+        """Return whether a PSN may have been seen though there is no record of it."""
+        return ahead < -RECENT and diff32(psn, self.cack) <= 0
+
     def _advance(self, following: int) -> None:
         """Make `following` the next PSN, and forget the PSNs that fall behind."""
         steps = diff32(following, self.next)
-        oldest = add32(self.next, -HISTORY)
+        oldest, recent = add32(self.next, -HISTORY), add32(self.next, -RECENT)
         self.next = following
         for step in range(steps):
             record = self.sent.pop(add32(oldest, step), None)
             if record is not None:
                 self._land(record)
+            record = self.sent.get(add32(recent, step))
+            if record is not None and record.acked:
+                del self.sent[add32(recent, step)]
 
     def _land(self, record: KnownPsn) -> None:
         """Take a packet out of flight."""
@@ -235,7 +244,7 @@ class Sender:
         top = self.checked
         for psn in named:
             behind = diff32(self.next, psn)  # 1 for the newest PSN
-            if behind > HISTORY or diff32(psn, base) < 0 or behind <= -FAR:
+            if behind > RECENT or diff32(psn, base) < 0 or behind <= -FAR:
                 continue
             if psn not in self.sent:
                 row["uetp.analysis.ack_unseen"] = True
