@@ -51,7 +51,9 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     { UNSEEN, "ack_unseen" },
   }
 
-  -- Contradictions between packets, as bits of `contradictions`; they have no names, only expert infos.
+  -- Contradictions between packets, as bits of `contradictions`; they have no names, only expert infos. Where `only` names
+  -- are looked at, there are none.
+  local CONTRADICTS = not only
   local OPCODE_CHANGE, JOB_CHANGE, KEY_CHANGE, WRONG_ID, OVERLAP, SOM_TWICE, TWO_CONTENTS, CLEAR_FALLS =
     1, 2, 4, 8, 16, 32, 64, 128
   local CONTRADICTIONS = {
@@ -457,7 +459,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
     message_of[p.frame], missing_of[p.frame] = message.index, message.missing
     message.part = message.part or size > 0 and size or nil
-    if id and not p.other then
+    if CONTRADICTS and id and not p.other then
       compare_message(message, p.ses, p.psn, p.frame, som)
     end
   end
@@ -709,7 +711,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if head.form.by_name.ctl_type and get(head, "ctl_type") == CTL.CLOSE_CMD then
       sender.use.closer, sender.use.close_psn = sender, psn
     end
-    if record and not p.retx and record[NUMBER] == p.frame and head.form.by_name.clear_psn_offset then
+    if CONTRADICTS and record and not p.retx and record[NUMBER] == p.frame and head.form.by_name.clear_psn_offset then
       local clear = add32(psn, get(head, "clear_psn_offset"))
       local top = sender.clear
       if top and diff(psn, sender.clear_at) > 0 and diff(clear, top) < 0 then
@@ -722,7 +724,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       return
     end
     p.psn = psn
-    if not p.trimmed and not p.truncated then
+    if CONTRADICTS and not p.trimmed and not p.truncated then
       compare_content(record, p)
     end
     if not get(p.ses, "return_code") then
@@ -855,7 +857,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     p.psn = get(head, "pkt_id") or 0
     if kind == "rudi_req" then
       local record = send_rudi(inner(tap.rudi, pair), get(head, "pkt_id"), p)
-      if p.ses and not p.trimmed and not p.truncated then
+      if CONTRADICTS and p.ses and not p.trimmed and not p.truncated then
         compare_content(record, p)
       end
       if is_request then
