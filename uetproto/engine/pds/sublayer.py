@@ -139,6 +139,8 @@ class Pds:
         self._timer_count = 0
         self._leaving: Pdc | None = None
         """The idle PDC that is being closed to make room for another one."""
+        self._idle_seen = False
+        """Whether a PDC may have become idle since the last search for one to close."""
         self._events: list[Event] = [] if events is None else events
         self._now = 0
 
@@ -704,6 +706,7 @@ class Pds:
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
         """Release a PDC that has entered CLOSED, and report `PdcClosed`."""
         pdc.wake_at = NEVER
+        self._idle_seen = True
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
             del self._current[pdc.key]
@@ -751,8 +754,9 @@ class Pds:
                 self._waiting.append((until, message))
         if not self._waiting:
             self._events.append(Paused(False))
-        else:
-            self._make_room(None, now)  # a PDC may have become idle
+        elif self._idle_seen:
+            self._idle_seen = False
+            self._make_room(None, now)
 
     def pending_timeout(self) -> None:
         """Count an expiry of New_PDC_Time, and report when the count reaches New_PDC_Timeout_Thresh (pds.md §6.5)."""
@@ -778,6 +782,7 @@ class Pds:
 
     def _after(self, pdc: Pdc, now: int) -> None:
         """Run the inputs that follow from an event of a PDC (`settle`), and let the PDC send at the next poll."""
+        self._idle_seen = True
         if pdc.state is not State.ESTABLISHED and pdc.state is not State.CREATING:
             settle(pdc, now)
             if pdc.state is State.CLOSED:
@@ -787,6 +792,8 @@ class Pds:
     def _received(self, pdc: Pdc, now: int) -> None:
         """Do what follows every received packet of a PDC: restart the idle time, and let the PDC send."""
         pdc.touched = now
+        if self._waiting and pdc.idle:
+            self._idle_seen = True
         if pdc.state is not _ESTABLISHED:
             self._after(pdc, now)
         elif pdc.has_work:
