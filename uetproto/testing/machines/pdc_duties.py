@@ -57,6 +57,8 @@ class _Own:
     number: int
     """Number of the frame of its last transmission."""
     rod: bool
+    unsure: bool = False
+    """Whether a NACK about an earlier transmission, or a copy, has come since, which may count or not."""
     refused_until: int = -1
     """Time before which it must not be sent again, because of a NACK."""
 
@@ -77,7 +79,7 @@ class Duties:
         self._own: dict[tuple[int, int], _Own] = {}
         """What the implementation has sent and is not acknowledged, by its PDCID and PSN."""
         self._known: set[int] = set()
-        """PDCIDs of the implementation for which the peer has sent an ACK or a request."""
+        """PDCIDs of the implementation for which the peer has sent an ACK, a request or a control packet."""
 
     # What arrives
 
@@ -127,6 +129,7 @@ class Duties:
     def _control(self, control: Control, frame: Flying, now: int) -> None:
         of = self._conversation(control)
         of.last_arrival = now
+        self._known.add(control.dpdcid)
         if control.ctl_type in (CtlType.NOOP, CtlType.NEGOTIATION):
             first = control.psn not in of.arrived
             of.arrived.setdefault(control.psn, None)
@@ -154,7 +157,10 @@ class Duties:
         """Note until when a packet that the peer refuses must not be sent again (pds.md §11.2). A NACK about an earlier
         transmission does not count, nor one that the implementation ignores."""
         own, row = self._own.get((nack.dpdcid, nack.psn)), NACKS.get(nack.code)
-        if own is None or row is None or not row.delayed or frame.copied or number < own.number:
+        if own is None or row is None or not row.delayed:
+            return
+        own.unsure = own.unsure or frame.copied or number < own.number
+        if own.unsure:
             return
         if own.rod and any(pdcid == nack.dpdcid and diff32(psn, nack.psn) < 0 for pdcid, psn in self._own):
             return  # going back to a lower PSN sends this one again
@@ -221,7 +227,7 @@ class Duties:
                     NACK_RETX, f"PSN {request.psn} is sent again {(own.refused_until - now) / 1e6:g} µs before"
                     " NACK_Retx_Time is over (UE 1.0.1 §3.5.12.7)"
                 )  # fmt: skip
-        own.number, own.refused_until = number, -1
+        own.number, own.unsure, own.refused_until = number, False, -1
 
     def _leaving_clear_req(self, control: Control, now: int) -> None:
         of = self._of.setdefault(control.dpdcid, _Conversation())
