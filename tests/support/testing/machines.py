@@ -12,7 +12,8 @@ from uetproto.testing import ProtocolMachine, WorldFailure
 _M = TypeVar("_M", bound=ProtocolMachine)
 
 RUNS = settings(
-    max_examples=effort(15, 200, 2000), database=None, deadline=None, stateful_step_count=25, derandomize=effort(1, 0, 0) == 1,
+    max_examples=effort(15, 200, 2000), database=None, deadline=None, stateful_step_count=25,
+    derandomize=effort(1, 0, 0) == 1,
     suppress_health_check=list(HealthCheck), print_blob=False, report_multiple_bugs=False,
     phases=[Phase.generate, Phase.shrink],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from uetproto.wire.headers.sharp import Coll, Dtype, Op
 
 
 def test_our_node_has_no_finding() -> None:
-    judged = run(SharpNodeMachine, SharpNodeMachine.factory, RUNS.max_examples).verdicts.judged
+    judged = run(SharpNodeMachine, SharpNodeMachine.factory, RUNS.max_examples, shrinks=SHRINKS).verdicts.judged
     names = (
         "SHARP-VALUE", "SHARP-EARLY", "SHARP-HANGS", "SHARP-LEFTOVERS", "SHARP-COMPLETE", "SHARP-EDGE-LOAD",
         "SHARP-WINDOW", "ROCE-MSN",
