@@ -21,6 +21,30 @@ def test_our_node_has_no_finding() -> None:
     assert all(judged[name] for name in names), judged
 
 
+@pytest.mark.parametrize("parent", [True, False])
+@pytest.mark.parametrize("short", [True, False])
+def test_a_lock_that_takes_long_parts_no_members(parent: bool, short: bool) -> None:
+    """Two groups want the only semaphore while all frames of the node are lost for more than 100 ms, the default of
+    T_lock. Below a parent, nobody may give the lock up: the sibling would hold it alone."""
+    begin = {
+        "children": 2, "parent": parent, "last": False, "groups": 2, "sat": True, "osts": 2, "payload": 32, "window": 1,
+        "batch": 1, "early": False, "mtu": 4096, "joined": True, "t_result": 60_000, "psn": 0, "knobs": {},
+    }  # fmt: skip
+    what = {"op": "SUM", "dtype": "INT", "root": 0, "little_endian": False}
+    streamed = {"coll": "allreduce", "count": 40, **what}
+    lost = ("one_way", {"towards": 0, "duration": 40_000_000_000})
+    machine = SharpNodeMachine.replay([
+        ("begin", begin),
+        ("everybody", {"group": 8, **streamed}),
+        *[("collective", {"member": 0, "group": 8, "coll": "reduce", "count": 2, **what})] * short,
+        ("everybody", {"group": 7, **streamed}),
+        lost, lost, lost,
+    ])  # fmt: skip
+    assert isinstance(machine, SharpNodeMachine)
+    assert machine.model.is_done()
+    assert not machine.model.harmed
+
+
 def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
     verdicts = run(SharpNodeMachine, broken.BlackBox, 5).verdicts
     assert "SHARP-LEFTOVERS" in verdicts.never_judged

@@ -34,6 +34,12 @@ KNOBS: dict[str, tuple[Any, ...]] = {
 """Settings that a run may draw, each with its values; all of them are legal (sharp.md §5)."""
 TIMERS = {"t_join": 60_000, "t_ost": 60_000}
 """Timers of nodes and hosts, in milliseconds, with which nobody gives up while the machine lets time pass."""
+T_LOCK, LONG_T_LOCK = 100, 60_000
+"""T_lock in milliseconds, at the root and below a parent. If T_lock of a node is over while LOCK_RESP OK of its parent
+is on its way, its hosts are told LOCK_TIMEOUT, and the sibling OK (sharp.md §3.3). When the retries of the hosts are
+used up, they do their collective on the LLT, and the sibling does it on the SAT. It then never ends, or it ends with
+MISMATCH, whatever the node does.
+"""
 TIMEOUT, LONG_TIMEOUT = 8, 17
 """Codes of the time that a queue pair waits for an answer: 1 ms, and 0.5 s if the retries of the implementation are
 limited."""
@@ -85,7 +91,8 @@ class SharpNodeMachine(ProtocolMachine):
         node, neighbours = _config(shape, self.sat, psn)
         qp = {"path_mtu": mtu, "retry_cnt": 7, "rnr_retry": 7, "min_rnr_timer": 12}
         common: dict[str, Any] = {
-            "job_id": JOB, "retry": 255, "timers": {**TIMERS, "t_result": t_result},
+            "job_id": JOB, "retry": 255,
+            "timers": {**TIMERS, "t_result": t_result, "t_lock": LONG_T_LOCK if parent else T_LOCK},
             "quota": {"osts": 0, "user_data": payload, "reproducible": True},
         }  # fmt: skip
         options = {
