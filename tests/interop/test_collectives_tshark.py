@@ -33,7 +33,10 @@ def captures(transport: str, home: Path) -> Iterator[tuple[Path, int]]:
         path.chmod(0o644)
 
 
-OF_TAPS = {"duplicate", "duplicate_ack", "out_of_order", "lost", "ack_unseen", "spurious", "psn_two_contents"}
+OF_TAPS = {
+    "duplicate", "duplicate_ack", "out_of_order", "lost", "ack_unseen", "spurious", "psn_two_contents",
+    "response_wrong_id",
+}  # fmt: skip
 """What the analysis says where the frames of several taps and runs stand in one capture with one interface."""
 
 
