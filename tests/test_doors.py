@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.each import each
 from tests.support.paths import PCAPS
 from uetproto import Layer, LocalError, Packet, Trailer, columns, decode, encode, layers
 from uetproto.audit.auditor import audit
@@ -59,11 +60,7 @@ CALLS: list[tuple[str, Callable[[Any], object], tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "call", "value"),
-    [(name, call, value) for name, call, values in CALLS for value in values],
-    ids=lambda one: repr(one)[:30] if not callable(one) else "",
-)
+@each("name, call, value", [(name, call, value) for name, call, values in CALLS for value in values])
 def test_wrong_types(
     name: str, call: Callable[[Any], object], value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

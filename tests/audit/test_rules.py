@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.each import each
 from uetproto.audit.examples import examples
 from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.rule import CHOICE, Rule, Severity
@@ -30,7 +31,7 @@ def test_ids_are_unique() -> None:
     assert len(BY_ID) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@each("rule", RULES)
 def test_a_row(rule: Rule) -> None:
     """An error or a warning has a source, a choice of ours is a note; nobody is referred to pages that he has not."""
     assert re.fullmatch(r"[A-Z]+(-[A-Z0-9]+)+", rule.id)

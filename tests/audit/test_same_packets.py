@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from tests.support.audit.frames import GOLDEN
+from tests.support.each import each
 from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
@@ -120,8 +121,8 @@ ICRCS_OF_V6: Found = [("ROCE-ICRC-CAPTURE", (0,)), ("ROCE-ICRC-CAPTURE", (3,))]
 """An ICRC covers the length and the next header of IPv6: behind an extension header, none is right."""
 
 
-@pytest.mark.parametrize("name", CAPTURES)
-@pytest.mark.parametrize("wrap", WRAPS)
+@each("name", CAPTURES)
+@each("wrap", WRAPS)
 def test_wrapped(wrap: str, name: str) -> None:
     for options in (PLAIN, STRICT):
         frames = [(record, WRAPS[wrap](record.data)) for record in records(name)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli.frames import invoke, program
+from tests.support.each import each
 from tests.support.effort import effort
 from uetproto import UetError
 from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_toml
@@ -80,7 +81,7 @@ def test_all_actions_are_here() -> None:
     assert {step.action for step in STEPS} == set(ACTIONS)
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.action}-{step.node}-{step.number}-{step.answer}")
+@each("step", STEPS)
 def test_a_step_is_read_as_it_was_written(step: UetStep, tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, replace(FINDING, steps=(step,)))))
     if step.action == "corrupt":  # of the frame

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli.frames import ARP, ack, capture, frame, invoke, layer, trimmed, write
+from tests.support.each import each
 from tests.support.strategies import mutate, random_packet
 from tests.support.tss.sealing import KEY, OTHER, domain, key_file, over, sealed
 from uetproto import decode, encode
@@ -48,13 +49,13 @@ def record_of(data: bytes) -> Record:
 # What opens -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("ssi", [None, 5])
-@pytest.mark.parametrize("offset", ["header", 28])
-@pytest.mark.parametrize("dress", [
+@each("mode", MODES)
+@each("ssi", [None, 5])
+@each("offset", ["header", 28])
+@each("dress", [
     {}, {"native": True}, {"version": 6}, {"version": 6, "native": True}, {"tagged": True, "padding": 6},
     {"native": True, "link": "raw"},
-], ids=str)  # fmt: skip
+])  # fmt: skip
 def test_what_was_sealed_comes_out_as_it_was(
     tmp_path: Path, mode: str, ssi: int | None, offset: int | str, dress: dict[str, Any]
 ) -> None:

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from uetproto.collectives.algorithms.schedule import Fold
 from uetproto.collectives.dtypes import KINDS, ElementKind, bytes_of, dtype, kind_of
 from uetproto.collectives.reduce_ops import OPS, ReduceOp
@@ -22,8 +23,8 @@ def folded(op, own, incoming, how=Fold.INCOMING_FIRST):
     return own
 
 
-@pytest.mark.parametrize("name", OPS)
-@pytest.mark.parametrize("type_", KINDS)
+@each("name", OPS)
+@each("type_", KINDS)
 def test_which_operation_does_which_type(name, type_):
     op, type_ = getattr(ReduceOp, name), dtype(type_)
     if kind_of(type_).value in LEGAL[name].split():

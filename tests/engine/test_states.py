@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.each import each
 from tests.support.ladders.ladder import A, B, ScriptedMessage, ScriptedSes, answer
 from tests.support.pds.headers import build_ack as plain_ack
 from tests.support.pds.headers import build_control, build_nack, build_request, build_syn_control, build_syn_request
@@ -105,7 +106,7 @@ def arguments(pdc: Pdc, event: Input) -> tuple[Any, ...]:
     return (0,)
 
 
-@pytest.mark.parametrize(("role", "state", "event"), PAIRS, ids=lambda value: value.name)
+@each("role, state, event", PAIRS)
 def test_every_pair(role: Role, state: State, event: Input) -> None:
     pds, _, pdc = make(role, state)
     if event is Input.SEND:
@@ -232,7 +233,7 @@ def test_markdown_names_every_state_and_action() -> None:
     assert text == states_markdown()
 
 
-@pytest.mark.parametrize("event", Input)
+@each("event", Input)
 def test_every_input_is_explained(event: Input) -> None:
     """One line in the glossary of STATES.md, with a section of pds.md."""
     _, heading, glossary = states_markdown().partition("## Inputs of a PDC\n")

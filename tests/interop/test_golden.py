@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from scapy.layers.l2 import Ether
 
+from tests.support.each import each
 from tests.support.interop.golden import (
     GOLDEN,
     OVER_UET,
@@ -41,7 +42,7 @@ def dissect(path: Path, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-@pytest.mark.parametrize("path", ALL)
+@each("path", GOLDEN + REAL)
 def test_dissect_says_what_decode_says(path: Path) -> None:
     rows = dissect(path)
     for row, (data, packet) in zip(rows, packets(path), strict=True):
@@ -70,7 +71,7 @@ def test_construct_and_scapy_say_the_same(path: Path) -> None:
         assert bytes(Ether(data)) == data
 
 
-@pytest.mark.parametrize("path", ALL)
+@each("path", GOLDEN + REAL)
 def test_columns_say_the_same(path: Path) -> None:
     table = columns.read(path)
     wanted: dict[str, list[tuple[int, dict[str, int]]]] = {}

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-import pytest
 from scapy.contrib import roce as contrib
 from scapy.layers.l2 import Ether
 
+from tests.support.each import each
 from tests.support.interop import tshark
 from tests.support.interop.golden import OVER_ROCE, packets
 from tests.support.interop.roce_tshark import JUDGED, read, same
@@ -64,7 +64,7 @@ BTH = {
 """Names of a field: ours, and that of `scapy.contrib.roce`."""
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in OVER_ROCE])
+@each("path", OVER_ROCE)
 def test_scapy_agrees_and_computes_the_same_icrc(path: Path) -> None:
     uet.unbind_roce()
     for what, data, packet in frames():

@@ -18,6 +18,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 
 from tests.support.columns import SHARED, agrees, write
+from tests.support.each import each
 from tests.support.effort import effort
 from tests.support.schemas import layers_in
 from tests.support.wire.roce_frames import BY_NAME, GOLDEN, KINDS, Golden, frame_of, packet_of
@@ -63,7 +64,7 @@ def test_schemas_read_the_golden_frames(golden: Golden) -> None:
     assert schema.build(parsed) == data
 
 
-@pytest.mark.parametrize("opcode", SEQUENCES)
+@each("opcode", SEQUENCES)
 def test_schemas_know_every_opcode(opcode: int) -> None:
     frame = frame_of(opcode, random.Random(opcode))
     assert [form for form, _ in layers_in(ROCE.parse(frame[42:]))] == ["bth", *(h.name for h in SEQUENCES[opcode])]
@@ -106,8 +107,8 @@ def test_golden_frames(golden: Golden) -> None:
     assert bytes(again) == golden.frame
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("opcode", SEQUENCES)
+@each("kind", KINDS)
+@each("opcode", SEQUENCES)
 def test_every_opcode(opcode: int, kind: str) -> None:
     rng = random.Random(f"{opcode} {kind}")
     uet.bind_roce(rd="headers")
@@ -247,7 +248,7 @@ def test_scapy_computes_the_same_icrc(golden: Golden) -> None:
     assert bytes(packet) == golden.frame
 
 
-@pytest.mark.parametrize("opcode", sorted(set(SEQUENCES) - {0x81, 0x11, 0x51}))
+@each("opcode", sorted(set(SEQUENCES) - {0x81, 0x11, 0x51}))
 def test_scapy_computes_the_same_icrc_of_every_opcode(opcode: int) -> None:
     """The payload of its BTH is Raw; it wants `m`, `fecn` and all that as they are."""
     uet.unbind_roce()

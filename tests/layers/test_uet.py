@@ -30,6 +30,7 @@ from scapy.utils import RawPcapReader
 
 import uetproto
 from tests.support import paths
+from tests.support.each import each
 from tests.support.effort import effort
 from tests.support.strategies import (
     bytes_of,
@@ -100,7 +101,7 @@ def test_no_field_hides_behind_an_attribute_of_scapy() -> None:
     assert not [(f, name) for f, h in UET_FORMS.items() for name in h.names if name in taken]
 
 
-@pytest.mark.parametrize("form", UET_FORMS)
+@each("form", UET_FORMS)
 def test_vectors(form: str) -> None:
     vectors = [vector for vector in VECTORS if vector["form"] == form]
     assert len(vectors) == 5
@@ -113,7 +114,7 @@ def test_vectors(form: str) -> None:
         assert bytes(uet.LAYERS[form](**vector["fields"])) == data
 
 
-@pytest.mark.parametrize("form", UET_FORMS)
+@each("form", UET_FORMS)
 def test_all_back_ends_agree_on_random_bytes(form: str) -> None:
     header = UET_FORMS[form]
     rng, codec, schema, layer = Random(form), codec_of(header), SCHEMAS[form], uet.LAYERS[form]
@@ -137,13 +138,13 @@ def test_all_back_ends_agree(data: Any) -> None:
     assert built == codec_of(header).encode(values) == SCHEMAS[header.name].build(values)
 
 
-@pytest.mark.parametrize("form", UET_FORMS)
+@each("form", UET_FORMS)
 def test_defaults_are_those_of_the_table(form: str) -> None:
     """Fields that follow from others have the values that `encode` gives them."""
     assert bytes(uet.LAYERS[form]()) == uetproto.encode(uetproto.Packet([Layer(form, {})]), fill=True)
 
 
-@pytest.mark.parametrize("form", UET_FORMS)
+@each("form", UET_FORMS)
 def test_bytes_that_are_too_few_are_raw(form: str) -> None:
     short = bytes(UET_FORMS[form].size - 1)
     assert uet.LAYERS[form](short) == Raw(short)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.each import each
 from tests.support.effort import effort, examples
 from tests.support.ladders.ladder import FORWARD, IPDCID, TPDCID, A, B, End, Ladder, ScriptedSes
 from tests.support.pds.headers import (
@@ -248,7 +249,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ROWS, ids=lambda case: case.row)
+@each("case", ROWS)
 def test_row(case: Row) -> None:
     """Exactly this NACK or nothing; and nothing changes, except by CLEAR (item 34)."""
     end = case.at()

@@ -30,6 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import paths
+from tests.support.each import each
 from tests.support.strategies import bytes_of, headers, random_header, random_values, values_of
 from uetproto.schemas import SCHEMAS
 from uetproto.wire.codec import codec_of
@@ -45,7 +46,7 @@ def test_there_is_a_schema_for_every_form() -> None:
     assert {form: schema.sizeof() for form, schema in SCHEMAS.items()} == {f: h.size for f, h in FORMS.items()}
 
 
-@pytest.mark.parametrize("form", sorted({vector["form"] for vector in VECTORS}))
+@each("form", sorted({vector["form"] for vector in VECTORS}))
 def test_vectors(form: str) -> None:
     vectors = [vector for vector in VECTORS if vector["form"] == form]
     assert len(vectors) == 5
@@ -57,7 +58,7 @@ def test_vectors(form: str) -> None:
         assert SCHEMAS[form].build(parsed) == data
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_random_bytes_read_as_the_codec_reads_them(form: str) -> None:
     rng, codec, schema = Random(form), codec_of(FORMS[form]), SCHEMAS[form]
     for _ in range(100):
@@ -78,7 +79,7 @@ def test_any_bytes_and_any_values_survive(data: Any) -> None:
     assert SCHEMAS[header.name].parse(SCHEMAS[header.name].build(values)) == values
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_missing_fields_take_their_default(form: str) -> None:
     assert SCHEMAS[form].build({}) == codec_of(FORMS[form]).encode({})
 
@@ -174,7 +175,7 @@ def constructs_of(form: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_a_schema_is_a_tree_of_the_constructs_that_its_rows_say(form: str) -> None:
     header, found = FORMS[form], constructs_of(form)
     assert list(found) == list(header.names)
@@ -195,7 +196,7 @@ def test_a_schema_is_a_tree_of_the_constructs_that_its_rows_say(form: str) -> No
             assert isinstance(construct, BytesInteger if whole else BitsInteger)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_a_compiled_schema_reads_and_builds_the_same(form: str) -> None:
     rng, schema = Random(form), SCHEMAS[form]
     compiled = schema.compile()

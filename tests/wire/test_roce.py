@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
+from tests.support.each import each
 from tests.support.wire.roce_frames import (
     BY_NAME,
     GOLDEN,
@@ -156,8 +157,8 @@ def test_opcodes_are_those_of_the_page() -> None:
     assert set(OPERATIONS) == set(Operation)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("opcode", SEQUENCES)
+@each("kind", KINDS)
+@each("opcode", SEQUENCES)
 def test_every_opcode_both_ways(opcode: int, kind: str) -> None:
     rng = random.Random(f"{opcode} {kind}")
     rd = "headers" if opcode in RD_OPCODES else "raw"
@@ -180,7 +181,7 @@ def test_every_opcode_both_ways(opcode: int, kind: str) -> None:
         assert encode(found) == frame
 
 
-@pytest.mark.parametrize("opcode", range(256))
+@each("opcode", range(256))
 def test_rd_and_unknown_opcodes_stay_raw(opcode: int) -> None:
     frame = frame_of(opcode, random.Random(opcode), size=16)
     found = decode(frame)
@@ -205,8 +206,8 @@ def test_rd_and_unknown_opcodes_stay_raw(opcode: int) -> None:
 # Cut and damaged ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("opcode", SEQUENCES)
+@each("kind", KINDS)
+@each("opcode", SEQUENCES)
 def test_every_prefix(opcode: int, kind: str) -> None:
     """A packet cut short has no ICRC to judge, and is no fault, whatever the record says of its length."""
     link = link_of(kind)
@@ -228,7 +229,7 @@ def test_every_prefix(opcode: int, kind: str) -> None:
                 assert found.error is None
 
 
-@pytest.mark.parametrize("opcode", SEQUENCES)
+@each("opcode", SEQUENCES)
 def test_every_length_that_contradicts_the_headers(opcode: int) -> None:
     """The lengths below say that the packet ends early: malformed, unless what is left is a packet."""
     whole = packet_of(opcode, random.Random(opcode), size=3, rsvd=0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.each import each
 from tests.support.effort import effort
 from tests.support.strategies import random_frame
 from tests.support.wire.stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
@@ -115,7 +116,7 @@ def test_sealed_frames_and_roce_take_the_fast_walk() -> None:
     assert [data for data in frames if fast.read(data) != long_way(data)] == []
 
 
-@pytest.mark.parametrize("header", FORMS.values(), ids=lambda header: header.name)
+@each("header", FORMS.values())
 def test_what_selects_lies_in_the_first_two_bytes(header: Header) -> None:
     """The forks read no more; a field behind them selects at once among headers of one size that end a branch."""
     for name in (*DECIDING, *(field.name for field in header.fields if field.only)):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.each import each
 from tests.support.wire.stack import (
     CRC,
     ENTROPY,
@@ -212,7 +213,7 @@ def test_crc_on_needs_four_bytes() -> None:
 # Truncated, trimmed, malformed, unknown ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", range(len(GOOD)))
+@each("cut", range(len(GOOD)))
 def test_truncated_is_never_malformed(cut: int) -> None:
     packet = decode(GOOD[:cut], length=len(GOOD))
     assert packet.error is None
@@ -220,7 +221,7 @@ def test_truncated_is_never_malformed(cut: int) -> None:
     assert packet.trailer is None
 
 
-@pytest.mark.parametrize("cut", range(42, len(GOOD)))
+@each("cut", range(42, len(GOOD)))
 def test_trimmed_by_udp_length(cut: int) -> None:
     """A switch that trims sets the IP length; the UDP length keeps the original (cms.md §7)."""
     data = bytearray(GOOD[:cut])
@@ -243,7 +244,7 @@ def test_trimmed_by_dscp(dscp: int) -> None:
         assert decode(frame(*native, payload=uet, trailer=None), trimmed_dscp=frozenset()).notes == ()
 
 
-@pytest.mark.parametrize("cut", range(14, len(GOOD)))
+@each("cut", range(14, len(GOOD)))
 def test_cut_without_a_mark_is_malformed(cut: int) -> None:
     packet = decode(GOOD[:cut])
     assert packet.error is not None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.each import each
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Field, Header
@@ -66,7 +67,7 @@ def test_candidates_are_told_apart() -> None:
         assert set(candidates) <= taken
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_encode_refuses_what_does_not_fit(form: str) -> None:
     codec = codec_of(FORMS[form])
     for field in FORMS[form].fields:
@@ -83,7 +84,7 @@ def test_encode_refuses_what_does_not_fit(form: str) -> None:
         codec.encode({FORMS[form].fields[0].name: "1"})  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_defaults_identify_the_form(form: str) -> None:
     codec = codec_of(FORMS[form])
     values = codec.decode(codec.encode({}))

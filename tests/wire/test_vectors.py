@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import pytest
-
+from tests.support.each import each
 from tests.support.wire.vectors import (
     VECTORS,
     frame_around,
@@ -24,7 +23,7 @@ def test_every_form_has_five_vectors() -> None:
         assert sum(vector["form"] == form for vector in VECTORS) == 5
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=by_form)
+@each("vector", VECTORS)
 def test_vector_both_ways(vector: dict[str, Any]) -> None:
     codec = codec_of(FORMS[vector["form"]])
     data, fields = bytes.fromhex(vector["hex"]), vector["fields"]
@@ -37,7 +36,7 @@ def test_vector_both_ways(vector: dict[str, Any]) -> None:
     assert codec.decode(b"\xff" * 3 + data + b"\xff", 3) == fields
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=by_form)
+@each("vector", VECTORS)
 def test_vector_in_a_frame_and_every_prefix(vector: dict[str, Any]) -> None:
     """Cut anywhere: the form is there exactly when all its bytes are, and the fault says where."""
     form, data = vector["form"], bytes.fromhex(vector["hex"])

@@ -23,6 +23,7 @@ from tests.audit.kinds.kind import (
     trace_of,
 )
 from tests.support import paths
+from tests.support.each import each
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rules import BY_ID, NOT_OBSERVABLE
@@ -59,12 +60,12 @@ def test_found(capture: str, kinds: list[Kind]) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(("capture", "keys"), CAPTURES)
+@each("capture, keys", CAPTURES)
 def test_nothing_worse_than_a_note_before(capture: str, keys: bool) -> None:
     assert [finding for finding in before(capture, keys) if finding.severity.value != "note"] == []
 
 
-@pytest.mark.parametrize("capture", sorted({capture for capture, _ in CAPTURES}))
+@each("capture", sorted({capture for capture, _ in CAPTURES}))
 def test_encoding_changes_nothing(capture: str) -> None:
     """What a change makes right again is what was there before."""
     for item in trace_of(capture):

@@ -24,6 +24,7 @@ from tests.support.audit.pds_rules import (
     req,
     syn,
 )
+from tests.support.each import each
 from tests.support.interop.refprov_packets import ring
 from uetproto.audit.pds.rules import NOT_OBSERVABLE, RULES
 from uetproto.audit.reader.options import Options
@@ -177,13 +178,13 @@ def test_violation_is_found_where_it_is(rule: str) -> None:
     assert (rule, len(case.before) - (rule in SHOWN_LATER)) in found((*case.before, case.wrong))
 
 
-@pytest.mark.parametrize("rule", CASES)
+@each("rule", CASES)
 def test_nothing_is_found_where_all_is_well(rule: str) -> None:
     case = CASES[rule]
     assert rule not in dict(found((*case.before, case.right)))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@each("rule", RULES)
 def test_finding_can_be_read(rule: Any) -> None:
     case = CASES[rule.id]
     audit = PdsAudit(ALL)
@@ -194,7 +195,7 @@ def test_finding_can_be_read(rule: Any) -> None:
     assert one.flow["src"]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@each("rule", RULES)
 def test_only_what_a_source_says_is_more_than_a_note(rule: Any) -> None:
     assert rule.severity is Severity.NOTE or rule.cite.startswith("UE 1.0.")
     assert rule.cite == CHOICE or rule.cite.startswith("UE 1.0.")
@@ -305,7 +306,7 @@ def keys_of(path: Path) -> KeyRing | None:
     return KeyRing.read(keys) if keys.exists() else None
 
 
-@pytest.mark.parametrize("path", UET, ids=lambda path: path.stem)
+@each("path", UET)
 def test_golden_captures_are_right(path: Path) -> None:
     options = Options(keys=keys_of(path))
     for seen in seen_of_capture(path, options):

@@ -10,6 +10,7 @@ from tests.support.audit.reader_fast_path import (
     NoCrc,
     assert_same,
 )
+from tests.support.each import each
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.address import IPV6
 from uetproto.audit.reader.expected_values import is_expected
@@ -43,8 +44,8 @@ def taught(frames: list[bytes], link: str = "ethernet", crc: str = "auto") -> Fa
     return reader
 
 
-@pytest.mark.parametrize("crc", ["auto", "off"])
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
+@each("crc", ["auto", "off"])
+@each("path", CAPTURES)
 def test_both_ways_are_equal_on_every_golden_capture(path: Path, crc: str) -> None:
     with open_capture(path) as capture:
         records = [record for record in capture if record.length == len(record.data)]
@@ -82,9 +83,9 @@ def test_whatever_is_damaged_is_the_same_both_ways(lower: str, trailer: f.Traile
         assert reader.read(data, 0, 0) is not None
         wrong = [f.spoilt(data, at) for at in range(len(data))]
         wrong += [data[: rng.randrange(len(data))] for _ in range(20)] + [data + bytes(4), data + b"x"]
-        for each in wrong:
-            quick = reader.read(each, 0, 0)
-            assert quick is None or quick == long_way(each)
+        for damaged in wrong:
+            quick = reader.read(damaged, 0, 0)
+            assert quick is None or quick == long_way(damaged)
 
 
 def test_roce_takes_the_quick_way() -> None:
@@ -130,8 +131,8 @@ def taught_cut(frames: list[bytes], size: int) -> FastReader:
     return reader
 
 
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("size", [96, 128])
+@each("path", CAPTURES)
+@each("size", [96, 128])
 def test_both_ways_are_equal_where_the_end_was_not_captured(path: Path, size: int) -> None:
     with open_capture(path) as capture:
         frames = [record.data for record in capture if record.length == len(record.data) > size and record.link == 1]

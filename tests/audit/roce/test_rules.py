@@ -29,6 +29,7 @@ from tests.support.audit.roce_rules import (
     value,
     write,
 )
+from tests.support.each import each
 from uetproto.audit.auditor import Auditor, audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.rules import NOT_OBSERVABLE, RULES
@@ -274,7 +275,7 @@ ON_PURPOSE = {
 """Scenarios that show how a peer takes it."""
 
 
-@pytest.mark.parametrize("path", ROCE, ids=lambda path: path.stem)
+@each("path", ROCE)
 def test_golden(path: Path) -> None:
     found = [(f.rule.id, f.packets) for f in audit([path], Options(rules=("roce-*",))).findings]
     assert found == ON_PURPOSE.get(path.name, [])

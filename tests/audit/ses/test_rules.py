@@ -30,6 +30,7 @@ from tests.support.audit.ses_rules import (
     sync,
     whole,
 )
+from tests.support.each import each
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.ses.rules import NOT_OBSERVABLE, RULES
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
@@ -175,13 +176,13 @@ def test_violation_is_found_where_it_is(rule: str) -> None:
     assert (rule, len(case.before)) in found((*case.before, case.wrong, *case.after))
 
 
-@pytest.mark.parametrize("rule", CASES)
+@each("rule", CASES)
 def test_nothing_is_found_where_all_is_well(rule: str) -> None:
     case = CASES[rule]
     assert rule not in dict(found((*case.before, case.right, *case.after)))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@each("rule", RULES)
 def test_finding_can_be_read(rule: Any) -> None:
     case = CASES[rule.id]
     findings = Bench().see((*case.before, case.wrong, *case.after))
@@ -191,7 +192,7 @@ def test_finding_can_be_read(rule: Any) -> None:
     assert one.flow["src"]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@each("rule", RULES)
 def test_only_what_a_source_says_is_more_than_a_note(rule: Any) -> None:
     assert rule.severity is Severity.NOTE or rule.cite.startswith("UE 1.0.1 §")
     assert rule.cite == CHOICE or rule.cite.startswith("UE 1.0.1 §")

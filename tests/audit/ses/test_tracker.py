@@ -23,6 +23,7 @@ from tests.support.audit.ses_rules import (
     rsp,
     whole,
 )
+from tests.support.each import each
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.finding import Finding
 from uetproto.audit.pds.rules_rudi import RULES as RUDI_RULES
@@ -248,7 +249,7 @@ def findings_of(path: Path) -> set[str]:
     return {finding.rule.id for packets in seen_of_capture(path, options) for finding in audited(packets, options)}
 
 
-@pytest.mark.parametrize("path", UET, ids=lambda path: path.stem)
+@each("path", UET)
 def test_golden_captures_are_right(path: Path) -> None:
     named = {"RUDI-KEY"} if path.stem.startswith("ladder-L29") else set()
     assert findings_of(path) == named

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.audit import frames as f
 from tests.support.audit.build import A, B
+from tests.support.each import each
 from tests.support.tss.sealing import KEY, domain, over, sealed
 from uetproto.audit.report import AuditReport
 from uetproto.engine.tss.cipher import context, derive
@@ -114,12 +115,10 @@ SENDERS = [(A, B), (B, A), (A + 7, B), (B, A + 7)]
 """From client to server and back, twice: B is the server."""
 
 
-@pytest.mark.parametrize("ssi", [None, 9], ids=["no ssi", "one ssi"])
-@pytest.mark.parametrize("version", [4, 6])
-@pytest.mark.parametrize("mode", ["direct", "cluster", "client-server"])
-@pytest.mark.parametrize(
-    "pair", list(itertools.combinations(SENDERS, 2)), ids=["back", "2", "3", "4", "5", "back of 7"]
-)
+@each("ssi", [None, 9])
+@each("version", [4, 6])
+@each("mode", ["direct", "cluster", "client-server"])
+@each("pair", list(itertools.combinations(SENDERS, 2)))
 def test_two_senders_with_one_counter(
     pair: tuple[tuple[int, int], ...], mode: str, version: int, ssi: int | None
 ) -> None:

@@ -9,6 +9,7 @@ from tests.support.audit.wire_rules import (
     GOOD,
     V4,
 )
+from tests.support.each import each
 from uetproto.audit.roce import rules_wire as rules_roce_wire
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.wire import rules as rules_wire
@@ -156,8 +157,8 @@ def _says_enough(form: str | None, field: str, after: int) -> bool:
     return after not in code_fields(form).get(field, ()) or not is_vendors(form, field, after)
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("capture", CAPTURES)
+@each("name", MUTATIONS)
+@each("capture", CAPTURES)
 def test_mutations_are_found_where_they_are(capture: str, name: str) -> None:
     frames = f.frames_of(capture)
     rng = random.Random(f"{capture} {name}")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli.frames import invoke
+from tests.support.each import each
 from uetproto.check.finding import FuzzFinding, to_toml
 from uetproto.check.roce.episode import RoceEpisode, simpler
 from uetproto.check.toml_text import BELOW
@@ -67,7 +68,7 @@ def test_all_actions_are_here() -> None:
     assert {step.action for step in STEPS} == set(ACTIONS)
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.action}-{step.number}")
+@each("step", STEPS)
 def test_a_step_is_read_as_it_was_written(step: RoceStep, tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, replace(FINDING, steps=(step,)))))
     if step.action == "corrupt":  # of the frame

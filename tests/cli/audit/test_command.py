@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.cli.frames import ack, capture, close, frame, invoke, program, write
+from tests.support.each import each
 from uetproto import Layer
 from uetproto.audit import judge
 from uetproto.audit.personality import PERSONALITIES
@@ -511,7 +512,7 @@ def test_list_of_rules() -> None:
         assert re.search(rf"^{rule.id} +{rule.severity.value} ", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", [*BY_ID, "pds-mode"])
+@each("name", [*BY_ID, "pds-mode"])
 def test_explain(name: str) -> None:
     done = invoke("audit", "--explain", name)
     rule = BY_ID[name.upper()]

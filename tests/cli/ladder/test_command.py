@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.cli.frames import ARP, ack, capture, close, frame, invoke, layer, nack, program, trimmed, write
+from tests.support.each import each
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.cli.ladder.command import Chart
 from uetproto.cli.ladder.rows import Arrow, More, Pause, Row, rows
@@ -114,9 +115,9 @@ def test_hosts_without_a_lifeline_are_not_kept() -> None:
     assert lines[-1].split("●")[-1].startswith("  0.0.19.135→0.0.19.136")
 
 
-@pytest.mark.parametrize("numbered", [False, True])
-@pytest.mark.parametrize("columns", [40, 60, 80, 140])
-@pytest.mark.parametrize("hosts", [1, 2, 3, 9, 60])
+@each("numbered", [False, True])
+@each("columns", [40, 60, 80, 140])
+@each("hosts", [1, 2, 3, 9, 60])
 def test_no_line_is_wider_than_asked(columns: int, hosts: int, numbered: bool) -> None:
     chart = Chart(columns, lambda text, style: text, numbered)
     drawn: list[Row] = [Pause(10**6)]

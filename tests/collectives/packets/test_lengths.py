@@ -2,18 +2,17 @@
 
 from functools import partial
 
-import pytest
-
 from tests.support.collectives.packets_bench import NETWORKS, settle
+from tests.support.each import each
 from uetproto.collectives.transport import Purpose, Tag, TransportError
 
 TAG = Tag(Purpose.COLLECTIVE, 0, 0)
 
 
-@pytest.mark.parametrize("sender_first", [True, False])
-@pytest.mark.parametrize(("sent", "awaited"), [(8, 4), (4, 8), (8, 0), (0, 8), (9000, 8), (8, 9000), (9000, 8999)])
-@pytest.mark.parametrize("hosts", [[[0], [1]], [[0, 1]]], ids=["packets", "one host"])
-@pytest.mark.parametrize("transport", sorted(NETWORKS))
+@each("sender_first", [True, False])
+@each("sent, awaited", [(8, 4), (4, 8), (8, 0), (0, 8), (9000, 8), (8, 9000), (9000, 8999)])
+@each("hosts", [[[0], [1]], [[0, 1]]])
+@each("transport", sorted(NETWORKS))
 def test_lengths_that_differ(
     transport: str, hosts: list[list[int]], sent: int, awaited: int, sender_first: bool
 ) -> None:

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from tests.support import paths
+from tests.support.each import each
 from tests.support.emulator.roce_frames import A, B
 from uetproto import decode
 from uetproto.emulator.network.payload import PayloadSize
@@ -183,8 +184,8 @@ def test_vectors_over_roce(message: bytes, vector: int, version: int) -> None:
     assert PayloadSize(ROCE)(roce(RC_ONLY, message)) == len(message)  # nobody said so
 
 
-@pytest.mark.parametrize(("message", "vector"), MESSAGES)
-@pytest.mark.parametrize(("udp", "crc"), list(product((True, False), (True, False))))
+@each("message, vector", MESSAGES)
+@each("udp, crc", list(product((True, False), (True, False))))
 def test_vectors_over_uet(message: bytes, vector: int, udp: bool, crc: bool) -> None:
     """The mark in the header data says what it is (sharp.md §2.1), in requests with and without congestion control."""
     mark, tree = 0x53485250, 0x00011001

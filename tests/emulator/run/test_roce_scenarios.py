@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
+from tests.support.each import each
 from tests.support.emulator.roce_packets import PACKETS, line
 from uetproto import Packet, decode
 from uetproto.cli.main import cli
@@ -47,7 +48,7 @@ def test_each_one_is_described() -> None:
     assert set(ROCE) == set(PACKETS)
 
 
-@pytest.mark.parametrize("name", ROCE)
+@each("name", ROCE)
 def test_packets(name: str) -> None:
     """Operations, PSNs, flags and headers, one by one."""
     psn = first_psn(name)
@@ -82,7 +83,7 @@ def naks(name: str) -> dict[str, int]:
     return dict(counts)
 
 
-@pytest.mark.parametrize("name", ROCE)
+@each("name", ROCE)
 def test_what_all_packets_have(name: str) -> None:
     """The transport of the run, P_Key and m bit, one UDP source port for a queue pair; se and a are 0 in responses."""
     scenario = load(name)
@@ -100,7 +101,7 @@ def test_what_all_packets_have(name: str) -> None:
     assert all(len(found) == 1 for found in ports.values())
 
 
-@pytest.mark.parametrize("name", ROCE)
+@each("name", ROCE)
 def test_a_request_sent_again_has_the_same_bytes(name: str) -> None:
     """roce.md §9; but a READ may resume in its middle, and a damaged one is another."""
     seen: dict[tuple[int, int], bytes] = {}
@@ -122,7 +123,7 @@ def test_pads_are_counted_by_no_length() -> None:
     assert (packet["bth"]["padcnt"], packet["reth"]["dmalen"], len(packet.payload)) == (3, 5, 5)
 
 
-@pytest.mark.parametrize("name", ROCE)
+@each("name", ROCE)
 def test_ladder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.status(["ladder", "--all", "--width", "250", str(PCAPS / f"{name}.pcapng")]) == 0
     out = capsys.readouterr().out
@@ -136,7 +137,7 @@ def test_ladder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ("NAK" in out) == bool(naks(name))
 
 
-@pytest.mark.parametrize("name", ROCE)
+@each("name", ROCE)
 def test_dissect(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(PCAPS / f"{name}.pcapng")
     assert cli.status(["dissect", path]) == 0

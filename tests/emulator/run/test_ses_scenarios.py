@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
+from tests.support.each import each
 from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
 from uetproto.emulator.run.operation_schedule import drawn
@@ -143,7 +144,7 @@ def test_scenario(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
             assert shows(found, form, values), (form, values)
 
 
-@pytest.mark.parametrize("name", SES)
+@each("name", SES)
 def test_ladder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.status(["ladder", "--width", "250", str(PCAPS / f"{name}.pcapng")]) == 0
     out = capsys.readouterr().out

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.support.each import each
 from tests.support.pds.headers import build_nack
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND as MS
@@ -264,7 +265,7 @@ REACTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "reaction"), REACTIONS)
+@each("code, reaction", REACTIONS)
 def test_nack_at_the_source(objects: bool, code: int, reaction: str) -> None:
     """pds.md §12 for nt = 1."""
     a = End(A, objects, nack_retx_time=MS // 2)

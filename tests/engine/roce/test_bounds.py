@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.each import each
 from tests.support.roce.world import World
 from uetproto.engine.contract import NEVER, Buffer
 from uetproto.engine.roce.config import RoceConfig
@@ -205,7 +206,7 @@ def test_the_largest_credit_code_is_not_the_one_without_limit() -> None:
 # Parameters ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(RoceConfig.__dataclass_fields__))
+@each("name", list(RoceConfig.__dataclass_fields__))
 def test_limits(name: str) -> None:
     """Both ends are legal, what is beyond is not, and neither is another type."""
     limit = knobs_of(RoceConfig)[name].legal

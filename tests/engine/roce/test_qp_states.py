@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.each import each
 from tests.support.roce.world import BASE, QP_A, World
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
@@ -57,8 +58,8 @@ def go(w: World, state: QpState) -> None:
         w.modify(w.a, step, **given)
 
 
-@pytest.mark.parametrize("old", [s for s in S if s is not S.SQE])
-@pytest.mark.parametrize("new", S)
+@each("old", [s for s in S if s is not S.SQE])
+@each("new", S)
 def test_transitions(old: QpState, new: QpState) -> None:
     """§6, the first table; SQD with nothing to drain may go to RTS."""
     w = at(old)

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.support.each import each
 from uetproto.engine.ses.atomics import (
     ELEMENT_SIZE,
     LEGAL,
@@ -496,7 +497,7 @@ def test_complex_arithmetic(drawn: tuple[AtomicDatatype, int, int]) -> None:
 F16, BF, F32, F64 = T.FP16, T.BF16, T.FLOAT, T.DOUBLE
 
 
-@pytest.mark.parametrize(("amo", "datatype", "m", "o", "result"), [
+@each("amo, datatype, m, o, result", [
     (A.SUM, F16, 0x3C00, 0x1000, 0x3C00),             # 1 + half an ulp: a tie, to even
     (A.SUM, F16, 0x3C01, 0x1000, 0x3C02),             # the tie one further on, to even
     (A.SUM, F16, 0x3C00, 0x1001, 0x3C01),             # above the tie

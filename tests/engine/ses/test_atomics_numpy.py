@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from uetproto.engine.ses.atomics import LEGAL, execute
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
@@ -59,8 +60,8 @@ def assert_same(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> Non
         np.testing.assert_array_equal(np.signbit(ours)[known], np.signbit(theirs)[known])
 
 
-@pytest.mark.parametrize("datatype", SCALARS)
-@pytest.mark.parametrize("amo", UPDATES)
+@each("datatype", SCALARS)
+@each("amo", UPDATES)
 def test_updates(amo: AtomicOpcode, datatype: AtomicDatatype) -> None:
     if datatype not in LEGAL[amo]:
         assert SCALARS[datatype][0] == "f"

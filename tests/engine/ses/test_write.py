@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.each import each
 from tests.support.engine.world import JOB, KEY, A, B, Pair
 from tests.support.pds.headers import build_syn_request
 from tests.support.ses.headers import build_later, build_som
@@ -81,9 +82,9 @@ def test_bad_key_answer_of_the_example() -> None:
     assert completions(pair)[0].return_code == ReturnCode.BAD_MKEY
 
 
-@pytest.mark.parametrize("mode", PDC_MODES)
-@pytest.mark.parametrize("mtu", [1024, 4096])
-@pytest.mark.parametrize("length", [0, 1, 1023, 1024, 1025, 4096, 4097, 10_000, 300_001])
+@each("mode", PDC_MODES)
+@each("mtu", [1024, 4096])
+@each("length", [0, 1, 1023, 1024, 1025, 4096, 4097, 10_000, 300_001])
 def test_every_length(length: int, mtu: int, mode: Mode) -> None:
     """ses.md §7.1; an empty message is one packet."""
     data = random.Random(length).randbytes(length)

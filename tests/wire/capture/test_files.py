@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import paths
+from tests.support.each import each
 from uetproto.errors import LocalError
 from uetproto.wire.capture import pcap
 from uetproto.wire.capture.pcap import (
@@ -485,8 +486,8 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("form", "where", "new", "reason"), WRONG)
-@pytest.mark.parametrize("position", [0, 2, 3])
+@each("form, where, new, reason", WRONG)
+@each("position", [0, 2, 3])
 def test_reading_resumes_after_a_damaged_record(form: str, where: int, new: bytes, reason: str, position: int) -> None:
     frames = [bytes([n + 1]) * 63 for n in range(6)]
     out = io.BytesIO()

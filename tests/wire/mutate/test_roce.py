@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.each import each
 from tests.support.effort import examples
 from tests.support.wire.roce_frames import GOLDEN, KINDS, fields_of, frame_of, lower, packet_of, plain_icrc
 from uetproto import Layer, Packet, Trailer, decode, encode
@@ -123,15 +124,15 @@ def test_the_frames_are_right() -> None:
             assert crc_of(data, kind) == plain_icrc(data, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", MUTATIONS)
+@each("kind", KINDS)
+@each("name", MUTATIONS)
 def test_where_it_applies(name: str, kind: str) -> None:
     applies = [packet for packet in ALL if next(mutations(name, frame(packet, kind), kind), None) is not None]
     assert applies == APPLIES.get(name, "").split()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [name for name in APPLIES if name not in ("bad-crc", "cut", "extra-bytes")])
+@each("kind", KINDS)
+@each("name", [name for name in APPLIES if name not in ("bad-crc", "cut", "extra-bytes")])
 def test_what_it_says_is_what_it_did(name: str, kind: str) -> None:
     """The value is there, nothing else differs but what follows from it, and the ICRC is right where it was."""
     for packet in APPLIES[name].split():
@@ -165,8 +166,8 @@ def test_what_it_says_is_what_it_did(name: str, kind: str) -> None:
             assert after[: end - 4] == data[: end - 4]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("packet", ALL)
+@each("kind", KINDS)
+@each("packet", ALL)
 def test_a_wrong_crc_is_all_that_is_wrong(packet: str, kind: str) -> None:
     data = frame(packet, kind)
     end = crc_end(data, kind)
@@ -183,8 +184,8 @@ def test_a_wrong_crc_is_all_that_is_wrong(packet: str, kind: str) -> None:
     assert all(bit.bit_count() == 1 for bit in bits)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("packet", ALL)
+@each("kind", KINDS)
+@each("packet", ALL)
 def test_a_cut_takes_the_end_away(packet: str, kind: str) -> None:
     """From somewhere behind the start of the BTH; the ICRC is never whole, so it is not judged (roce.md §4)."""
     data = frame(packet, kind)
@@ -198,8 +199,8 @@ def test_a_cut_takes_the_end_away(packet: str, kind: str) -> None:
         assert (after.trailer, after.notes, after.error) == (None, ("truncated",), None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("packet", APPLIES["extra-bytes"].split())
+@each("kind", KINDS)
+@each("packet", APPLIES["extra-bytes"].split())
 def test_extra_bytes_are_counted_by_all_lengths(packet: str, kind: str) -> None:
     data = frame(packet, kind)
     before = decode(data, link=link_of(kind))
