@@ -1,42 +1,53 @@
 -- What the packets around a packet say ------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@analysis" stands in prelude.lua. docs/analysis.md has the rules, and
--- uetproto/audit/per_packet does the same in Python. Everything is computed when a packet comes for the first time, and
--- kept in tables by frame.
+-- uetproto/audit/per_packet does the same in Python. Everything is computed when a packet comes for the first time; results.lua
+-- keeps it.
 
-local analyse, show_analysis, reset_analysis, finish_analysis, is_analysis -- for the dissector
+local analysis = {} -- what others call
 
 local function make_analysis() -- a function of its own, since Lua limits the local variables of one
   local HISTORY, RECENT, FAR, HALF, M32 = 32768, 1024, 65536, 2147483648, 4294967296
   local WINDOW, MOST, BYTES = 0.001, 65536, 64 -- of copies
   local get_interface = Field.new("frame.interface_id")
 
+  -- What somebody wants to know; the rest is not computed.
+  local NEED = {
+    copies = is_wanted("analysis.copy_of"),
+    flight = is_wanted("analysis.packets_in_flight", "analysis.bytes_in_flight"),
+    unseen = is_wanted("analysis.lost_segment", "analysis.ack_unseen"),
+    acks = is_wanted("acks"),
+    responses = is_wanted("response_in", "response_to"),
+    messages = is_wanted("msg", "msg.first", "msg.last", "msg.missing", "msg.time", "response_in", "response_to"),
+  }
+  -- Contradictions between packets have no names, only expert infos. Where `only` names are looked at, there are none.
+  local CONTRADICTS = not only
+
   local function diff(a, b)
     local d = (a - b) % M32
     return d < HALF and d or d - M32
   end
 
-  -- Results, by frame; the messages by index.
-  local sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in, rtt, again_of, copy_of
-  local response_in, response_to, message_of, missing_of, first_of, last_of, time_of, contradictions
+  -- Messages, by index: the first frame, and the latest one with the PSN of that; the frame with the last bytes; the time; the
+  -- opcode of one that fetches; of the first packet opcode and job, and the key.
+  local first_of, sent_of, last_of, time_of, fetch_of, head_of, key_of
   -- State.
   local pairs_of, taps, pdc_count, message_count, waiting, newest
   local copies, copy_count, several, first_tap, old, young
   local stream_of, alias, directions, stream_count, newest_stream -- of RoCE
 
-  function reset_analysis()
-    sender_of, psn_of, flight, flags, acks, acked_in, ack_time, nacked_in = {}, {}, {}, {}, {}, {}, {}, {}
-    rtt, again_of, copy_of, response_in, response_to, message_of, missing_of = {}, {}, {}, {}, {}, {}, {}
-    first_of, last_of, time_of, contradictions = {}, {}, {}, {}
+  function analysis.reset()
+    results.reset()
+    first_of, sent_of, last_of, time_of, fetch_of, head_of, key_of = {}, {}, {}, {}, {}, {}, {}
     pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
     waiting, newest = nil, 0
     stream_of, alias, directions, stream_count, newest_stream = {}, {}, {}, 0, 0
     copies, copy_count, several, first_tap, old, young = {}, 0, false, nil, {}, {}
   end
 
-  reset_analysis()
+  analysis.reset()
 
-  -- Flags of a packet, as bits of `flags`.
+  -- Flags of a packet, as bits.
   local RETRANSMISSION, SPURIOUS, DUPLICATE, DUPLICATE_ACK, OUT_OF_ORDER = 1, 2, 4, 8, 16
   local LOST, TRIMMED, FULL, UNSEEN = 32, 64, 128, 256
   local FLAGS = {
@@ -51,9 +62,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     { UNSEEN, "ack_unseen" },
   }
 
-  -- Contradictions between packets, as bits of `contradictions`; they have no names, only expert infos. Where `only` names
-  -- are looked at, there are none.
-  local CONTRADICTS = not only
+  -- Contradictions, as bits.
   local OPCODE_CHANGE, JOB_CHANGE, KEY_CHANGE, WRONG_ID, OVERLAP, SOM_TWICE, TWO_CONTENTS, CLEAR_FALLS =
     1, 2, 4, 8, 16, 32, 64, 128
   local CONTRADICTIONS = {
@@ -67,15 +76,68 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     { CLEAR_FALLS, "clear_falls" },
   }
 
-  local function contradict(frame, bit)
-    local bits = contradictions[frame] or 0
-    if floor(bits / bit) % 2 == 0 then
-      contradictions[frame] = bits + bit
+  local flag, contradict = results.flag, results.contradict
+
+  -- Records of PSNs and packet ids -------------------------------------------------------------------------------------
+  --
+  -- A record is a list. One that is acknowledged, and whose message is complete, is packed into a number once newer ones came.
+
+  local NUMBER, TIME, FLYING, MESSAGE, CUT, AGAIN, ACKED, NAMED, REFUSED, COUNTED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+  local FIRST = 11 -- whether the message began with it
+  local ID, CONTENT = 12, 13 -- the id that responses have, -1: none; the CRC32C of the headers from SES on; false: not known
+  local FRESH, LATE = 64, 512 -- how many are newer when a record is packed; and when it is tried again
+  local M21, M26 = 2097152, 67108864
+
+  local function new_record(p, acked)
+    if CONTRADICTS then
+      return { p.frame, p.time, 0, false, p.trimmed, p.retx, acked, false, false, false, false, false, false }
     end
+    return { p.frame, p.time, 0, false, p.trimmed, p.retx, acked, false, false, false, false }
   end
 
-  local function flag(frame, bit)
-    flags[frame] = (flags[frame] or 0) + bit
+  -- Return what holds packed records, by a number.
+  local function new_past()
+    return { packed = {}, ids = {}, contents = {} }
+  end
+
+  -- Return a message of which nothing is missing any more.
+  local function complete_message(index)
+    return { index = index, missing = 0, begun = true, fetches = fetch_of[index], read = fetch_of[index] == OPCODE.READ }
+  end
+
+  -- Pack a record of a table into `past`, where that is possible.
+  local function put_away(records, key, past, place)
+    local record = records[key]
+    if not record or not record[ACKED] then
+      return
+    end
+    local number_of, message = record[NUMBER], record[MESSAGE]
+    local index = message and message.index + 1 or 0
+    if message and not time_of[message.index] or number_of >= M26 or index >= M21 then
+      return
+    end
+    local bits = (record[CUT] and 1 or 0) + (record[NAMED] and 2 or 0) + (record[COUNTED] and 4 or 0)
+    past.packed[place] = (number_of * M21 + index) * 16 + bits + (record[FIRST] and 8 or 0)
+    if CONTRADICTS then
+      past.ids[place], past.contents[place] = record[ID], record[CONTENT]
+    end
+    records[key] = nil
+  end
+
+  -- Make a packed record a list again, if there is one.
+  local function bring_back(records, key, past, place)
+    local packed = past.packed[place]
+    if not packed then
+      return nil
+    end
+    past.packed[place] = nil
+    local bits, rest = packed % 16, floor(packed / 16)
+    local index = rest % M21
+    local message = index > 0 and complete_message(index - 1)
+    local record = { floor(rest / M21), 0, 0, message, bits % 2 == 1, false, true, floor(bits / 2) % 2 == 1, false,
+                     floor(bits / 4) % 2 == 1, bits >= 8, past.ids[place], past.contents[place] } -- stylua: ignore
+    records[key] = record
+    return record
   end
 
   -- PDCs ------------------------------------------------------------------------------------------------------------
@@ -108,8 +170,8 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   end
 
   local function new_sender(use, pair)
-    return { use = use, pair = pair, next = 0, sent = {}, cack = 0, checked = 0, mpr = 0, packets = 0, bytes = 0,
-             messages = {} } -- stylua: ignore
+    return { use = use, pair = pair, next = 0, sent = {}, past = new_past(), cack = 0, checked = 0, mpr = 0, packets = 0,
+             bytes = 0, messages = {} } -- stylua: ignore
   end
 
   local function is_near(sender, psn)
@@ -127,7 +189,8 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       kind = kind or rows.ctl_type and "control" or "sent"
     end
     local psn = rows.psn or rows.cack_psn or rows.nack_psn
-    CLASS[made] = kind and { kind = kind, psn = psn and psn[2], ids = rows.spdcid and rows.spdcid[2] }
+    CLASS[made] = kind
+      and { kind = kind, psn = psn and psn[2], ids = rows.spdcid and rows.spdcid[2], retx = rows.retx, clears = rows.clear_psn_offset }
   end
 
   local IS_SES = {}
@@ -135,17 +198,35 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     IS_SES[made] = name:match("^ses%.") and true or nil
   end
 
-  -- Records of PSNs are lists.
-  local NUMBER, TIME, FLYING, MESSAGE, CUT, AGAIN, ACKED, NAMED, REFUSED, COUNTED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-  local ID, CONTENT = 11, 12 -- the id that responses have, -1: none; the headers from SES on; false: not known
+  -- Return where a PSN is among the packed records.
+  local function place_of(sender, psn)
+    return (psn - sender.base) % RECENT + 1
+  end
 
-  local function new_record(p)
-    return { p.frame, p.time, 0, false, p.trimmed, p.retx, false, false, false, false, false, false }
+  local function is_past(sender, psn)
+    local behind = diff(sender.next, psn)
+    return sender.base and 0 < behind and behind <= RECENT and sender.past.packed[place_of(sender, psn)] ~= nil
+  end
+
+  -- Return the record of a PSN; nil where there is none.
+  local function record_of(sender, psn)
+    local record = sender.sent[psn]
+    if not record and is_past(sender, psn) then
+      return bring_back(sender.sent, psn, sender.past, place_of(sender, psn))
+    end
+    return record
+  end
+
+  local function was_seen(sender, psn)
+    return sender.sent[psn] or is_past(sender, psn)
   end
 
   local function is_acked(sender, psn)
+    if not sender.base then
+      return false
+    end
     local record = sender.sent[psn]
-    return sender.base and (diff(psn, sender.cack) <= 0 or record and record[ACKED]) or false
+    return diff(psn, sender.cack) <= 0 or record and record[ACKED] or not record and is_past(sender, psn)
   end
 
   local function is_closed(use)
@@ -244,7 +325,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       return nil
     end
     local before = sender.before
-    if before and not sender.sent[psn] and before.sent[psn] then
+    if before and not was_seen(sender, psn) and was_seen(before, psn) then
       return before
     end
     if own ~= 0 and not sender.other.id then
@@ -262,29 +343,44 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
+  -- Forget what is old, up to the PSN that follows the newest one.
   local function advance(sender, following)
-    local oldest, recent = add32(sender.next, -HISTORY), add32(sender.next, -RECENT)
-    for step = 0, diff(following, sender.next) - 1 do
-      local psn = add32(oldest, step)
-      local record = sender.sent[psn]
+    local sent, past, first = sender.sent, sender.past, sender.next
+    for step = 0, diff(following, first) - 1 do
+      local psn = (first + step - HISTORY) % M32
+      local record = sent[psn]
       if record then
-        sender.sent[psn] = nil
+        sent[psn] = nil
         land(sender, record)
       end
-      psn = add32(recent, step)
-      record = sender.sent[psn]
+      psn = (first + step - RECENT) % M32
+      record = sent[psn]
       if record and record[ACKED] then
-        sender.sent[psn] = nil
+        sent[psn] = nil
       end
+      local place = place_of(sender, psn)
+      if past.packed[place] then
+        past.packed[place] = nil
+      end
+      psn = (first + step - LATE) % M32
+      put_away(sent, psn, past, place_of(sender, psn))
+      psn = (first + step - FRESH) % M32
+      put_away(sent, psn, past, place_of(sender, psn))
     end
     sender.next = following
   end
 
   -- Note a retransmission of what has a record.
   local function repeated(record, p, acked)
-    flag(p.frame, RETRANSMISSION + (acked and SPURIOUS or 0))
-    again_of[p.frame] = record[NUMBER]
+    flag(p.frame, RETRANSMISSION)
+    if acked then
+      flag(p.frame, SPURIOUS)
+    end
+    results.set_again(p.frame, record[NUMBER])
     record[NUMBER], record[TIME], record[CUT], record[AGAIN], record[REFUSED] = p.frame, p.time, p.trimmed, true, false
+    if record[FIRST] then
+      sent_of[record[MESSAGE].index] = p.frame
+    end
   end
 
   local function send(sender, psn, p)
@@ -294,10 +390,13 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       sender.next, sender.cack = sender.base, add32(sender.base, -1)
       sender.checked = sender.cack
     end
-    local ahead, record = diff(psn, sender.next), sender.sent[psn]
+    local ahead, record = diff(psn, sender.next), record_of(sender, psn)
     if not record then
       if p.retx then
-        flag(p.frame, RETRANSMISSION + (is_acked(sender, psn) and SPURIOUS or 0))
+        flag(p.frame, RETRANSMISSION)
+        if is_acked(sender, psn) then
+          flag(p.frame, SPURIOUS)
+        end
       end
       local forgotten = ahead < -RECENT and diff(psn, sender.cack) <= 0
       if not p.retx and ahead < 0 and not forgotten then
@@ -306,8 +405,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       if ahead < -HISTORY or forgotten then
         return nil
       end
-      record = new_record(p)
-      record[ACKED] = diff(psn, sender.cack) <= 0
+      record = new_record(p, diff(psn, sender.cack) <= 0)
       sender.sent[psn] = record
       if ahead >= 0 then
         advance(sender, add32(psn, 1))
@@ -321,11 +419,13 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       flag(p.frame, TRIMMED)
       return record
     end
-    if record[FLYING] == 0 and not record[REFUSED] and not record[CUT] and not is_acked(sender, psn) then
-      record[FLYING] = p.size
-      sender.packets, sender.bytes = sender.packets + 1, sender.bytes + p.size
+    if NEED.flight then
+      if record[FLYING] == 0 and not record[REFUSED] and not record[CUT] and not is_acked(sender, psn) then
+        record[FLYING] = p.size
+        sender.packets, sender.bytes = sender.packets + 1, sender.bytes + p.size
+      end
+      results.set_flight(p.frame, sender.packets, sender.bytes)
     end
-    flight[p.frame] = sender.packets * M32 + sender.bytes
     if sender.mpr > 0 and diff(psn, sender.cack) >= sender.mpr * 128 then
       flag(p.frame, FULL)
     end
@@ -338,6 +438,9 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if not time_of[message.index] then
       time_of[message.index] = math.max(0, time - message.since)
       message.parts = nil
+      if message.id and message.within[message.id] == message then
+        message.within[message.id] = message.index
+      end
     end
   end
 
@@ -375,7 +478,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   -- Compare the SES headers of a packet with those of an earlier one with the same PSN.
   local function compare_content(record, p)
     local ses = p.ses
-    local content = ses.raw:sub(ses.at + 1, p.at)
+    local content = crc32c("", ses.raw:sub(ses.at + 1, p.at), p.at - ses.at)
     if record[CONTENT] and record[CONTENT] ~= content then
       contradict(p.frame, TWO_CONTENTS)
       p.other = true -- than the message of this PSN
@@ -391,6 +494,8 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
+  local NO_JOB = 16777216 -- job ids have 24 bits
+
   -- Compare a request with the first packet of its message that was seen. Which of both is wrong is not known.
   local function compare_message(message, ses, psn, frame, som)
     local key, rows = nil, ses.form.by_name
@@ -398,20 +503,24 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if row then
       key = ses.raw:sub(ses.at + row[2] + 1, ses.at + row[2] + 8)
     end
-    local opcode, job = get(ses, "opcode"), get(ses, "job_id")
-    local first = first_of[message.index]
+    local opcode, job = get(ses, "opcode"), get(ses, "job_id") or NO_JOB
+    local index = message.index
+    local first, head = first_of[index], head_of[index]
     if first == frame then
-      message.opcode, message.job, message.key, message.psn, message.parts = opcode, job, key, psn, {}
-    else
-      local wrong = (opcode ~= message.opcode and OPCODE_CHANGE or 0) + (job ~= message.job and JOB_CHANGE or 0)
-      wrong = wrong + (key and message.key and key ~= message.key and KEY_CHANGE or 0)
-      if opcode ~= OPCODE.MSG_ERROR and wrong > 0 then
-        contradictions[frame] = (contradictions[frame] or 0) + wrong
-        for _, one in ipairs(CONTRADICTIONS) do
-          if floor(wrong / one[1]) % 2 == 1 then
-            contradict(first, one[1])
-          end
-        end
+      head_of[index], key_of[index] = opcode * (NO_JOB + 1) + job, key
+      message.psn, message.parts = psn, {}
+    elseif head and opcode ~= OPCODE.MSG_ERROR then
+      if opcode ~= floor(head / (NO_JOB + 1)) then
+        contradict(frame, OPCODE_CHANGE)
+        contradict(first, OPCODE_CHANGE)
+      end
+      if job ~= head % (NO_JOB + 1) then
+        contradict(frame, JOB_CHANGE)
+        contradict(first, JOB_CHANGE)
+      end
+      if key and key_of[index] and key ~= key_of[index] then
+        contradict(frame, KEY_CHANGE)
+        contradict(first, KEY_CHANGE)
       end
     end
     local offset = get(ses, "message_offset") or som and 0
@@ -429,6 +538,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     local message = record[MESSAGE]
     if not message then
       message = id and messages[id]
+      message = type(message) == "table" and message or nil
       if message and som and message.begun and message.missing > 0 and message.total == total and message.part then
         local packets = math.ceil(total / message.part) -- of the message, so that this PSN is one of its own
         local ahead = message.psn and diff(p.psn, message.psn)
@@ -437,9 +547,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
         end
       end
       if not message or som and message.begun or message.missing == 0 or message.total ~= total then
-        message = { index = message_count, record = record, since = p.time, total = total, missing = total, unacked = 0,
-                    read = opcode == OPCODE.READ, fetches = FETCHES[opcode] } -- stylua: ignore
-        first_of[message_count] = p.frame
+        message = { index = message_count, within = messages, id = id, since = p.time, total = total, missing = total,
+                    unacked = 0, read = opcode == OPCODE.READ, fetches = FETCHES[opcode], begun = false,
+                    part = false } -- stylua: ignore
+        first_of[message_count], sent_of[message_count] = p.frame, record[NUMBER]
+        fetch_of[message_count] = message.fetches and opcode
+        record[FIRST] = true
         message_count = message_count + 1
         if id then
           messages[id] = message
@@ -457,7 +570,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
         arrive(message, size, p.frame)
       end
     end
-    message_of[p.frame], missing_of[p.frame] = message.index, message.missing
+    results.set_part(p.frame, message.index, message.missing)
     message.part = message.part or size > 0 and size or nil
     if CONTRADICTS and id and not p.other then
       compare_message(message, p.ses, p.psn, p.frame, som)
@@ -474,34 +587,36 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
-  local function note_response(asked, p, first)
-    local message = asked[MESSAGE]
-    if message then
-      message_of[p.frame] = message.index
+  -- Note the response to the frame `number_of`, and to its message if there is one.
+  local function note_response(message, number_of, p, first)
+    local is_none = not p.ses or get(p.ses, "opcode") == RESPONSE.NO_RESPONSE
+    if not is_none and NEED.responses then
+      results.set_response(number_of, p.frame)
     end
-    if not p.ses or get(p.ses, "opcode") == RESPONSE.NO_RESPONSE then
+    if not message then
       return
     end
-    response_to[p.frame] = asked[NUMBER]
-    response_in[asked[NUMBER]] = response_in[asked[NUMBER]] or p.frame
-    local length = get(p.ses, "payload_length")
-    if not message or not message.fetches or not length then
-      return
+    local length = not is_none and message.fetches and get(p.ses, "payload_length")
+    if length and message.read and first then
+      arrive(message, length, p.frame)
     end
-    if message.read then
-      if first then
-        arrive(message, length, p.frame)
-      end
-      missing_of[p.frame] = message.missing
-    end
-    if message.missing == 0 then
+    results.set_part(p.frame, message.index, length and message.read and message.missing or nil)
+    if length and message.missing == 0 then
       finish(message, p.time)
     end
   end
 
   -- What is answered ------------------------------------------------------------------------------------------------
 
-  local function cumulative(sender, cack, add)
+  -- Add a record that is not acknowledged yet to `new`.
+  local function take_new(new, record)
+    if record and not record[ACKED] then
+      record[ACKED] = true
+      new[#new + 1] = record
+    end
+  end
+
+  local function cumulative(sender, cack, new)
     local newest_psn = add32(sender.next, -1)
     if diff(cack, newest_psn) > 0 then
       if diff(cack, newest_psn) >= FAR then
@@ -509,12 +624,13 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       end
       cack = newest_psn
     end
-    local steps = diff(cack, sender.cack)
+    local first = sender.cack
+    local steps = diff(cack, first)
     if steps <= 0 then
       return
     end
     for step = math.max(1, steps - HISTORY), steps do
-      add(sender.sent[add32(sender.cack, step)])
+      take_new(new, sender.sent[(first + step) % M32])
     end
     sender.cack = cack
   end
@@ -525,7 +641,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     for _, psn in ipairs(named) do
       local behind = diff(sender.next, psn)
       if behind <= RECENT and diff(psn, sender.base) >= 0 and behind > -FAR then
-        unseen = unseen or not sender.sent[psn]
+        unseen = unseen or not was_seen(sender, psn)
         local last_psn = behind > 0 and psn or sender.next
         if diff(last_psn, top) > 0 then
           top = last_psn
@@ -534,7 +650,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
     local steps = diff(top, sender.checked)
     for step = math.max(1, steps - HISTORY), steps - 1 do
-      lost = lost or not sender.sent[add32(sender.checked, step)]
+      lost = lost or not was_seen(sender, add32(sender.checked, step))
     end
     local newest_psn = add32(sender.next, -1)
     sender.checked = diff(top, newest_psn) > 0 and newest_psn or top
@@ -546,76 +662,70 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
-  local function acknowledge(sender, head, cack, exact, p)
+  -- Take an ACK of what `sender` sent; it answers the PSN `exact`, whose record is `answer`, unless it answers a probe.
+  local function acknowledge(sender, head, cack, exact, answer, p)
     if not sender.base then
       return
     end
     local row = head.form.by_name.sack_bitmap
-    local named = { cack, exact }
+    local new, named = {}, { cack, exact }
     if row then
+      local raw, at = head.raw, head.at + row[2]
       local base_psn = add32(cack, get(head, "sack_psn_offset"))
-      for half = 0, 1 do
-        local bits, bit = number(head.raw, head.at + row[2] + 4 - 4 * half, 4), 32 * half
-        while bits > 0 do
-          if bits % 2 == 1 then
-            named[#named + 1] = add32(base_psn, bit)
-          end
-          bits, bit = floor(bits / 2), bit + 1
+      for i = 0, 7 do
+        local ones = ONES[byte(raw, at + 8 - i)]
+        for j = 1, #ones do
+          named[#named + 1] = (base_psn + 8 * i + ones[j]) % M32
         end
       end
       local mpr = get(head, "mpr")
       sender.mpr = mpr > 0 and mpr or sender.mpr
     end
 
-    local new = {}
-    local function add(record)
-      if record and not record[ACKED] then
-        record[ACKED] = true
-        new[#new + 1] = record
-      end
-    end
-    cumulative(sender, cack, add)
+    cumulative(sender, cack, new)
     for i = 2, #named do
-      add(sender.sent[named[i]])
+      take_new(new, sender.sent[named[i]])
     end
-    local answer, is_new = exact and sender.sent[exact], false
-    local told = {}
-    for _, record in ipairs(new) do
+    local is_new, told = false, NEED.acks and {}
+    for i = 1, #new do
+      local record = new[i]
       land(sender, record)
       is_new = is_new or record == answer
       if not record[CUT] then
-        acked_in[record[NUMBER]], ack_time[record[NUMBER]] = p.frame, p.time - record[TIME]
-        told[#told + 1] = record[NUMBER]
+        results.set_acked(record[NUMBER], p.frame, p.time - record[TIME])
+        if told then
+          told[#told + 1] = record[NUMBER]
+        end
       end
     end
     if answer then
       if is_new and not answer[AGAIN] then
-        rtt[p.frame] = p.time - answer[TIME]
+        results.set_rtt(p.frame, p.time - answer[TIME])
       end
       if answer[NAMED] and #new == 0 then
         flag(p.frame, DUPLICATE_ACK)
       end
       answer[NAMED] = true
-      if not is_new and not answer[CUT] then
+      if told and not is_new and not answer[CUT] then
         told[#told + 1] = answer[NUMBER]
       end
     end
-    if #told > 1 then
+    if told then
       table.sort(told)
-      acks[p.frame] = told
-    else
-      acks[p.frame] = told[1]
+      results.set_acks(p.frame, told)
     end
-    look_for_unseen(sender, named, p.frame)
-    for _, record in ipairs(new) do
-      note_acked(record, p.time)
+    if NEED.unseen then
+      look_for_unseen(sender, named, p.frame)
+    end
+    for i = 1, #new do
+      note_acked(new[i], p.time)
     end
   end
 
   local function refuse(record, frame)
     if record and not record[ACKED] then
       if not record[REFUSED] then
-        nacked_in[record[NUMBER]] = frame
+        results.set_refused(record[NUMBER], frame)
       end
       record[REFUSED] = true
       return record
@@ -625,15 +735,23 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   -- Packets ---------------------------------------------------------------------------------------------------------
 
-  -- Return the record that a response answers: it names a message or a PSN, or its ACK does.
+  -- Return the message that a response answers, if any, and the latest transmission of the request: it names a message or a
+  -- PSN, or its ACK answers the packet of the record `exact`.
   local function asked_by(sender, ses, exact)
     local id, psn = get(ses, "read_request_message_id"), get(ses, "original_request_psn")
     if id then
-      return sender.messages[id] and sender.messages[id].record
-    elseif psn then
-      return sender.sent[psn]
+      local message = sender.messages[id]
+      message = type(message) == "number" and complete_message(message) or message
+      return message, message and sent_of[message.index]
     end
-    return exact
+    local record = exact
+    if psn then
+      record = record_of(sender, psn)
+    end
+    if record then
+      return record[MESSAGE], record[NUMBER]
+    end
+    return nil, nil
   end
 
   local CTL = by_name(CtlType)
@@ -646,7 +764,8 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     return row and layer.raw:sub(layer.at + row[2] + 1, layer.at + row[2] + row[3])
   end
 
-  local function remember(links, key, record)
+  -- Remember the message of a request by what names it.
+  local function remember(links, key, index)
     if links[key] then
       for i = links.first, links.last do
         if links.order[i] == key then
@@ -662,7 +781,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       links.first = links.first + 1
     end
     links.last = links.last + 1
-    links.order[links.last], links[key] = key, record
+    links.order[links.last], links[key] = key, index
   end
 
   local function find_link(links, ses)
@@ -678,20 +797,20 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     return nil
   end
 
-  local function note_links(links, p, record)
+  local function note_links(links, p, index)
     local rows = p.ses.form.by_name
     local extension = get(p.ses, "opcode") ~= OPCODE.READ and find(p.layers, "ses.ext.rendezvous")
     if extension then
       local made = extension.form.by_name
       local key = bytes_at(extension, made.read_memory_key) .. bytes_at(extension, made.read_offset)
-      remember(links, "rendezvous " .. key, record)
+      remember(links, "rendezvous " .. key, index)
     end
     if rows.sender_token then
-      remember(links, "restart " .. get(p.ses, "sender_token"), record)
+      remember(links, "restart " .. get(p.ses, "sender_token"), index)
     elseif rows.initiator_restart_token and get(p.ses, "target_restart_token") == 0 then
       local token = get(p.ses, "initiator_restart_token")
       if token > 0 then
-        remember(links, "deferrable " .. token, record)
+        remember(links, "deferrable " .. token, index)
       end
     end
   end
@@ -706,12 +825,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   end
 
   local function take_sent(sender, head, psn, p)
-    sender_of[p.frame], psn_of[p.frame] = sender, psn
     local record = send(sender, psn, p)
+    results.set_place(p.frame, sender.use.index, diff(psn, sender.base))
     if head.form.by_name.ctl_type and get(head, "ctl_type") == CTL.CLOSE_CMD then
       sender.use.closer, sender.use.close_psn = sender, psn
     end
-    if CONTRADICTS and record and not p.retx and record[NUMBER] == p.frame and head.form.by_name.clear_psn_offset then
+    if CONTRADICTS and record and not p.retx and record[NUMBER] == p.frame and CLASS[head.form].clears then
       local clear = add32(psn, get(head, "clear_psn_offset"))
       local top = sender.clear
       if top and diff(psn, sender.clear_at) > 0 and diff(clear, top) < 0 then
@@ -720,7 +839,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
         sender.clear, sender.clear_at = clear, psn
       end
     end
-    if not record or not p.ses then
+    if not record or not p.ses or not (NEED.messages or CONTRADICTS) then
       return
     end
     p.psn = psn
@@ -729,21 +848,23 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
     if not get(p.ses, "return_code") then
       note_request(sender.messages, record, p)
-      local asked = find_link(links_of(p.tap, pairs_of[sender.pair]), p.ses)
-      if asked then
-        response_to[p.frame] = asked[NUMBER]
-        response_in[asked[NUMBER]] = response_in[asked[NUMBER]] or p.frame
-      end
-      if first_of[message_of[p.frame]] == p.frame then
-        note_links(links_of(p.tap, sender.pair), p, record)
+      if NEED.responses then
+        local index = find_link(links_of(p.tap, pairs_of[sender.pair]), p.ses)
+        if index then
+          results.set_response(sent_of[index], p.frame)
+        end
+        index = record[MESSAGE].index
+        if first_of[index] == p.frame then
+          note_links(links_of(p.tap, sender.pair), p, index)
+        end
       end
       return
     end
-    local asked = asked_by(sender.other, p.ses)
-    if asked then
+    local message, number_of = asked_by(sender.other, p.ses)
+    if number_of then
       local first = not record[COUNTED] and not p.trimmed
       record[COUNTED] = record[COUNTED] or first
-      note_response(asked, p, first)
+      note_response(message, number_of, p, first)
     end
   end
 
@@ -769,18 +890,21 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if not sender then
       return
     end
-    sender_of[p.frame] = sender
-    acknowledge(sender, head, cack, offset and psn, p)
-    local exact = offset and sender.sent[psn]
+    results.set_place(p.frame, sender.use.index)
+    local exact = offset and record_of(sender, psn)
+    acknowledge(sender, head, cack, offset and psn, exact, p)
     if exact and p.ses and exact[ID] and not p.truncated then
       compare_id(exact[ID], p.ses, psn, p.frame)
     end
-    local asked = exact
-    if p.ses then
-      asked = asked_by(sender, p.ses, exact)
+    if not NEED.messages then
+      return
     end
-    if asked then
-      note_response(asked, p, not p.trimmed)
+    local message, number_of = exact and exact[MESSAGE], exact and exact[NUMBER]
+    if p.ses then
+      message, number_of = asked_by(sender, p.ses, exact)
+    end
+    if number_of then
+      note_response(message, number_of, p, not p.trimmed)
     end
   end
 
@@ -799,7 +923,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     elseif class.kind == "nack" then
       local sender = answered(tap, pair, own, other, psn)
       if sender then
-        sender_of[p.frame] = sender
+        results.set_place(p.frame, sender.use.index)
         local record = refuse(sender.sent[psn], p.frame)
         if record then
           land(sender, record)
@@ -812,8 +936,8 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
         return
       end
       local sender = known_pdc(tap, pair, own, other)
-      sender_of[p.frame] = sender
-      psn_of[p.frame] = sender.base and control.names_psn and psn or nil
+      local rel_psn = sender.base and control.names_psn and diff(psn, sender.base) or nil
+      results.set_place(p.frame, sender.use.index, rel_psn)
     end
   end
 
@@ -826,8 +950,22 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     return there
   end
 
+  -- Return the requests of RUDI that a pair of hosts sent.
+  local function rudi_of(tap, pair)
+    local records = tap.rudi[pair]
+    if not records then
+      records = { sent = {}, past = new_past(), order = {}, count = 0 }
+      tap.rudi[pair] = records
+    end
+    return records
+  end
+
+  local function rudi_record(records, id)
+    return records.sent[id] or bring_back(records.sent, id, records.past, id)
+  end
+
   local function send_rudi(records, id, p)
-    local record = records[id]
+    local record = rudi_record(records, id)
     if p.trimmed then
       flag(p.frame, TRIMMED)
     end
@@ -835,14 +973,17 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       if p.retx then
         flag(p.frame, RETRANSMISSION)
       end
-      record = new_record(p)
-      records.count = (records.count or 0) + 1
-      inner(records, "order")[records.count] = id
-      local old = records.count - HISTORY
-      if old > 0 then
-        records[records.order[old]], records.order[old] = nil, nil
+      record = new_record(p, false)
+      local order, place = records.order, records.count % HISTORY + 1
+      local oldest, recent = order[place], order[(records.count - FRESH) % HISTORY + 1]
+      if oldest then
+        records.sent[oldest], records.past.packed[oldest] = nil, nil
       end
-      records[id] = record
+      if recent then
+        put_away(records.sent, recent, records.past, recent)
+      end
+      order[place], records.count = id, records.count + 1
+      records.sent[id] = record
     elseif p.retx then
       repeated(record, p, record[ACKED])
     elseif not p.trimmed then
@@ -856,7 +997,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     local is_request = p.ses and not get(p.ses, "return_code")
     p.psn = get(head, "pkt_id") or 0
     if kind == "rudi_req" then
-      local record = send_rudi(inner(tap.rudi, pair), get(head, "pkt_id"), p)
+      local record = send_rudi(rudi_of(tap, pair), get(head, "pkt_id"), p)
       if CONTRADICTS and p.ses and not p.trimmed and not p.truncated then
         compare_content(record, p)
       end
@@ -866,12 +1007,11 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       return
     elseif kind == "uud_req" then
       if is_request then
-        note_request(inner(tap.uud_messages, pair), new_record(p), p)
+        note_request(inner(tap.uud_messages, pair), new_record(p, false), p)
       end
       return
     end
-    local records = tap.rudi[pairs_of[pair]]
-    local asked = records and records[get(head, "pkt_id") or get(head, "nack_pkt_id")]
+    local asked = rudi_record(rudi_of(tap, pairs_of[pair]), get(head, "pkt_id") or get(head, "nack_pkt_id"))
     if not asked then
       return
     elseif kind ~= "rudi_resp" then
@@ -881,26 +1021,30 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if p.ses and asked[ID] and not p.truncated then
       compare_id(asked[ID], p.ses, nil, p.frame)
     end
-    acks[p.frame] = not asked[CUT] and asked[NUMBER] or nil
+    if not asked[CUT] then
+      results.set_acks(p.frame, { asked[NUMBER] })
+    end
     if asked[ACKED] then
       flag(p.frame, DUPLICATE_ACK)
     else
       asked[ACKED] = true
       local since = p.time - asked[TIME]
-      rtt[p.frame] = not asked[AGAIN] and since or nil
+      if not asked[AGAIN] then
+        results.set_rtt(p.frame, since)
+      end
       if not asked[CUT] then
-        acked_in[asked[NUMBER]], ack_time[asked[NUMBER]] = p.frame, since
+        results.set_acked(asked[NUMBER], p.frame, since)
       end
       note_acked(asked, p.time)
     end
-    note_response(asked, p, not asked[NAMED])
+    note_response(asked[MESSAGE], asked[NUMBER], p, not asked[NAMED])
     asked[NAMED] = true
   end
 
   local function find_copy(key, frame, interface, time)
     local known_copy = copies[key]
     if known_copy and known_copy[2] ~= interface and math.abs(time - known_copy[3]) <= WINDOW then
-      copy_of[frame] = known_copy[1]
+      results.set_copy(frame, known_copy[1])
       return
     end
     if not known_copy then
@@ -927,10 +1071,11 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   -- Most captures have one interface. Until there is another one, packets wait in two lists, five entries a packet: those
   -- of the last `WINDOW` are in one of them.
-  local function look_for_copy(p)
+  local function look_for_copy(p, head)
+    local start = head.raw:sub(head.at + 1, head.at + BYTES)
     local more = p.entropy * 65536 + p.size % 65536
     if several then
-      find_copy(copy_key(p.start, p.ends, more), p.frame, p.interface, p.time)
+      find_copy(copy_key(start, p.ends, more), p.frame, p.interface, p.time)
       return
     end
     first_tap = first_tap or p.interface
@@ -940,7 +1085,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
         old, young, count = young, {}, 0
       end
       young[count + 1], young[count + 2], young[count + 3], young[count + 4], young[count + 5] =
-        p.start, p.ends, more, p.frame, p.time
+        start, p.ends, more, p.frame, p.time
       return
     end
     several = true
@@ -950,24 +1095,27 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       end
     end
     old, young = {}, {}
-    look_for_copy(p)
+    look_for_copy(p, head)
   end
 
   local function take(p, head)
-    local tap = table_of(p.interface)
+    local tap, class = table_of(p.interface), CLASS[head.form]
     local pair = pair_of(tap, p.ends)
-    p.tap = tap
-    look_for_copy(p)
-    p.retx = get(head, "retx") == 1
-    if CLASS[head.form].kind == "datagram" then
+    p.tap, p.retx = tap, class.retx and value_of(head, class.retx) == 1
+    if NEED.copies then
+      look_for_copy(p, head)
+    end
+    if class.kind == "datagram" then
       take_datagram(tap, pair, head, p)
     else
       take_pdc(tap, pair, head, p)
     end
   end
 
+  local p = {} -- the present packet
+
   -- Take note of a packet whose headers are `layers`, up to `at` of `raw`.
-  function analyse(layers, raw, at, below, tvb, pinfo)
+  function analysis.take(layers, raw, at, below, tvb, pinfo)
     local frame, index = pinfo.number, 1
     if pinfo.visited or frame <= newest or below.quoted then
       return
@@ -979,27 +1127,25 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     if not head or not CLASS[head.form] then
       return
     end
+    results.forget(newest)
     newest = frame
-    local ses
+    local size, interface = tvb:reported_len() - head.at, get_interface()
+    p.frame, p.time, p.layers, p.ses, p.trimmed = frame, pinfo.rel_ts, layers, nil, below.trimmed
+    p.size, p.at, p.truncated, p.left = size, at, below.truncated, size + head.at - at
+    p.interface, p.psn, p.other = interface and interface.value or 0, nil, false
+    p.entropy = NEED.copies and (below.udp and pinfo.src_port or get(layers[1], "entropy"))
     for i = index + 1, #layers do
       if IS_SES[layers[i].form] then
-        ses = layers[i]
+        p.ses = layers[i]
         break
       end
     end
-    local size, interface = tvb:reported_len() - head.at, get_interface()
-    local p = {
-      frame = frame, time = pinfo.rel_ts, layers = layers, ses = ses, trimmed = below.trimmed, size = size,
-      at = at, truncated = below.truncated, left = size + head.at - at, start = raw:sub(head.at + 1, head.at + BYTES),
-      entropy = below.udp and pinfo.src_port or get(layers[1], "entropy"),
-      interface = interface and interface.value or 0,
-    } -- stylua: ignore
     if below.covered then
       p.ends = below.covered:sub(1, below.ip4 and 8 or 32)
       take(p, head)
     else
       p.ends = bytes_of_address(tostring(pinfo.net_src)) .. bytes_of_address(tostring(pinfo.net_dst))
-      waiting = { p, head, raw, tvb:offset(), below.udp }
+      waiting = { head, raw, tvb:offset(), below.udp }
     end
   end
 
@@ -1087,14 +1233,14 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   -- Take note of the whole frame `tvb` behind all protocols. Without a tree, the IP header of UET is found in its bytes. With
   -- one, that of `tree`, the stream of RoCE is shown.
-  function finish_analysis(tvb, pinfo, tree)
+  function analysis.finish(tvb, pinfo, tree)
     if tree then
       show_stream(pinfo, tree)
     end
     if not waiting then
       return
     end
-    local p, head, raw, start, udp = table.unpack(waiting)
+    local head, raw, start, udp = table.unpack(waiting)
     waiting = nil
     local all, ends = tvb:raw(), start - (udp and 8 or 0)
     if all:sub(start + 1, start + #raw) == raw then
@@ -1123,59 +1269,46 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     return NSTime.new(whole, ns)
   end
 
-  local function of_flag(bit)
+  local function of_bit(has, bit)
     return function(frame)
-      local bits = flags[frame]
-      return bits and floor(bits / bit) % 2 == 1
-    end
-  end
-
-  local function of_table(get_table)
-    return function(frame)
-      return get_table()[frame]
+      return has(frame, bit)
     end
   end
 
   local function of_message(get_table)
     return function(frame)
-      return message_of[frame] and get_table()[message_of[frame]]
+      local index = results.message(frame)
+      return index and get_table()[index]
     end
   end
 
   -- What is shown: the name, the value by frame, and for some a note, a warning and its text.
   local SHOWN = {
-    { "pdc", function(frame) return sender_of[frame] and sender_of[frame].use.index end },
-    { "rel_psn", function(frame) return psn_of[frame] and diff(psn_of[frame], sender_of[frame].base) end },
-    { "acked_in", of_table(function() return acked_in end) },
-    { "ack_time", of_table(function() return ack_time end) },
-    { "acks", of_table(function() return acks end) },
-    { "nacked_in", of_table(function() return nacked_in end) },
-    { "retransmission_of", of_table(function() return again_of end) },
-    { "response_in", of_table(function() return response_in end) },
-    { "response_to", of_table(function() return response_to end) },
-    { "msg", of_table(function() return message_of end) },
+    { "pdc", results.pdc },
+    { "rel_psn", results.rel_psn },
+    { "acked_in", results.acked_in },
+    { "ack_time", results.ack_time },
+    { "acks", results.acks },
+    { "nacked_in", results.refused_in },
+    { "retransmission_of", results.again_of },
+    { "response_in", results.response_in },
+    { "response_to", results.response_to },
+    { "msg", results.message },
     { "msg.first", of_message(function() return first_of end) },
     { "msg.last", of_message(function() return last_of end) },
-    { "msg.missing", of_table(function() return missing_of end) },
+    { "msg.missing", results.missing },
     { "msg.time", of_message(function() return time_of end) },
-    { "analysis.packets_in_flight", function(frame) return flight[frame] and floor(flight[frame] / M32) end },
-    { "analysis.bytes_in_flight", function(frame) return flight[frame] and flight[frame] % M32 end },
-    { "analysis.rtt", of_table(function() return rtt end) },
-    { "analysis.copy_of", of_table(function() return copy_of end) },
+    { "analysis.packets_in_flight", function(frame) return (results.flight(frame)) end },
+    { "analysis.bytes_in_flight", function(frame) return select(2, results.flight(frame)) end },
+    { "analysis.rtt", results.rtt },
+    { "analysis.copy_of", results.copy_of },
   } -- stylua: ignore
   for _, one in ipairs(FLAGS) do
-    SHOWN[#SHOWN + 1] = { "analysis." .. one[2], of_flag(one[1]), expert = analysis_experts[one[2]] }
+    SHOWN[#SHOWN + 1] = { "analysis." .. one[2], of_bit(results.has_flag, one[1]), expert = analysis_experts[one[2]] }
   end
-  local function of_contradiction(bit)
-    return function(frame)
-      local bits = contradictions[frame]
-      return bits and floor(bits / bit) % 2 == 1
-    end
-  end
-
   local WRONG = {}
   for _, one in ipairs(CONTRADICTIONS) do
-    WRONG[#WRONG + 1] = { of_contradiction(one[1]), analysis_experts[one[2]] }
+    WRONG[#WRONG + 1] = { of_bit(results.has_contradiction, one[1]), analysis_experts[one[2]] }
   end
 
   local is_shown = {}
@@ -1184,7 +1317,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   end
 
   -- Return the function that gives the value of this name by frame; nil where there is none.
-  function is_analysis(name)
+  function analysis.value_of(name)
     return is_shown[name]
   end
 
@@ -1210,13 +1343,11 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   end
 
   -- Show what is known of a frame, or of that what is asked for. `lean`: what `only` names.
-  function show_analysis(pinfo, top, all, lean)
+  function analysis.show(pinfo, top, all, lean)
     local frame = pinfo.number
-    if contradictions[frame] and not lean then
-      for _, one in ipairs(WRONG) do
-        if one[1](frame) then
-          top:add_proto_expert_info(one[2])
-        end
+    for _, one in ipairs(lean and {} or WRONG) do
+      if one[1](frame) then
+        top:add_proto_expert_info(one[2])
       end
     end
     if all then

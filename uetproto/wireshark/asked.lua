@@ -6,6 +6,7 @@
 
 local has_taps, has_read_filter -- whether the command line asks for statistics, or filters in a first pass
 local only -- the names that the command line has, where nothing else is looked at; else nil
+local comes_again -- whether a frame may be dissected, or statistics may ask for it, after later frames
 
 do
   -- Options with which tshark shows more than the fields that are named, and those that may hide names.
@@ -35,12 +36,20 @@ do
     if file then
       file:close()
     end
-    if not (words[1] or ""):match("tshark$") or shows_more(words) then
+    if not (words[1] or ""):match("tshark$") then
+      return nil
+    end
+    local has_two_passes = false
+    for _, word in ipairs(words) do
+      has_taps = has_taps or word:match("^%-%w*z") ~= nil
+      has_read_filter = has_read_filter or word:match("^%-%w*R") ~= nil or word:match("^%-%-re") ~= nil
+      has_two_passes = has_two_passes or word:match("^%-%w*2") ~= nil
+    end
+    comes_again = has_taps or has_two_passes
+    if shows_more(words) then
       return nil
     end
     for i, word in ipairs(words) do
-      has_taps = has_taps or word:match("^%-%w*z") ~= nil
-      has_read_filter = has_read_filter or word:match("^%-%w*R") ~= nil
       if words[i - 1] ~= "-o" and words[i - 1] ~= "-X" then
         for name in word:gmatch("uetp[%w_.]*") do
           found[name] = true
@@ -52,12 +61,17 @@ do
 
   local there, result = pcall(read_command_line)
   only = there and result or nil
+  comes_again = comes_again ~= false
 end
 
--- Return whether nothing but what `only` names is looked at in this run. Columns are filled even with -T fields, if a
--- field of theirs is printed.
-local function is_lean(pinfo)
-  return only and tostring(pinfo.cols.info) == "(info)"
+-- Return whether the results of any of these names, behind "uetp.", are wanted.
+local function is_wanted(...)
+  for _, name in ipairs({ ... }) do
+    if not only or has_taps or only["uetp." .. name] then
+      return true
+    end
+  end
+  return false
 end
 
 local function is_asked(tree, field, lean)

@@ -207,7 +207,7 @@ do
 
   function beside.dissector(tvb, pinfo, tree)
     take_from_others(pinfo, tree)
-    finish_analysis(tvb, pinfo, tree)
+    analysis.finish(tvb, pinfo, tree)
     local info = uetp.prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)

@@ -140,6 +140,6 @@ do
   function uetp.init()
     give_back()
     asked, answered, answers, flows, shown_frame = {}, {}, {}, {}, 0
-    reset_analysis()
+    analysis.reset()
   end
 end

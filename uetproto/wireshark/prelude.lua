@@ -10,6 +10,11 @@ if found and there then
   return
 end
 
+-- Lua of Wireshark collects garbage when there is as much of it as there is of the rest. What is kept of a long capture is
+-- much, and what a packet leaves behind is little, so that it may be collected earlier.
+collectgarbage("setpause", 110)
+collectgarbage("setstepmul", 1000)
+
 local floor, byte, format = math.floor, string.byte, string.format
 
 -- The protocol is called `uetp`, so that a dissector named `uet` can be loaded as well.
@@ -337,6 +342,17 @@ end
 -- @crc
 
 -- @asked
+
+local ONES = {} -- for each byte the places of its bits that are 1, from the lowest on
+
+for value = 0, 255 do
+  ONES[value] = {}
+  for bit = 0, 7 do
+    if floor(value / 2 ^ bit) % 2 == 1 then
+      table.insert(ONES[value], bit)
+    end
+  end
+end
 
 -- What lies below ---------------------------------------------------------------------------------------------------
 
@@ -758,6 +774,8 @@ local function words_of(layers, there)
   return table.concat(words, " ")
 end
 
+-- @results
+
 -- @analysis
 
 -- Which packet answers which ----------------------------------------------------------------------------------------
@@ -811,17 +829,6 @@ local function link(layer, pinfo, tree)
 end
 
 -- The tree ----------------------------------------------------------------------------------------------------------
-
-local ONES = {} -- for each byte the places of its bits that are 1, from the lowest on
-
-for value = 0, 255 do
-  ONES[value] = {}
-  for bit = 0, 7 do
-    if floor(value / 2 ^ bit) % 2 == 1 then
-      table.insert(ONES[value], bit)
-    end
-  end
-end
 
 -- Add the PSNs that a SACK bitmap says were received.
 local function show_sack(layer, tvb, tree)
@@ -1134,7 +1141,7 @@ local REST = {
 } -- stylua: ignore
 local ANALYSIS = {}
 for name, field in pairs(names) do
-  ANALYSIS[#ANALYSIS + 1] = is_analysis(name) and field or nil
+  ANALYSIS[#ANALYSIS + 1] = analysis.value_of(name) and field or nil
 end
 local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
 
@@ -1175,7 +1182,7 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
     end
   end
   if needs_analysis then
-    show_analysis(pinfo, top, false, true)
+    analysis.show(pinfo, top, false, true)
   end
   if needs_rest then
     show_rest(packet, below, tvb, top)
@@ -1206,7 +1213,7 @@ local function dissect(tvb, pinfo, tree)
   local is_observed = observe(layers, below, pinfo)
   shown_frame = frame
   if not lean or needs_analysis or is_observed then
-    analyse(layers, raw, at, below, tvb, pinfo)
+    analysis.take(layers, raw, at, below, tvb, pinfo)
   end
   if lean then
     if whole_tree or not may_skip then
@@ -1238,7 +1245,7 @@ local function dissect(tvb, pinfo, tree)
   if whole_tree then
     show_names(packet.layers, tvb, top)
   end
-  show_analysis(pinfo, top, whole_tree)
+  analysis.show(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
   if known and not packet.fault then
     show_lengths(not vendors and packet.excess, below, top)

@@ -9,7 +9,7 @@ local observe = (function()
   local seen -- what the dissector read of the latest packet
 
   local function analysis_of(name, frame)
-    return is_analysis(name)(frame)
+    return analysis.value_of(name)(frame)
   end
 
   local function diff(a, b)
