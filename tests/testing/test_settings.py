@@ -1,15 +1,19 @@
 """The strategies with Hypothesis' own settings: health checks, example database, `@reproduce_failure`, the extra."""
 
+import ast
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import Phase, given, reproduce_failure, settings
 from hypothesis.database import InMemoryExampleDatabase
+from hypothesis.errors import InvalidArgument
 from hypothesis.strategies import SearchStrategy
 
+import uetproto.testing
 from tests.support.effort import effort
 from uetproto import Packet
 from uetproto.testing import captures, exchanges, frames, headers, messages, packets, scenarios
@@ -32,6 +36,21 @@ def test_health_checks_are_clean_in_default_settings(strategy: SearchStrategy[ob
         assert value is not None
 
     test()
+
+
+def test_an_argument_that_does_not_exist_is_refused() -> None:
+    for make, name, told in (
+        (captures, "exchange", "exchange' is no argument of captures (did you mean exchanges?); legal: format"),
+        (messages, "faults", "faults' is no argument of messages; legal: spoilt, mode, opcode"),
+    ):
+        with pytest.raises(InvalidArgument) as error:
+            make(**{name: 1})  # type: ignore[operator]
+        assert told in str(error.value)
+
+
+def test_type_checkers_know_every_name_of_the_package() -> None:
+    stub = Path(uetproto.testing.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert ast.literal_eval(stub.partition("__all__ = ")[2]) == sorted(uetproto.testing.__all__)
 
 
 def failing(database: InMemoryExampleDatabase | None, phases: list[Phase], seen: list[Packet]) -> Any:

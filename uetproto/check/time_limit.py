@@ -2,12 +2,13 @@
 
 import gc
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 PULSE = 0.25
-"""CPU time in seconds between two calls of `give_up`."""
+"""Seconds between two calls of `give_up`, in CPU time, or of the function of `pulse`."""
 
 
 class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
@@ -45,6 +46,31 @@ def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Ite
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+@contextmanager
+def pulse(check: Callable[[], None]) -> Iterator[None]:
+    """Return a context manager that calls `check` again and again while time passes, also while the program sleeps.
+
+    What `check` raises ends the block. It works in the main thread only. A timer that was set before goes on.
+    """
+    start = time.monotonic()
+
+    def expire(number: int, frame: FrameType | None) -> None:
+        if 0 < due <= time.monotonic() - start and callable(before):
+            before(number, frame)
+        if not _collects_garbage(frame):
+            check()
+
+    before = signal.signal(signal.SIGALRM, expire)
+    due, interval = signal.setitimer(signal.ITIMER_REAL, PULSE, PULSE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if due:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, due - (time.monotonic() - start)), interval)
 
 
 def _collects_garbage(frame: FrameType | None) -> bool:

@@ -4,11 +4,13 @@ from uetproto.testing.adapters.fep import FepEngine
 from uetproto.testing.adapters.library import LibraryAdapter
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
+from uetproto.testing.adapters.sharp_node import SharpNodeEngine
 from uetproto.testing.adapters.tss import TssEngine
 from uetproto.testing.machines.machine import ProtocolMachine
 from uetproto.testing.machines.pdc import PdcMachine
 from uetproto.testing.machines.roce import RoceMachine
 from uetproto.testing.machines.ses import SesInitiatorMachine, SesTargetMachine
+from uetproto.testing.machines.sharp_node import SharpNodeMachine
 from uetproto.testing.machines.tss import TssMachine
 from uetproto.testing.machines.world import WorldFailure
 from uetproto.testing.strategies.captures import captures
@@ -35,6 +37,8 @@ __all__ = [
     "RoceMachine",
     "SesInitiatorMachine",
     "SesTargetMachine",
+    "SharpNodeEngine",
+    "SharpNodeMachine",
     "Spoilt",
     "TssEngine",
     "TssMachine",

@@ -114,8 +114,9 @@ def test_the_example_of_the_page_finds_and_shrinks_a_fault(
 
 
 def test_a_library_in_a_process_of_its_own(library: Path) -> None:
-    assert adapter_named(str(library))().capabilities.modes == ("rud",)
-    adapter = ProcessAdapter([sys.executable, "-m", "uetproto.testing.adapters.serve", str(library)])
+    adapter = adapter_named(str(library))()
+    assert isinstance(adapter, ProcessAdapter)
+    assert adapter.capabilities.modes == ("rud",)
     adapter.reset(CONFIG)
     adapter.submit({"op": "message", "id": 7, "mode": "rud", "packets": [bytes(44).hex(), bytes(108).hex()]})
     assert [len(frame) for frame in adapter.poll()] == [102, 166]

@@ -6,6 +6,8 @@ those of JSON: dictionaries with text keys, lists, texts, integers, booleans and
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from uetproto.errors import LocalError, shown
@@ -75,6 +77,13 @@ class Capabilities:
             raise LocalError("modes", f"{shown(self.modes)} is not legal", f"some of {', '.join(MODES)}")
         if type(self.losses) is not int or self.losses < 0:
             raise LocalError("losses", f"{shown(self.losses)} is not legal", "0 and more")
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the text of an exception of an adapter, and the line that raised it."""
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    places = extract_tb(error.__traceback__)
+    return f"{text} ({Path(places[-1].filename).name}:{places[-1].lineno})" if len(places) > 1 else text
 
 
 _NAMES = tuple(field.name for field in fields(Capabilities))

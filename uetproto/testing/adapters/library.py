@@ -70,6 +70,27 @@ class _Room:
         return ctypes.string_at(self.start, length)
 
 
+def check_library(path: str | PathLike[str]) -> None:
+    """Raise `LocalError` if a file is no library, or if a function is missing. No function is called."""
+    _functions_of(str(Path(path).absolute()))
+
+
+def _functions_of(path: str) -> dict[str, Any]:
+    """Load a library, and return its functions by name."""
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise LocalError(path, f"is not loaded: {error}", "a shared library") from error
+    found = {}
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        address = getattr(library, name, None)
+        if address is None and name not in _OPTIONAL:
+            raise LocalError(path, f"it has no function {name}", "the functions of uet_adapter.h")
+        if address is not None:
+            found[name] = CFUNCTYPE(result, *arguments)((name, library))
+    return found
+
+
 class LibraryAdapter:
     """This adapter loads a shared library and makes one endpoint in it."""
 
@@ -78,7 +99,7 @@ class LibraryAdapter:
         or capabilities are not legal."""
         self._path = str(Path(path).absolute())
         self._endpoint: int | None = None
-        self._functions = self._load()
+        self._functions = _functions_of(self._path)
         version = self._functions["uet_adapter_version"]()
         if version != VERSION:
             raise LocalError(self._path, f"uet_adapter_version returns {version}", VERSION)
@@ -88,25 +109,11 @@ class LibraryAdapter:
             raise LocalError(self._path, "uet_create returns NULL", "an endpoint")
         self._frame, self._text = _Room(FRAME_MAX), _Room(TEXT)
 
-    def _load(self) -> dict[str, Any]:
-        try:
-            library = ctypes.CDLL(self._path)
-        except OSError as error:
-            raise LocalError(self._path, f"is not loaded: {error}", "a shared library") from error
-        found = {}
-        for name, (result, *arguments) in _FUNCTIONS.items():
-            address = getattr(library, name, None)
-            if address is None and name not in _OPTIONAL:
-                raise LocalError(self._path, f"it has no function {name}", "the functions of uet_adapter.h")
-            if address is not None:
-                found[name] = CFUNCTYPE(result, *arguments)((name, library))
-        return found
-
     def _told(self) -> Capabilities:
         text = self._functions["uet_capabilities"]()
         try:
             told = json.loads(text or b"")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise LocalError(self._path, f"uet_capabilities returns {shown(text)}", "a JSON object") from None
         if not isinstance(told, dict):
             raise LocalError(self._path, f"uet_capabilities returns {shown(told)}", "a JSON object")

@@ -6,10 +6,10 @@ from functools import partial
 from importlib import import_module
 
 from uetproto.errors import LocalError, shown, similar
-from uetproto.testing.adapters.adapter import AdapterFactory
+from uetproto.testing.adapters.adapter import AdapterFactory, described
 from uetproto.testing.adapters.engines import PdcEngine
 from uetproto.testing.adapters.fep import FepEngine
-from uetproto.testing.adapters.library import LibraryAdapter
+from uetproto.testing.adapters.library import LibraryAdapter, check_library
 from uetproto.testing.adapters.process import ProcessAdapter
 from uetproto.testing.adapters.roce import RoceEngine
 from uetproto.testing.adapters.sharp_node import SharpNodeEngine
@@ -20,13 +20,16 @@ ENGINES: dict[str, AdapterFactory] = {
 }  # fmt: skip
 """The adapters of our engines, by the name of the machine that drives them."""
 
+SERVE = "uetproto.testing.adapters.serve"
+"""Name of the module that serves an adapter to another process."""
 LIBRARIES = (".so", ".dylib")
 """Ends of the names of shared libraries."""
 
 
-def adapter_named(name: str) -> AdapterFactory:
+def adapter_named(name: str, own_process: bool = True) -> AdapterFactory:
     """Return the adapter that `name` stands for: one of `ENGINES`, MODULE:CLASS, a shared library (`*.so`), or a
-    command line, which is started.
+    command line, which is started. A library is loaded in a process of its own if `own_process` is true, so that the
+    program survives a crash of the library.
 
     Modules are also looked for in the current folder. Raises `LocalError` for a name that is none of these.
     """
@@ -36,7 +39,10 @@ def adapter_named(name: str) -> AdapterFactory:
     if colon and module.replace(".", "").replace("_", "").isalnum() and attribute.isidentifier():
         return _imported(module, attribute)
     if name.endswith(LIBRARIES) and " " not in name:
-        return partial(LibraryAdapter, name)
+        if not own_process:
+            return partial(LibraryAdapter, name)
+        check_library(name)
+        return partial(ProcessAdapter, [sys.executable, "-m", SERVE, name])
     if not name.strip() or ("/" not in name and " " not in name):
         raise LocalError(
             shown(name), f"is no adapter{similar(name, ENGINES)}",
@@ -55,9 +61,8 @@ def _imported(module: str, attribute: str) -> AdapterFactory:
         raise LocalError(f"{module}:{attribute}", f"the module is not imported: {error}") from error
     except AttributeError as error:
         raise LocalError(f"{module}:{attribute}", str(error)) from error
-    except Exception as error:  # what the user's module raises
-        what = f"{type(error).__name__}: {error}"
-        raise LocalError(f"{module}:{attribute}", f"the module is not imported: {what}") from error
+    except (Exception, SystemExit) as error:  # what the user's module raises
+        raise LocalError(f"{module}:{attribute}", f"the module is not imported: {described(error)}") from error
     if not callable(found):
         raise LocalError(f"{module}:{attribute}", f"{shown(found)} is no class or function")
     factory: AdapterFactory = found

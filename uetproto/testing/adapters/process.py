@@ -9,14 +9,23 @@ import json
 import os
 import selectors
 import shlex
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError, shown
-from uetproto.testing.adapters.adapter import AdapterFault, Capabilities, WorkRefused, capabilities_of
+from uetproto.testing.adapters.adapter import (
+    REAL,
+    AdapterFault,
+    Capabilities,
+    WorkRefused,
+    capabilities_of,
+)
 
 TIMEOUT = 10.0
 """Seconds that an answer may take, unless the caller sets another limit."""
@@ -34,21 +43,29 @@ class ProcessAdapter:
     def __init__(self, command: str | Sequence[str], timeout: float = TIMEOUT) -> None:
         """`command` is a command line or a list of words; `timeout` is in seconds. Starts the process and asks for its
         capabilities. Raises `LocalError` for a command that cannot be started, `AdapterFault` for wrong answers."""
-        self.words = shlex.split(command) if isinstance(command, str) else list(command)
+        try:
+            self.words = shlex.split(command) if isinstance(command, str) else list(command)
+        except ValueError as error:
+            raise LocalError("command", f"{shown(command)}: {error}", "a command line of the shell") from error
         if not self.words:
             raise LocalError("command", "it is empty", "a program and its arguments")
         self.timeout = timeout
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the process
         try:
             self._process = subprocess.Popen(
-                self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
-            )
+                self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
+                process_group=0,
+            )  # fmt: skip
         except OSError as error:
             self._errors.close()
             raise LocalError("command", f"{self.words[0]}: {error.strerror or error}", "a program") from error
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._stdin, False)
+        self._answers, self._requests = selectors.DefaultSelector(), selectors.DefaultSelector()
+        self._answers.register(self._stdout, selectors.EVENT_READ)
+        self._requests.register(self._stdin, selectors.EVENT_WRITE)
         self._rest = b""
         self.capabilities = self._hello()
 
@@ -56,23 +73,26 @@ class ProcessAdapter:
         try:
             told = self._ask("hello", version=VERSION)
             return capabilities_of(told.get("capabilities", {}) if isinstance(told, Mapping) else told)
-        except LocalError as error:
+        except (LocalError, WorkRefused) as error:
             self.close()
-            raise AdapterFault("adapter-garbage", f"hello: {error}") from error
+            what = f"it was refused: {error}" if isinstance(error, WorkRefused) else f"{error}"
+            raise AdapterFault("adapter-garbage", f"hello: {what}") from error
         except AdapterFault:
             self.close()
             raise
 
-    def _ask(self, call: str, **values: Any) -> Any:
-        """Send a request and return the result. Raises `WorkRefused` and `AdapterFault`."""
+    def _ask(self, call: str, seconds: float = 0.0, **values: Any) -> Any:
+        """Send a request and return the result, for which the process has `seconds` more than for others. Raises
+        `WorkRefused` and `AdapterFault`."""
         line = json.dumps({"call": call, **values}, separators=(",", ":")).encode() + b"\n"
+        end = time.monotonic() + self.timeout + seconds
         try:
-            os.write(self._stdin, line) if len(line) < 4096 else self._write(line)
+            self._write(call, line, end)
         except OSError:
             raise self._died(call) from None
-        answer = self._line(call)
+        answer = self._line(call, end)
         try:
-            found = json.loads(answer)
+            found = json.loads(answer, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise AdapterFault("adapter-garbage", f"{call}: {shown(answer)} is no JSON") from None
         if not isinstance(found, dict) or not found.keys() & {"result", "refused", "error"}:
@@ -85,28 +105,26 @@ class ProcessAdapter:
             raise AdapterFault("adapter-raised", f"{call}: {found['error']}")
         return found["result"]
 
-    @property
-    def _stdin(self) -> int:
-        assert self._process.stdin is not None
-        return self._process.stdin.fileno()
-
-    def _write(self, line: bytes) -> None:
-        """Write a long request; an implementation that does not read it is hung."""
+    def _write(self, call: str, line: bytes, end: float) -> None:
+        """Write a request until the time `end`."""
         view = memoryview(line)
         while view:
-            view = view[os.write(self._stdin, view) :]
+            try:
+                view = view[os.write(self._stdin, view) :]
+            except BlockingIOError:
+                if not self._requests.select(max(0.0, end - time.monotonic())):
+                    self.kill()
+                    raise AdapterFault("adapter-hung", f"{call}: the request was not read in time") from None
 
-    def _line(self, call: str) -> bytes:
-        """Return the next line of standard output."""
-        assert self._process.stdout is not None
-        end = time.monotonic() + self.timeout
+    def _line(self, call: str, end: float) -> bytes:
+        """Return the next line of standard output, which must come until the time `end`."""
         parts = [self._rest]
         size = len(self._rest)
         while b"\n" not in parts[-1]:
-            if not self._selector.select(max(0.0, end - time.monotonic())):
+            if not self._answers.select(max(0.0, end - time.monotonic())):
                 self.kill()
                 raise AdapterFault("adapter-hung", f"{call}: no answer within {self.timeout:g} s")
-            more = os.read(self._process.stdout.fileno(), 1 << 16)
+            more = os.read(self._stdout, 1 << 16)
             if not more:
                 raise self._died(call)
             parts.append(more)
@@ -119,16 +137,17 @@ class ProcessAdapter:
 
     def _died(self, call: str) -> AdapterFault:
         """Return the fault of a process that has ended."""
-        try:
-            status = self._process.wait(1)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        status = self._status()
+        if status is None:
             return AdapterFault("adapter-died", f"{call}: the process closed its standard output")
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
         words = self._errors.read().decode(errors="replace").strip()
-        return AdapterFault("adapter-died", f"{call}: the process ended with {how}" + (f"\n{words}" if words else ""))
+        told = f"{call}: the process ended with {how}"
+        if words:
+            told += f": {words.splitlines()[-1].strip()}" + (f"\n{words}" if "\n" in words else "")
+        return AdapterFault("adapter-died", told)
 
     # The calls of an adapter
 
@@ -144,30 +163,47 @@ class ProcessAdapter:
     def poll(self) -> list[bytes]:
         found = self._ask("poll")
         try:
-            return [bytes.fromhex(frame) for frame in found]
+            if isinstance(found, list):
+                return [bytes.fromhex(frame) for frame in found]
         except (TypeError, ValueError):
-            raise AdapterFault("adapter-garbage", f"poll: {shown(found)} is not a list of hexadecimal texts") from None
+            pass
+        raise AdapterFault("adapter-garbage", f"poll: {shown(found)} is not a list of hexadecimal texts")
 
     def advance(self, picoseconds: int) -> None:
-        self._ask("advance", picoseconds=picoseconds)
+        sleeps = picoseconds / SECOND if self.capabilities.time == REAL else 0.0
+        self._ask("advance", sleeps, picoseconds=picoseconds)
 
     def observe(self) -> Any:
         return self._ask("observe") if self.capabilities.observable else None
 
     def close(self) -> None:
         """Ask the process to end, and kill it if it does not."""
-        try:
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-            self._process.wait(1)
-        except (OSError, subprocess.TimeoutExpired):
-            self.kill()
-        self._selector.close()
-        self._errors.close()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._answers.close()
+        self._requests.close()
+        for file in (self._process.stdin, self._process.stdout, self._errors):
+            if file is not None:
+                file.close()
+        self._status()
+
+    def _status(self) -> int | None:
+        """Wait a moment for the end of the process, and kill what is left. Return its exit status; None: it went on."""
+        end = time.monotonic() + 1
+        ended = self._process.returncode is not None
+        while not ended and time.monotonic() < end:
+            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            if not ended:
+                time.sleep(0.005)
+        self.kill()
+        return self._process.returncode if ended else None
 
     def kill(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.wait()
+        """Kill the process and those that it has started."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _no_number(name: str) -> None:
+    """Refuse NaN and Infinity, which are no JSON."""
+    raise ValueError(name)

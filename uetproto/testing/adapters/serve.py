@@ -6,13 +6,14 @@ python -m uetproto.testing.adapters.serve ./my_stack.so        a shared library 
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TextIO
 
 from uetproto.errors import LocalError, shown
-from uetproto.testing.adapters.adapter import Adapter, WorkRefused, capabilities_of
+from uetproto.testing.adapters.adapter import Adapter, WorkRefused, capabilities_of, described
 from uetproto.testing.adapters.named import adapter_named
 
 
@@ -39,7 +40,7 @@ def serve(adapter: Adapter, requests: TextIO, answers: TextIO) -> None:
         except WorkRefused as error:
             answer = {"refused": str(error)}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": described(error)}
         answers.write(json.dumps(answer, separators=(",", ":")) + "\n")
         answers.flush()
 
@@ -49,12 +50,14 @@ def main(words: list[str]) -> int:
     if len(words) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    try:
-        adapter = adapter_named(words[0])()
-    except LocalError as error:
-        print(f"{shown(words[0])}: {error}", file=sys.stderr)
-        return 2
-    serve(adapter, sys.stdin, sys.stdout)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # what the implementation prints is no answer
+        try:
+            adapter = adapter_named(words[0], own_process=False)()
+        except LocalError as error:
+            print(f"{shown(words[0])}: {error}", file=sys.stderr)
+            return 2
+        serve(adapter, sys.stdin, answers)
     return 0
 
 

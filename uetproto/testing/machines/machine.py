@@ -6,7 +6,7 @@ and lists. The exception of a failure has notes: a chart of the frames at the po
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import wraps
 from typing import Any, ClassVar, TypeVar
 
@@ -16,12 +16,12 @@ from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, 
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
-from uetproto.check.time_limit import time_limit
+from uetproto.check.time_limit import pulse, time_limit
 from uetproto.engine.contract import MILLISECOND
 from uetproto.errors import shown
-from uetproto.testing.adapters.adapter import Adapter, AdapterFactory, AdapterFault, WorkRefused
+from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault, WorkRefused
 from uetproto.testing.adapters.engines import EngineAdapter
-from uetproto.testing.adapters.guarded import GuardedAdapter
+from uetproto.testing.adapters.guarded import GuardedAdapter, Observed, made_by
 from uetproto.testing.machines.judge import Verdicts, judged_at_port
 from uetproto.testing.machines.picture import DrawnMessage, Frames, lines_of, message_lines
 from uetproto.testing.machines.world import ADDRESSES, IMPLEMENTATION, PEER, World, WorldFailure
@@ -49,7 +49,7 @@ def _kept(play: Callable[..., None]) -> Callable[..., None]:
     @wraps(play)
     def kept(machine: "PlayedMachine", **arguments: Any) -> None:
         machine.played.append((play.__name__, arguments))
-        with machine.told(), time_limit(PATIENCE):
+        with machine.told(), time_limit(PATIENCE), pulse(machine.check_time):
             try:
                 play(machine, **arguments)
             except WorkRefused:
@@ -113,6 +113,15 @@ class PlayedMachine(RuleBasedStateMachine):
     def release(cls) -> None:
         """Close what all runs share."""
 
+    @classmethod
+    def discard(cls) -> None:
+        """Close what all runs share after an adapter has failed, which may not be able to close any more."""
+        with suppress(AdapterFault):
+            cls.release()
+
+    def check_time(self) -> None:
+        """Raise `TooSlow` if a call of an implementation takes too long."""
+
     def told(self) -> AbstractContextManager[None]:
         """Return a context for each rule, in which a failure ends the run."""
         return _Told(self)
@@ -127,7 +136,7 @@ class PlayedMachine(RuleBasedStateMachine):
         """Play the end of the run, unless the run has failed, or Hypothesis ends it early."""
         if self.failed or not self.is_begun() or sys.exc_info()[0] is not None:
             return
-        with self.told(), time_limit(PATIENCE):
+        with self.told(), time_limit(PATIENCE), pulse(self.check_time):
             self.finish()
 
     def play(self, steps: Sequence[PlayedStep]) -> None:
@@ -164,6 +173,8 @@ class ProtocolMachine(PlayedMachine):
     options: ClassVar[Options] = judged_at_port(Options(crc="on"))
     notes: ClassVar[tuple[str, ...]] = ()
     """Beginnings of the names of rules of the audit whose notes count as findings, too."""
+    observed: ClassVar[Observed] = Observed()
+    """What `observe` of the implementation may return."""
     trims: ClassVar[bool] = True
     """Whether switches may trim the frames of the protocol."""
     _readers: ClassVar[Readers]
@@ -206,21 +217,19 @@ class ProtocolMachine(PlayedMachine):
     def adapter(cls) -> GuardedAdapter:
         """Return the adapter of the implementation, which all runs share. A new adapter is made after a fault."""
         if cls._adapter is None:
-            made = cls.factory()
-            if not isinstance(made, Adapter):
-                raise InvalidArgument(
-                    f"{shown(made)} is no adapter: it needs `capabilities` and the methods reset, submit, deliver,"
-                    " poll, advance and observe"
-                )
-            cls._adapter = GuardedAdapter(made)
+            cls._adapter = made_by(cls.factory, cls.observed)
         return cls._adapter
 
     @classmethod
     def release(cls) -> None:
-        """Close the adapter."""
+        """Close the adapter. Raises `AdapterFault` if this fails."""
         adapter, cls._adapter = cls._adapter, None
         if adapter is not None:
             adapter.close()
+
+    def check_time(self) -> None:
+        if self._adapter is not None:
+            self._adapter.check_time()
 
     def make_world(
         self, config: Mapping[str, Any], own: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
@@ -234,6 +243,7 @@ class ProtocolMachine(PlayedMachine):
             type(self)._readers, self.on_event, self.on_state, self.verdicts,
         )  # fmt: skip
         self.world.judge.notes = self.notes
+        self.world.begin()
 
     def knobs(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
         """Return those settings of `drawn` that the implementation follows."""
@@ -356,7 +366,7 @@ class _Told(AbstractContextManager[None]):
             return
         machine.failed = True
         if isinstance(error, AdapterFault):
-            machine.release()
+            machine.discard()
         error.frames = machine.frames
         for line in ladder(error.frames, machine.messages):
             error.add_note(line)

@@ -16,6 +16,7 @@ from uetproto.engine.ses.headers import build_response_data
 from uetproto.steps.uet import MessageSpec
 from uetproto.testing.adapters.adapter import MODES, REAL, WorkRefused
 from uetproto.testing.adapters.engines import GUARANTEED, LATE, PdcEngine
+from uetproto.testing.adapters.guarded import Observed
 from uetproto.testing.machines.judge import judged_at_port
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.pdc_duties import PROMPT, Duties
@@ -73,6 +74,7 @@ class PdcMachine(ProtocolMachine):
     name = "pdc"
     peer = PdcEngine
     options = judged_at_port(Options(crc="on", rules=AUDITED))
+    observed = Observed({"delivery": {"data": bytes}, "completion": {"id": int, "ok": bool}}, {"pdcs": list})
     sealed: ClassVar[bool] = False
     """Whether frames are sealed, so that what they owe is not judged."""
 
@@ -231,7 +233,10 @@ class PdcMachine(ProtocolMachine):
             self.duties.end()
             for node in (IMPLEMENTATION, PEER):
                 self.model.unanswered[node].clear()
-                self.submit(node, {"op": "respond_all"})
+                try:
+                    self.submit(node, {"op": "respond_all"})
+                except WorkRefused as why:
+                    raise WorldFailure(REFUSED, f"the implementation refuses respond_all: {why}") from why
 
     def is_done(self) -> bool:
         return self.model.is_done(self.world.peer.state())

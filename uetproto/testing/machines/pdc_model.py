@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.errors import shown
+from uetproto.testing.adapters.adapter import AdapterFault
 from uetproto.testing.machines.judge import Verdicts
 from uetproto.testing.machines.world import IMPLEMENTATION, PEER, WorldFailure
 from uetproto.wire.serial import diff32
@@ -26,6 +27,8 @@ STATE: dict[str, tuple[str, ...]] = {
     CLEAR: ("pdcid", "start_psn", "clear_psn"),
 }
 """The invariants about observed PDCs, each with the keys that it needs."""
+NUMBERS = tuple(dict.fromkeys(key for keys in STATE.values() for key in keys))
+"""The keys of observed PDCs that are numbers."""
 
 
 @dataclass(slots=True)
@@ -92,7 +95,8 @@ class PdcModel:
         observed of the peer."""
         role = "initiator" if initiator else "target"
         pdcs = self._last if node == IMPLEMENTATION else state.get("pdcs", ())
-        return {pdc["pdcid"] for pdc in pdcs if pdc.get("role") == role and pdc.get("state") != "pending"}
+        open_now = [pdc for pdc in pdcs if pdc.get("role") == role and pdc.get("state") != "pending"]
+        return {pdc["pdcid"] for pdc in open_now if "pdcid" in pdc}
 
     def on_event(
         self, node: int, event: Mapping[str, Any], disturbed: int, late: bool = False, hasty: bool = False
@@ -166,7 +170,8 @@ class PdcModel:
     # State
 
     def on_state(self, state: Mapping[str, Any] | None) -> None:
-        """Compare the PDCs of the implementation with those observed before. Raises `WorldFailure`."""
+        """Compare the PDCs of the implementation with those observed before. Raises `WorldFailure`, and `AdapterFault`
+        for values of a wrong type."""
         pdcs = None if state is None else state.get("pdcs")
         if not isinstance(pdcs, list):
             for name in STATE:
@@ -177,6 +182,7 @@ class PdcModel:
         self._last = pdcs
         now = {}
         for pdc in pdcs:
+            _check_types(pdc)
             before = self._seen.get(pdc.get("pdcid"), {})
             for name, keys in STATE.items():
                 missing = [key for key in keys if type(pdc.get(key)) is not int]
@@ -235,6 +241,17 @@ class PdcModel:
         self._verdicts.judged[DELIVERED] += 1
         if message.missing:
             raise WorldFailure(DELIVERED, f"{message.missing} packets of {what} were never delivered")
+
+
+def _check_types(pdc: object) -> None:
+    """Raise `AdapterFault` for an observed PDC that is no mapping, and for a number that is none."""
+    if not isinstance(pdc, Mapping):
+        raise AdapterFault("adapter-garbage", f"observe: state: pdcs: {shown(pdc)} is not a mapping")
+    for key in NUMBERS:
+        if key in pdc and type(pdc[key]) is not int:
+            raise AdapterFault(
+                "adapter-garbage", f"observe: state: {key} of a PDC is {shown(pdc[key])}, and not a whole number"
+            )
 
 
 def _check_state(name: str, pdc: Mapping[str, Any], before: Mapping[str, Any]) -> None:

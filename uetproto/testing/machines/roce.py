@@ -8,6 +8,7 @@ from hypothesis.stateful import precondition
 
 from uetproto.engine.contract import MICROSECOND
 from uetproto.testing.adapters.adapter import WorkRefused
+from uetproto.testing.adapters.guarded import Observed
 from uetproto.testing.adapters.roce import RoceEngine
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.roce_model import COUNTER, WINDOW, RoceModel, RoceRequest, after_atomic
@@ -53,6 +54,7 @@ class RoceMachine(ProtocolMachine):
 
     name = "roce"
     peer = RoceEngine
+    observed = Observed({"completion": {"id": int, "ok": bool}, "received": {"id": int, "ok": bool}}, {"memory": str})
     trims = False
 
     @start(
@@ -162,10 +164,9 @@ class RoceMachine(ProtocolMachine):
         return self.world.disturbed + (0 if self.endless else self.world.disordered)
 
     def on_state(self, state: Mapping[str, Any] | None) -> None:
-        if not self.is_begun():
-            return
         for node, seen in enumerate((state, self.world.peer.state())):
             memory = None if seen is None else seen.get("memory")
+            self.model.shows[node] = memory is not None
             if isinstance(memory, str) and memory != self._memory[node]:
                 self._memory[node] = memory
                 self.model.on_memory(node, memory)

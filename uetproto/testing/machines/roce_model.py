@@ -86,6 +86,8 @@ class RoceModel:
         both ends."""
         self._verdicts, self._observable, self._losses = verdicts, observable, losses
         self.ends = RoceEndModel(regions[PEER]), RoceEndModel(regions[IMPLEMENTATION])
+        self.shows = [observable, True]
+        """Whether the memory of each end can be observed."""
         self.failed = False
         """Whether a request or a receive has failed, so that others may fail or stay."""
 
@@ -188,7 +190,10 @@ class RoceModel:
             raise WorldFailure(EARLY, f"{what} completed; {NAMES[1 - node]} has not completed a receive for it")
         if request.op == "write":
             end.done[request.offset : request.offset + len(request.data)] = request.data
-            self._check_memory(1 - node, EARLY, f"{what} completed; ")
+            if self.shows[1 - node]:
+                self._check_memory(1 - node, EARLY, f"{what} completed; ")
+            else:
+                self._verdicts.skip(EARLY, "observe gives no memory")
 
     # Memory
 
@@ -249,7 +254,7 @@ class RoceModel:
                         COMPLETED, f"{first.op} {first.number} of {NAMES[node]} never completed, although the network"
                         " delivers all frames"
                     )  # fmt: skip
-            if node == PEER and not self._observable:
+            if not self.shows[1 - node]:
                 self._verdicts.skip(MEMORY, "observe gives no memory")
             elif not self.failed and end.seen[:COUNTER] != end.posted[:COUNTER]:
                 raise WorldFailure(MEMORY, f"the region of {NAMES[1 - node]} has not all bytes that were written")

@@ -28,6 +28,8 @@ RUNS = 100
 """Runs of a round that finds nothing."""
 SHORT = 10
 """Runs of such a round if several machines take turns."""
+HOPELESS = 10
+"""Runs after which a search ends if all of them failed at their first step."""
 HUNG = "adapter-hung"
 """Name of a finding that is not shrunk, as each attempt takes as long."""
 
@@ -53,6 +55,11 @@ class SearchTally:
     findings: dict[str, MachineFinding] = field(default_factory=dict)
     verdicts: Verdicts = field(default_factory=Verdicts)
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether no run has come behind its first step."""
+        return self.runs >= HOPELESS and self.runs == self.failed == self.steps
+
 
 def search(
     kinds: Sequence[type[PlayedMachine]], adapter: str | None, factory: AdapterFactory | None, start: int,
@@ -60,20 +67,29 @@ def search(
 ) -> Iterator[MachineFinding | None]:  # fmt: skip
     """Look for findings until `stop()` is true or `steps` steps were drawn. Count in `tally`, and yield the finding or
     None after each round. Machines take turns, a round each. `start` is the seed. `factory` makes the adapter, whose
-    name is `adapter`; None: our engine."""
+    name is `adapter`; None: our engine. The first step is made whatever `stop` says, so that an adapter that hangs is
+    found. Raises `LocalError` for what is no adapter, and for one that cannot close."""
     tested = [_tested(kind, factory) for kind in kinds]
     runs = RUNS if len(tested) == 1 else SHORT
+
+    def is_over() -> bool:
+        return tally.steps > 0 and stop()
+
     try:
         for number in count():
             left = None if steps is None else steps - tally.steps
-            if stop() or (left is not None and left <= 0):
-                return
+            if is_over() or (left is not None and left <= 0) or tally.is_hopeless:
+                break
             length = LENGTH if left is None else min(LENGTH, left)
             kind = tested[number % len(tested)]
-            yield Round(kind, tally, f"{start}/{number}", length, steps, stop).play(adapter, runs)
-    finally:
+            yield Round(kind, tally, f"{start}/{number}", length, steps, is_over).play(adapter, runs)
         for kind in tested:
             kind.release()
+    except AdapterFault as error:
+        raise LocalError("--adapter", str(error)) from error
+    finally:
+        for kind in tested:
+            kind.discard()
 
 
 def _tested(kind: type[PlayedMachine], factory: AdapterFactory | None) -> type[PlayedMachine]:
@@ -166,7 +182,8 @@ class Round:
     def begin(self) -> None:
         """Begin a run. Raises `SearchEnded` if the steps that are left are too few."""
         if self._target is None:
-            if self._steps is not None and self._tally.steps + self._length > self._steps:
+            too_few = self._steps is not None and self._tally.steps + self._length > self._steps
+            if too_few or self._tally.is_hopeless:
                 raise SearchEnded
             self._tally.runs += 1
         self._counted = 0
@@ -224,6 +241,6 @@ class _Watch(AbstractContextManager[None]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
             if isinstance(error, AdapterFault):
-                self._machine.release()
+                self._machine.discard()
             if not self._machine.failed:
                 self._here.failed(self._machine, error)

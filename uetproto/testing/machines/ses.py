@@ -13,6 +13,7 @@ from hypothesis.stateful import precondition
 
 from uetproto.testing.adapters.adapter import WorkRefused
 from uetproto.testing.adapters.fep import FepEngine
+from uetproto.testing.adapters.guarded import Observed
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.ses_memory import RegionModel, size_of
 from uetproto.testing.machines.ses_model import ALL_BITS, OK, SENDS, TELLING, AskedOperation, ModelReceive, SesModel
@@ -98,6 +99,10 @@ class SesMachine(ProtocolMachine):
     """This class has the rules of both machines of SES."""
 
     peer = FepEngine
+    observed = Observed({
+        "completion": {"id": int, "ok": bool}, "received": {"id": int}, "cancelled": {"id": int},
+        "memory": {"id": int, "data": bytes},
+    })  # fmt: skip
     initiator: ClassVar[int]
     """Number of the end that submits operations."""
 
@@ -405,7 +410,10 @@ class SesMachine(ProtocolMachine):
             if each.mode != "uud" and (each.ended is None or (each.ended and each.receive is None))
         ]  # fmt: skip
         for tag in reversed(waiting):  # so that the order of receives does not hide a wrong match
-            self.post(tag, 0, TELLING if self.serial % 4 == 0 and self.can("truncate") else ROOM)
+            try:
+                self.post(tag, 0, TELLING if self.serial % 4 == 0 and self.can("truncate") else ROOM)
+            except WorkRefused:
+                self.refused += 1
 
     def is_done(self) -> bool:
         return self.model.is_done()

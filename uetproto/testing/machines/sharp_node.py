@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import precondition
 
 from uetproto.testing.adapters.adapter import WorkRefused
+from uetproto.testing.adapters.guarded import Observed
 from uetproto.testing.adapters.sharp_node import SharpNodeEngine
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
 from uetproto.testing.machines.sharp_neighbours import SharpNeighbours
@@ -63,6 +64,7 @@ class SharpNodeMachine(ProtocolMachine):
     name = "sharp_node"
     peer = SharpNeighbours
     factory = SharpNodeEngine
+    observed = Observed(state={"osts": int, "groups": int, "locks": int})
     trims = False
     notes = ("SHARP-",)
 

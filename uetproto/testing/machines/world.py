@@ -92,9 +92,9 @@ class World:
         options: Options, readers: Readers, on_event: Callable[[int, Mapping[str, Any]], None],
         on_state: Callable[[Mapping[str, Any] | None], None], verdicts: Verdicts,
     ) -> None:  # fmt: skip
-        """Reset both ends, each with its own of `configs`. `on_event` gets the events of both, with the number of the
-        end. `on_state` gets the state of the implementation after each step, or None for a black box. `verdicts` counts
-        what is judged."""
+        """`configs` are those of both ends. `on_event` gets the events of both, with the number of the end. `on_state`
+        gets the state of the implementation after each step, or None for a black box. `verdicts` counts what is
+        judged."""
         self.peer = peer
         self.ends: tuple[Adapter, Adapter] = (tested, peer)
         self.judge = LiveJudge(options, readers)
@@ -114,8 +114,12 @@ class World:
         """Number of frames that were copied, or that arrived before an older one."""
         self._waited = 0
         """Picoseconds that passed while frames were on the wire."""
+        self._configs = configs
+
+    def begin(self) -> None:
+        """Reset both ends, and take what leaves them at once."""
         for node in (IMPLEMENTATION, PEER):
-            self.ends[node].reset({**configs[node], "address": ADDRESSES[node], "peer": ADDRESSES[1 - node]})
+            self.ends[node].reset({**self._configs[node], "address": ADDRESSES[node], "peer": ADDRESSES[1 - node]})
         self.settle()
 
     # Steps
@@ -208,7 +212,9 @@ class World:
                     others = self.judge.others
                     self.judge.take(data, self.now, sent=True)
                     if self.judge.others != others:
-                        raise WorldFailure("FRAME", f"no frame of the protocol: {data[:48].hex(' ')}")
+                        raise WorldFailure(
+                            "FRAME", f"no frame of the protocol: {len(data)} bytes {data[:48].hex(' ')}".rstrip()
+                        )
                     if self.watch is not None:
                         self.watch.leaves(self.sent, data, self.now)
                 self._fly(Flying(node, data))
@@ -252,7 +258,9 @@ class World:
             rounds += 1
             self.pass_time(pause, parts=1)
             pause = min(2 * pause, LONGEST_PAUSE)
-        raise WorldFailure("QUIET", f"not quiet after {MOST_ARRIVALS} frames of a network that loses nothing")
+        raise WorldFailure(
+            "QUIET", f"not quiet after {MOST_ARRIVALS} frames and pauses of a network that loses nothing"
+        )
 
     def end(self) -> None:
         """Finish the audit, and count what was judged. Raises `WorldFailure` for a finding that the audit

@@ -25,6 +25,17 @@ def illegal(name: str, value: object, legal: Collection[object], why: str = "") 
     return InvalidArgument(f"{name}={shown(value)} is not legal{why}{near}; legal: {', '.join(map(str, legal))}")
 
 
+def check_names(function: str, options: Mapping[str, Any], own: Collection[str], options_type: type) -> None:
+    """Raise `InvalidArgument` for a name that is no argument of `function`, which has its `own` and those of a typed
+    dictionary."""
+    legal = (*own, "spoilt", *options_type.__annotations__)
+    for name in options:
+        if name not in legal:
+            raise InvalidArgument(
+                f"{name!r} is no argument of {function}{similar(name, legal)}; legal: {', '.join(legal)}"
+            )
+
+
 def check_range(name: str, value: int, low: int, high: int) -> None:
     """Raise `InvalidArgument` unless `value` is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Unpack, overload
 
 from hypothesis import strategies as st
 
-from uetproto.testing.strategies.arguments import check_choice, check_range, named
+from uetproto.testing.strategies.arguments import check_choice, check_names, check_range, named
 from uetproto.testing.strategies.damage import kinds, spoil
 from uetproto.testing.strategies.exchanges import drawn_exchange
 from uetproto.testing.strategies.headers import numbers
@@ -91,6 +91,7 @@ def captures(
     is wrong, or the file ends within its last record; the audit finds the rule that `Spoilt.rule` names. `options` are
     those of `ScenarioOptions`. Raises `InvalidArgument` for values that are not legal, or exclude each other.
     """
+    check_names("captures", options, ("format", "exchanges"), ScenarioOptions)
     check_choice("format", format, FORMATS)
     check_range("exchanges", exchanges, 1, 16)
     choice = CaptureChoice(Wanted(**options).check(), format, exchanges)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load_text
-from uetproto.testing.strategies.arguments import named
+from uetproto.testing.strategies.arguments import check_names, named
 from uetproto.testing.strategies.damage import kinds, spoil
 from uetproto.testing.strategies.scenarios import ScenarioOptions, Wanted, sections
 from uetproto.testing.strategies.spoilt import Spoilt, spoilt_value
@@ -105,5 +105,6 @@ def exchanges(*, spoilt: bool = False, **options: Unpack[ScenarioOptions]) -> st
     `Spoilt.rule` names. `options` are those of `ScenarioOptions`. Raises `InvalidArgument` for a value that is not
     legal, and for values that exclude each other.
     """
+    check_names("exchanges", options, (), ScenarioOptions)
     wanted = Wanted(**options).check()
     return named("exchanges", _spoilt_exchanges(wanted) if spoilt else drawn_exchange(wanted), spoilt, options)

@@ -4,7 +4,7 @@ from typing import Any, Literal, Unpack, overload
 
 from hypothesis import strategies as st
 
-from uetproto.testing.strategies.arguments import named
+from uetproto.testing.strategies.arguments import check_names, named
 from uetproto.testing.strategies.damage import kinds, spoil
 from uetproto.testing.strategies.exchanges import drawn_exchange
 from uetproto.testing.strategies.scenarios import MessageOptions, Wanted
@@ -45,5 +45,6 @@ def messages(*, spoilt: bool = False, **options: Unpack[MessageOptions]) -> st.S
     one frame is wrong, and the audit finds the rule that `Spoilt.rule` names. `options` are those of `MessageOptions`.
     Raises `InvalidArgument` for a value that is not legal, and for values that exclude each other.
     """
+    check_names("messages", options, (), MessageOptions)
     wanted = Wanted(**options, faults=False, operations=1).check()
     return named("messages", _spoilt_messages(wanted) if spoilt else _messages(wanted), spoilt, options)

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 from hypothesis import strategies as st
 
 from uetproto.check.toml_text import table
-from uetproto.testing.strategies.arguments import check_choice, check_range, illegal, named
+from uetproto.testing.strategies.arguments import check_choice, check_names, check_range, illegal, named
 from uetproto.testing.strategies.headers import numbers
 from uetproto.testing.strategies.lower import ENCAPSULATIONS, IP_VERSIONS
 from uetproto.testing.strategies.operations import PLAYED, DrawnOperation, Row, numbered
@@ -217,6 +217,7 @@ def scenarios(*, spoilt: bool = False, **options: Unpack[ScenarioOptions]) -> st
     has a value that is refused: a `LocalError` names it (`Spoilt.rule`) and its line. `options` are those of
     `ScenarioOptions`. Raises `InvalidArgument` for a value that is not legal, and for values that exclude each other.
     """
+    check_names("scenarios", options, (), ScenarioOptions)
     wanted = Wanted(**options).check()
     body = _spoilt_scenarios(wanted) if spoilt else sections(wanted).map(Sections.text)
     return named("scenarios", body, spoilt, options)
