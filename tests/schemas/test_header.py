@@ -243,3 +243,12 @@ def test_errors_propose_a_name() -> None:
         SCHEMAS["pds.nack"].build({"nack_code": "ROD_OO"})
     with pytest.raises(IntegerError, match="a number of 4001 bits is not in 0"):
         SCHEMAS["pds.ack"].build({"cack_psn": 1 << 4000})
+
+
+def test_a_form_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConstructError, match=r"'pds.akc' is no form \(did you mean pds.ack or .*\); legal: ethernet, "):
+        SCHEMAS["pds.akc"]
+    with pytest.raises(KeyError):
+        SCHEMAS["pds.akc"]
+    assert SCHEMAS.get("pds.akc") is None
+    assert "pds.akc" not in SCHEMAS

@@ -13,6 +13,7 @@ from construct import (
     ConstructError,
     Container,
     GreedyRange,
+    Int8ub,
     Int16ub,
     Prefixed,
     SizeofError,
@@ -436,3 +437,15 @@ def test_a_typed_script_of_a_user() -> None:
     assert psn_of(write(9, b"data")) == 9
     assert psn_of(b"\xff") is None
     assert "pds.ack" in USER_FORMS
+
+
+def test_a_packet_is_a_member_of_what_is_compiled() -> None:
+    record = Struct("port" / Int8ub, "packet" / Prefixed(Int16ub, UET))
+    values = {"port": 7, "packet": {"pds": {"type": "ACK", "cack_psn": 9}}}
+    compiled = record.compile()
+    assert compiled.build(values) == record.build(values)
+    assert compiled.parse(record.build(values)) == record.parse(record.build(values))
+    whole = UET.compile()
+    assert whole.build(values["packet"], over=b"") == UET.build(values["packet"], over=b"")
+    with pytest.raises(ChecksumError):
+        whole.parse(whole.build(values["packet"], over=b"") + b"1", over=b"")

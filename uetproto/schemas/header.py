@@ -14,9 +14,9 @@ from enum import IntFlag
 from types import MappingProxyType
 from typing import Any
 
-from construct import Bitwise, Container, Default, MappingError, Renamed, Struct
+from construct import Bitwise, ConstructError, Container, Default, MappingError, Renamed, Struct
 
-from uetproto.errors import similar
+from uetproto.errors import shown, similar
 from uetproto.schemas.values import Bit, Bits, BitsEnum, Bytes, CodeEnum, number_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS
@@ -70,7 +70,16 @@ def _schema(header: Header) -> Any:
     return schema
 
 
-SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _schema(header) for form, header in FORMS.items()})
+class UnknownFormError(ConstructError, KeyError):  # type: ignore[misc]
+    """There is no header form of this name."""
+
+
+class _Schemas(dict[str, Any]):
+    def __missing__(self, form: object) -> Any:
+        raise UnknownFormError(f"{shown(form)} is no form{similar(form, self)}; legal: {', '.join(self)}")
+
+
+SCHEMAS: Mapping[str, Any] = MappingProxyType(_Schemas({form: _schema(header) for form, header in FORMS.items()}))
 """Schema of every header form, by the name of the form, such as "pds.ack" (wire.md §0)."""
 
 

@@ -150,7 +150,8 @@ def over_of(context: Any) -> bytes | None:
     """Return the argument `over` that the caller gave to `parse` or `build`, or None if it was not given."""
     over = context._params.get("over")
     if not isinstance(over, bytes | bytearray | memoryview | None):
-        raise StringError(f"over is bytes, not {type(over).__name__}")
+        path = "(parsing)" if context._parsing else "(building)"
+        raise StringError(f"over is bytes, not {type(over).__name__}", path=path)
     return None if over is None else bytes(over)
 
 
@@ -179,6 +180,13 @@ class PacketStruct(Struct):  # type: ignore[misc]
     def _sizeof(self, context: Any, path: str) -> int:
         raise SizeofError("the size of a packet depends on its headers", path=path)
 
+    def _emitparse(self, code: Any) -> str:
+        """Let a compiled construct call this schema as it is: what follows is known only while it parses."""
+        raise NotImplementedError
+
+    def _emitbuild(self, code: Any) -> str:
+        raise NotImplementedError
+
     def _outer(self, context: Any, walk: _Progress) -> Any:
         return Container(context, _walk=walk)
 
@@ -200,7 +208,8 @@ class PacketStruct(Struct):  # type: ignore[misc]
             if row.by is not None and row.by in fields:
                 group = row.then.get(fields[row.by], row.otherwise)
                 if group is None:
-                    raise ConstructError(f"{fields[row.by]} is reserved", path=f"{path} -> {row.by}")
+                    legal = ", ".join(f"{getattr(code, 'name', code)}" for code in row.then)
+                    raise ConstructError(f"{fields[row.by]} is reserved; legal: {legal}", path=f"{path} -> {row.by}")
             elif row.by is not None:
                 groups = (*row.then.values(), row.otherwise or ())
                 group = tuple(dict.fromkeys(h for group in groups for h in group if h in wanted))
