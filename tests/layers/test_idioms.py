@@ -140,6 +140,8 @@ def test_codes_flags_and_addresses_in_text_both_ways() -> None:
         ("pds.rud_req", "psn", "seven", f"0 … {2**32 - 1}"),
         ("pds.rud_req", "clear_psn_offset", -(2**15) - 1, "-32768 … 32767"),
         ("pds.rud_req", "ar", 2, "0 … 1"),
+        ("pds.rud_req", "psn", 1.5, f"0 … {2**32 - 1}"),
+        ("pds.rud_req", "psn", b"7", f"0 … {2**32 - 1}"),
         ("ses.response", "opcode", "WRITE", "DEFAULT_RESPONSE, RESPONSE, RESPONSE_W_DATA, NO_RESPONSE"),
         ("bth", "opcode", "RC_SEND_ONLYY", "RC_SEND_ONLY"),
         ("grh", "sgid", "10.0.0.1", "an IPv6 address"),

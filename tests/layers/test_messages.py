@@ -147,6 +147,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
     (("WRITE", 1), {"match_bits": 2}, "match_bits", "memory_key"),
     (("RENDEZVOUS_SEND", 10), {"eager_length": 11}, "eager_length", "0 … 10"),
     (("ATOMIC", 1), {"atomic_opcode": "SOME"}, "atomic_opcode", "SUM"),
+    (("ATOMIC", bytes(9)), {"atomic_opcode": "SUM", "atomic_datatype": "UINT64"}, "data", "0, 8, 16, …"),
     ((0x3F, 1), {}, "opcode", "SYNC_ATOMIC"),
     (("WRITE", 2**24), {"mtu": 1024}, "data", "4096 packets; with dpdcid up to 32768"),
     (("WRITE", 2**26), {"mtu": 1024, "dpdcid": 1}, "data", "32768 packets"),

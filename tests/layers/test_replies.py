@@ -113,7 +113,12 @@ def test_a_probe_is_echoed() -> None:
         ({"data": 5}, "data", "bytes, None"),
         ({"mtu": 5}, "mtu", "1024"),
         ({"packets": [b"bytes"]}, "packets", "packets of Scapy"),
+        ({"packets": None}, "packets", "packets of Scapy"),
         ({"mprs": 5}, "mprs", "mpr"),
+        ({"mpr": 300}, "mpr", "0x0 … 0xff"),
+        ({"spdcid": "x"}, "spdcid", "0x0 … 0xffff"),
+        ({"start_psn": 2**32}, "start_psn", "0x0 … 0xffffffff"),
+        ({"max_ack_data": -1}, "max_ack_data", "0 and more"),
     ],
 )
 def test_what_is_impossible_is_refused(options: dict[str, Any], name: str, legal: str) -> None:

@@ -147,6 +147,12 @@ def _fragments(packet: Packet) -> list[Packet]:
     return [IP(bytes(part)) for part in packet.fragment(1400)]
 
 
+def test_what_is_no_packet_is_refused() -> None:
+    for wrong in ("x", [b"bytes"]):
+        with pytest.raises(uet.LayerError, match=r"packets: .* is not legal; legal: packets of Scapy"):
+            uet.PdcSession().join(wrong)  # type: ignore[arg-type]
+
+
 def test_a_message_is_a_packet_of_scapy() -> None:
     (message,) = uet.PdcSession().join(over(uet.uet_message("SEND", b"data")))
     assert "opcode    = SEND" in message.show(dump=True)

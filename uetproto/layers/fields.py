@@ -50,7 +50,7 @@ def _strict(kind: Any, row: Field) -> Any:
     def any2i(self: Any, pkt: Any, x: Any) -> Any:
         if isinstance(x, str):
             x = _from_text(self, row, x)
-        if type(x) is int and not row.low <= x <= row.high:
+        if isinstance(x, float | bytes | dict) or (type(x) is int and not row.low <= x <= row.high):
             raise LayerError(row.name, f"{shown(x)} is not legal", f"{row.low} … {row.high}")
         return kind.any2i(self, pkt, x)
 

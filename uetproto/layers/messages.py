@@ -71,7 +71,7 @@ def code_of(name: str, value: object, kind: type[IntEnum], legal: Iterable[Any] 
     return found
 
 
-def _number(row: Field, name: str, value: object) -> int:
+def number_of(row: Field, name: str, value: object) -> int:
     """Return the value of a field, which may be the name of a code."""
     if isinstance(value, str) and row.values is not None:
         found = row.values.__members__.get(value.upper())
@@ -173,7 +173,7 @@ class _Plan:
                 raise LayerError(name, f"{code.name} has no such argument{similar(name, legal)}", ", ".join(legal))
         if mode is Mode.RUDI and "header_data" in fields:
             raise LayerError("header_data", "is not legal with mode RUDI, where a packet may be executed twice", "none")
-        self.fields = {name: _number(known[name][1], name, value) for name, value in fields.items()}
+        self.fields = {name: number_of(known[name][1], name, value) for name, value in fields.items()}
         self.limit = known["request_length"][1].high
 
     def packets(self, data: bytes | int) -> list[Packet]:
@@ -218,7 +218,19 @@ class _Plan:
                 raise LayerError("eager_length", f"{body} is not legal", f"0 … {total}")
         if not carries:
             return total, body, None
+        if code in ATOMICS:
+            self._check_operands(total)
         return total, body, bytes(body) if isinstance(data, int) else bytes(data[:body])
+
+    def _check_operands(self, total: int) -> None:
+        """Raise `LayerError` for operands that do not end with an element; those of vendors have any size."""
+        datatype = self.fields.get("atomic_datatype", 0)
+        if datatype not in list(AtomicDatatype):
+            return
+        kind = AtomicDatatype(datatype)
+        size = ELEMENT_SIZE[kind]
+        if total % size:
+            raise LayerError("data", f"{total} bytes are not legal with {kind.name}", f"0, {size}, {2 * size}, …")
 
     def _packet(self, k: int, count: int, total: int, body: int, payload: bytes | None) -> Packet:
         headers = self.first if k == 0 else self.later

@@ -17,7 +17,7 @@ from scapy.packet import Packet, Raw
 
 from uetproto.errors import shown, similar
 from uetproto.layers.base import LayerError
-from uetproto.layers.messages import PSNS, UetPackets, code_of
+from uetproto.layers.messages import PSNS, UetPackets, code_of, number_of
 from uetproto.layers.uet import LAYERS, UetLayer
 from uetproto.wire.fields import Header
 from uetproto.wire.headers import uet_pds, uet_ses, uet_tss
@@ -36,6 +36,8 @@ from uetproto.wire.headers.uet_ses import (
 _CONTROLS = (uet_pds.CP, uet_pds.CP_SYN)
 _ASKING = (*uet_pds.REQUESTS, *_CONTROLS, uet_pds.RUDI_REQ, uet_pds.UUD_REQ)
 _SACK_BITS = 64
+_ROWS = {row.name: row for header in (uet_pds.NACK, uet_pds.ACK_CC, uet_pds.RUD_REQ) for row in header.fields}
+"""Fields of the answers, by name."""
 _OWN_FIELDS = ("mpr", "cc_flags", "vendor_code", "nack_payload")
 """Fields of ACKs and NACKs that do not follow from the packets."""
 _GOOD = (ReturnCode.OK, ReturnCode.NULL)
@@ -79,6 +81,14 @@ def uet_reply(
             raise LayerError(
                 name, f"uet_reply has no such argument{similar(name, _OWN_FIELDS)}", ", ".join(_OWN_FIELDS)
             )
+        number_of(_ROWS[name], name, fields[name])
+    number_of(_ROWS["spdcid"], "spdcid", spdcid)
+    if start_psn is not None:
+        number_of(_ROWS["psn"], "start_psn", start_psn)
+    if type(max_ack_data) is not int or max_ack_data < 0:
+        raise LayerError("max_ack_data", f"{shown(max_ack_data)} is not legal", "0 and more")
+    if not isinstance(packets, Iterable):
+        raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
     target = _Target(data, code, every, mtu, max_ack_data, spdcid, start_psn, fields)
     answers = UetPackets([], "answers")
     for packet in [packets] if isinstance(packets, Packet) else packets:

@@ -167,9 +167,12 @@ class PdcSession(DefaultSession):  # type: ignore[misc]
         return messages
 
     def join(self, packets: Iterable[Packet]) -> PacketList:
-        """Return the messages of a list of packets, also those that did not end."""
+        """Return the messages of a list of packets, also those that did not end. Raises `LayerError` for what is no
+        packet."""
         given = []
         for packet in packets:
+            if not isinstance(packet, Packet):
+                raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy")
             message = self.process(packet)
             given += [*([] if message is None else [message]), *self._ready]
             self._ready.clear()
