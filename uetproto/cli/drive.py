@@ -117,16 +117,17 @@ def _as_dict(
 
 
 def _summary(tally: SearchTally, machine: str, seed: int, elapsed: float) -> list[str]:
-    number = len(tally.findings)
-    found = f"{number or 'no'} finding{'' if number == 1 else 's'}"
-    lines = [
-        f"{machine}: {tally.steps:,} steps of {tally.runs:,} runs in {elapsed:.1f} s, seed {seed}; {found}"
-        + (f" in {tally.failed:,} runs" if tally.failed else "")
-    ]
+    found = _many(len(tally.findings), "finding") + (f" in {_many(tally.failed, 'run')}" if tally.failed else "")
+    played = f"{_many(tally.steps, 'step')} of {_many(tally.runs, 'run')}"
+    lines = [f"{machine}: {played} in {elapsed:.1f} s, seed {seed}; {found}"]
     lines += [f"  {name}: {found.times:,} runs" for name, found in tally.findings.items() if found.times > 1]
     if tally.verdicts.never_judged:
         lines.append(f"not judged: {tally.verdicts}")
     return lines
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 # uetproto run ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.effort import effort
 from uetproto.testing import ProtocolMachine, WorldFailure
@@ -22,14 +21,14 @@ SHRINKS = effort(0, 1, 1) == 1
 
 
 def run(kind: type[_M], factory: Any, examples: int = 100, steps: int = 25, shrinks: bool = True) -> type[_M]:
-    """Run a machine on the implementation of an adapter, with at most `steps` steps in a run, and shrink what fails if
-    `shrinks`; return the machine, which has the verdicts."""
+    """Run a machine on the implementation of an adapter as its test case, with at most `steps` steps in a run, and
+    shrink what fails if `shrinks`; return the machine, which has the verdicts."""
     phases = [Phase.generate, Phase.shrink] if shrinks else [Phase.generate]
     machine = kind.of(factory)
+    case = machine.TestCase
+    case.settings = settings(RUNS, max_examples=examples, stateful_step_count=steps, phases=phases)
     try:
-        run_state_machine_as_test(
-            machine, settings=settings(RUNS, max_examples=examples, stateful_step_count=steps, phases=phases)
-        )
+        case().runTest()
     finally:
         machine.release()
     return machine

@@ -10,7 +10,7 @@ from tests.support.testing import machines
 from tests.testing.machines import broken
 from uetproto.engine.contract import MILLISECOND
 from uetproto.testing import AdapterFault, Capabilities, PdcEngine, PdcMachine, ProcessAdapter, WorldFailure
-from uetproto.testing.machines.finding import played_again, shortened
+from uetproto.testing.machines.finding import fail_shorter, played_again, shortened
 
 
 def run(factory: Any, examples: int = 100, **how: Any) -> type[PdcMachine]:
@@ -132,6 +132,22 @@ def test_a_finding_loses_the_steps_and_settings_that_it_does_not_need() -> None:
     assert failure is not None
     assert failure.name == "PDS-COMPLETED"
     assert [*shortened(type(machine), failure).steps] == steps_of({}, *lost)
+
+
+def test_a_failure_of_a_test_case_loses_the_steps_that_it_does_not_need() -> None:
+    lost = [("message", {"node": 0, "mode": "rud", "packets": 1}), ("drop", {"index": 0})]
+    machine = PdcMachine.of(broken.NoRetransmission)
+    assert machine.TestCase is machine.TestCase
+    with pytest.raises(WorldFailure) as long:
+        machine.replay(steps_of({"mp_range": 128}, ("tick", {}), *lost, ("tick", {})))
+    with pytest.raises(WorldFailure, match="PDS-COMPLETED: ") as short:
+        fail_shorter(machine, long.value)
+    assert [*short.value.steps] == steps_of({}, *lost)
+    assert short.value.__notes__[-6:] == [
+        "Failing steps:", "state = PdcMachineForNoRetransmission()", "state.begin(seed=0, knobs={})",
+        "state.message(node=0, mode='rud', packets=1)", "state.drop(index=0)", "state.teardown()",
+    ]  # fmt: skip
+    fail_shorter(machine, short.value)  # it needs all
 
 
 class Finite(PdcEngine):

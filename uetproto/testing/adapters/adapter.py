@@ -17,6 +17,10 @@ TIMES = (VIRTUAL, REAL)
 MODES = ("rud", "rod", "rudi", "uud")
 
 
+Steps: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
+"""Type of the rules of a machine that were played, each with its name and its arguments."""
+
+
 class WorkRefused(Exception):  # noqa: N818 - it is no error: the implementation does not do this work
     """An adapter raises this exception in `submit` for work that the implementation does not do at this moment. The
     machine then continues without the work."""
@@ -44,6 +48,8 @@ class AdapterFault(AssertionError):  # noqa: N818 - it is a finding
         self.kind = kind
         self.frames: Sequence[PortFrame] = ()
         """Frames at the port of the implementation up to the fault, if a machine drove it."""
+        self.steps: Steps = ()
+        """The rules of the machine that were played up to the fault, and their arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -22,6 +23,10 @@ from uetproto.testing.machines.picture import DrawnMessage, Frames, write_captur
 from uetproto.testing.machines.world import WorldFailure
 from uetproto.toml.file import TomlFile
 
+HUNG = "adapter-hung"
+"""Name of a finding that is not shrunk, as each attempt takes as long."""
+PATIENCE = 30.0
+"""Seconds for which steps are left out of the failure of a test case."""
 RULE = "rule"
 """Key of a `[[step]]` that has the name of its rule; all other keys are arguments."""
 
@@ -102,6 +107,28 @@ def shortened(
     finally:
         kind.release()
     return failure
+
+
+def fail_shorter(kind: type[PlayedMachine], error: WorldFailure | AdapterFault) -> None:
+    """Raise the failure `error` of a machine again, played by fewer steps, unless it needs all of them.
+
+    The notes of what is raised have the ladder and the steps. A call that hangs is not tried again.
+    """
+    name = error.name if isinstance(error, WorldFailure) else error.kind
+    if name == HUNG:
+        return
+    end = time.monotonic() + PATIENCE
+    steps = tuple((rule, dict(arguments)) for rule, arguments in error.steps)
+    shorter = shortened(kind, MachineFailure(name, str(error), steps), lambda: time.monotonic() > end).steps
+    if _size(shorter) == _size(steps):
+        return
+    try:
+        kind.replay(shorter)
+    except (WorldFailure, AdapterFault) as again:
+        calls = [f"state.{rule}({', '.join(f'{key}={value!r}' for key, value in of.items())})" for rule, of in shorter]
+        for line in ("Failing steps:", f"state = {kind.__name__}()", *calls, "state.teardown()"):
+            again.add_note(line)
+        raise again from None
 
 
 def _without_step(steps: Sequence[PlayedStep], place: int) -> Sequence[PlayedStep] | None:

@@ -7,7 +7,7 @@ and lists. The exception of a failure has notes: a chart of the frames at the po
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ClassVar, TypeVar
 
 import hypothesis.strategies as st
@@ -68,6 +68,31 @@ def start(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]
     return lambda play: initialize(**strategies)(_kept(play))  # type: ignore[call-overload]
 
 
+class _TestCases:
+    """This descriptor makes the class of `unittest` of a machine, as Hypothesis does. Its failures lose the steps that
+    they do not need, of which Hypothesis leaves some."""
+
+    def __get__(self, machine: object, kind: "type[PlayedMachine]") -> Any:
+        return _test_case_of(kind)
+
+
+@cache
+def _test_case_of(kind: "type[PlayedMachine]") -> Any:
+    plain: Any = vars(RuleBasedStateMachine)["TestCase"].__get__(None, kind)
+
+    def run_test(case: Any) -> None:
+        try:
+            plain.runTest(case)
+        except (WorldFailure, AdapterFault) as error:
+            from uetproto.testing.machines.finding import fail_shorter  # it imports this module
+
+            fail_shorter(kind, error)
+            raise
+
+    run_test.__dict__.update(vars(plain.runTest))  # marks of Hypothesis
+    return type(plain.__name__, (plain,), {"runTest": run_test, "__qualname__": plain.__qualname__})
+
+
 class PlayedMachine(RuleBasedStateMachine):
     """This class keeps the rules that were played, and plays them again."""
 
@@ -76,6 +101,7 @@ class PlayedMachine(RuleBasedStateMachine):
     """What was judged in all runs of this class."""
     steps: ClassVar[dict[str, Callable[..., None]]]
     """The rules by name."""
+    TestCase = _TestCases()
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -367,7 +393,7 @@ class _Told(AbstractContextManager[None]):
         machine.failed = True
         if isinstance(error, AdapterFault):
             machine.discard()
-        error.frames = machine.frames
+        error.frames, error.steps = machine.frames, tuple(machine.played)
         for line in ladder(error.frames, machine.messages):
             error.add_note(line)
 

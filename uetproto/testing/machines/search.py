@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from uetproto.errors import LocalError
 from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault
-from uetproto.testing.machines.finding import MachineFailure, MachineFinding, failure_of, played_again, shortened
+from uetproto.testing.machines.finding import HUNG, MachineFailure, MachineFinding, failure_of, played_again, shortened
 from uetproto.testing.machines.judge import Verdicts
 from uetproto.testing.machines.machine import PlayedMachine, ProtocolMachine
 
@@ -30,8 +30,6 @@ SHORT = 10
 """Runs of such a round if several machines take turns."""
 HOPELESS = 10
 """Runs after which a search ends if all of them failed at their first step."""
-HUNG = "adapter-hung"
-"""Name of a finding that is not shrunk, as each attempt takes as long."""
 
 Stop = Callable[[], bool]
 
@@ -126,7 +124,7 @@ class Round:
         self._target: str | None = None
         """Name of the finding that is shrunk."""
         self._best: MachineFailure | None = None
-        self._last: MachineFailure | None = None
+        """The failure in as few steps as were found."""
 
     def play(self, adapter: str | None, runs: int) -> MachineFinding | None:
         """Let Hypothesis make `runs` runs; return what it found that is new."""
@@ -150,8 +148,7 @@ class Round:
             watched.release()
             self._tally.verdicts.add(watched.verdicts)
         self._tally.digest = int.from_bytes(self._hash.digest()[:8], "big")
-        found = self._best if ended else self._last
-        if found is None:
+        if (found := self._best) is None:
             return None
         finding = MachineFinding(self._tested.name, adapter, self._name, found, self._drawn, given_up=ended)
         if found.name != HUNG:
@@ -220,9 +217,10 @@ class Round:
                 known.times += 1
                 reject()
             self._target, self._drawn = failure.name, len(failure.steps)
+            if failure.name != HUNG:
+                failure = shortened(self._tested, failure, self._stop)  # which may be all that the time allows
         elif failure.name != self._target:
             reject()
-        self._last = failure
         if self._best is None or len(failure.steps) <= len(self._best.steps):
             self._best = failure
         if failure.name == HUNG:

@@ -14,7 +14,7 @@ from uetproto.emulator.network.red import mark
 from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.framing.dscp import Dscp
-from uetproto.testing.adapters.adapter import Adapter
+from uetproto.testing.adapters.adapter import Adapter, Steps
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter
 from uetproto.testing.machines.judge import LiveJudge, Verdicts
@@ -47,6 +47,8 @@ class WorldFailure(AssertionError):  # noqa: N818 - it is what a machine finds, 
         self.name = name
         self.frames: Frames = ()
         """Frames at the port of the implementation up to the failure."""
+        self.steps: Steps = ()
+        """The rules that were played up to the failure, and their arguments, if a machine played them."""
 
 
 def hold(condition: object, name: str, text: object) -> None:
