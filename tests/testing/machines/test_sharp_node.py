@@ -68,7 +68,7 @@ def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
 
 
 def test_a_sum_that_is_rounded_too_often_is_found() -> None:
-    """It takes three operands and a short float, so that chance needs some thousand steps."""
+    """It takes three operands and a short float, for which chance needs 400 to 3,000 steps."""
     begin = ("begin", {
         "children": 4, "parent": False, "last": False, "groups": 1, "sat": False, "osts": 2, "payload": 128,
         "window": 1, "batch": 1, "early": False, "mtu": 4096, "joined": True, "t_result": 60_000, "psn": 0, "knobs": {},

@@ -54,7 +54,8 @@ MEMBERS = st.integers(0, MOST_CHILDREN)
 COLLECTIVES = st.sampled_from(("allreduce", "allreduce", "allreduce", "reduce", "bcast", "barrier"))
 COUNTS = st.sampled_from((1, 2, 12, 40, 120))
 OPS = tuple(op.name for op in Op if op is not Op.NULL)
-DTYPES = tuple(dtype.name for dtype in FORMATS)
+DTYPES = (*(dtype.name for dtype in FORMATS), *("FLOAT_SHORT", "BFLOAT16") * 2)
+"""Data types. Short floats are drawn more often, as only three of them or more show what a node rounds."""
 _NONE: dict[str, Any] = {}
 
 
