@@ -187,6 +187,22 @@ class IgnoresRights(FepEngine):
         super().reset({**config, "regions": [{**each, "access": "rw"} for each in config["regions"]]})
 
 
+class ShowsHidden(FepEngine):
+    """A target whose regions all jobs reach."""
+
+    def reset(self, config: Any) -> None:
+        super().reset({**config, "regions": [{**each, "only_job": None} for each in config["regions"]]})
+
+
+class TakesFromAll(FepEngine):
+    """A target whose receives take messages of any initiator."""
+
+    def start(self, operation: SesWork) -> None:
+        if isinstance(operation, Receive):
+            operation.source = None
+        super().start(operation)
+
+
 class ForgetsAtClose(FepEngine):
     """An initiator that forgets its operations when it closes its PDCs."""
 

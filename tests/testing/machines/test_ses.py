@@ -56,10 +56,35 @@ def test_a_cancelled_receive_takes_nothing(kind: Any, rule: str) -> None:
         SesTargetMachine.of(kind).replay(steps)
 
 
+BEGIN = ("begin", {"seed": 0, "knobs": {}})
+
+
+KEPT_OUT: list[Any] = [
+    (broken_ses.ShowsHidden, "SES-RETURN-CODE: write 1 .* legal is BAD_MKEY", [
+        ("bad_access", {"mode": "rud", "fault": "hidden", "length": 8, "reads": False}),
+    ]),
+    (broken_ses.ShowsHidden, "SES-RETURN-CODE: atomic 1 .* legal is BAD_MKEY", [
+        ("bad_work", {"mode": "rud", "fault": "hidden", "length": 8, "fetch": True}),
+    ]),
+    (broken_ses.TakesFromAll, r"SES-MATCH: .* \(tag 0, ignores 0x0, from initiator 1\) took .*, tag 0\\n", [
+        ("receive", {"tag": 0, "ignore": 0, "length": 4096, "source": 1}),
+        ("send", {"mode": "rud", "length": 8, "tag": 0, "kind": "plain", "source": None}),
+    ]),
+]  # fmt: skip
+
+
+def test_other_jobs_and_initiators_are_kept_out() -> None:
+    for kind, rule, steps in KEPT_OUT:
+        SesTargetMachine.replay([BEGIN, *steps])
+        with pytest.raises(WorldFailure, match=rule):
+            SesTargetMachine.of(kind).replay([BEGIN, *steps])
+
+
 def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
     target = run(SesTargetMachine, broken_ses.DarkSes, 5)
     assert "SES-MEMORY" in target.verdicts.not_judged
-    assert {"work 'cancel'", "work 'rendezvous'", "operations in mode rudi"} <= {*target.verdicts.never_judged}
+    hidden = {"work 'cancel'", "work 'rendezvous'", "work 'restrict'", "work 'directed'", "operations in mode rudi"}
+    assert hidden <= {*target.verdicts.never_judged}
     assert target.verdicts.judged["SES-COMPLETED"]  # of our operations
     initiator = run(SesInitiatorMachine, broken_ses.DarkSes, 5)
     assert "SES-COMPLETED" in initiator.verdicts.not_judged

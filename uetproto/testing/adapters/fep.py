@@ -39,6 +39,8 @@ PATIENT: dict[str, Any] = {
     "deferral_time": 600 * SECOND, "rendezvous_time": 600 * SECOND,
 }  # fmt: skip
 """Settings with which an endpoint hardly ever gives up, unless `config["knobs"]` has others."""
+INITIATOR = 16
+"""Initiator id of messages, unless the machine says another one."""
 PDS_KNOBS = frozenset(PdsConfig.__dataclass_fields__)
 
 
@@ -48,7 +50,7 @@ class FepEngine(EngineAdapter):
     capabilities = Capabilities(
         work=(
             "write", "read", "atomic", "send", "tagged_send", "receive", "peek", "dc", "access", "rendezvous",
-            "deferrable", "truncate", "cancel", "close",
+            "deferrable", "truncate", "cancel", "close", "restrict", "directed",
         ),
         modes=MODES,
         knobs=(
@@ -72,7 +74,12 @@ class FepEngine(EngineAdapter):
         for region in config["regions"]:
             memory = self.regions[region["key"]] = self.memory(bytearray([region["fill"]]) * region["size"])
             rights = region.get("access", "rw")
-            process.register(Region(region["key"], memory, remote_read="r" in rights, remote_write="w" in rights))
+            process.register(
+                Region(
+                    region["key"], memory, remote_read="r" in rights, remote_write="w" in rights,
+                    job_restriction=region.get("only_job"),
+                )
+            )  # fmt: skip
         self.posted: dict[int, Receive] = {}
         return self.fep
 
@@ -120,6 +127,7 @@ class FepEngine(EngineAdapter):
         self.start(
             Send(
                 data=bytes.fromhex(work["data"]), tag=work.get("tag"), kind=kind,
+                initiator=work.get("initiator", INITIATOR),
                 local_pid=self.place["pid_on_fep"], local_index=self.place["resource_index"],
                 **self._addressed(work, (work["id"], None)),
             )
@@ -128,8 +136,9 @@ class FepEngine(EngineAdapter):
     def _receive(self, work: Work) -> None:
         memory = self.memory(bytearray(work["length"]))
         receive = Receive(
-            into=memory, tag=work.get("tag"), ignore=work.get("ignore", 0), context=work["id"], **self.place
-        )
+            into=memory, tag=work.get("tag"), ignore=work.get("ignore", 0), source=work.get("source"),
+            context=work["id"], **self.place,
+        )  # fmt: skip
         self.start(receive)
         self.posted[work["id"]] = receive
 

@@ -22,9 +22,13 @@ from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, Ato
 
 MTU = 1024
 JOB, PID, INDEX = 1, 0, 15
-PLAIN, OPTIMIZED, SAFE, READABLE, WRITABLE = 7, 1 << 62 | 5, 1 << 63 | 9, 11, 12
+PLAIN, OPTIMIZED, SAFE, READABLE, WRITABLE, HIDDEN = 7, 1 << 62 | 5, 1 << 63 | 9, 11, 12, 13
 """Keys of the regions: an ordinary key, one for which headers may be optimized (ses.md §4.1), one for operations that
-may be repeated, as RUDI does (§2.6), and those of regions that peers may only read, or only write."""
+may be repeated, as RUDI does (§2.6), those of regions that peers may only read, or only write, and that of a region for
+another job."""
+OTHER_JOB = 999
+SOURCES = (0, 1)
+"""Initiator ids of messages."""
 RIGHTS = {READABLE: "r", WRITABLE: "w"}
 """What a peer may do in a region; in the others it may read and write."""
 ROOM = 4 * MTU
@@ -48,14 +52,15 @@ FAULTS: dict[str, tuple[str, int, frozenset[ReturnCode]]] = {
     "key": ("key", 77, frozenset({ReturnCode.BAD_MKEY})),
     "end": ("offset", SIZE - 1, frozenset({ReturnCode.BAD_ADDR, ReturnCode.UNSUPPORTED_SIZE})),
     "overflow": ("offset", ALL_BITS, frozenset({ReturnCode.BAD_ADDR, ReturnCode.UNSUPPORTED_SIZE})),
-    "job": ("job_id", 999, frozenset({ReturnCode.BAD_JOB_ID})),
+    "job": ("job_id", OTHER_JOB, frozenset({ReturnCode.BAD_JOB_ID})),
     "pid": ("pid_on_fep", 5, frozenset({ReturnCode.BAD_PID})),
     "index": ("resource_index", 3, frozenset({ReturnCode.BAD_INDEX})),
     "write": ("key", READABLE, frozenset({ReturnCode.PERM_VIOLATION})),
     "read": ("key", WRITABLE, frozenset({ReturnCode.PERM_VIOLATION})),
+    "hidden": ("key", HIDDEN, frozenset({ReturnCode.BAD_MKEY})),
 }
-"""Accesses that must fail: the field that is wrong, its value, and the codes that are legal (ses.md §10). The last two
-are an operation without the right to it."""
+"""Accesses that must fail: the field that is wrong, its value, and the codes that are legal (ses.md §10). `write` and
+`read` are an operation without the right to it, `hidden` one on a region for another job."""
 SEND_FAULTS = ("job", "pid", "index")
 _BAD_TYPE = frozenset({ReturnCode.AMO_UNSUPPORTED_DT, ReturnCode.AMO_UNSUPPORTED_OP, ReturnCode.UNSUPPORTED_OP})
 ATOMIC_FAULTS: dict[str, tuple[AtomicOpcode, AtomicDatatype, int, int, frozenset[ReturnCode]]] = {
@@ -64,9 +69,10 @@ ATOMIC_FAULTS: dict[str, tuple[AtomicOpcode, AtomicDatatype, int, int, frozenset
     "type": (_Op.BOR, _T.FLOAT, PLAIN, 0, _BAD_TYPE),
     "write": (_Op.SUM, _T.UINT64, READABLE, 0, FAULTS["write"][2]),
     "read": (_Op.SUM, _T.UINT64, WRITABLE, 0, FAULTS["read"][2]),
+    "hidden": (_Op.SUM, _T.UINT64, HIDDEN, 0, FAULTS["hidden"][2]),
 }
-"""Atomics that must fail: opcode, datatype, key, offset, and the codes that are legal (ses.md §6.3, §17 row 19). The
-last two fetch, without one of the rights to it."""
+"""Atomics that must fail: opcode, datatype, key, offset, and the codes that are legal (ses.md §6.3, §17 row 19).
+`write` and `read` fetch, without one of the rights to it."""
 KNOBS: dict[str, tuple[Any, ...]] = {
     "optimized_headers": (False, True), "unexpected_policy": ("hold", "refuse"), "unexpected_messages": (64, 1),
     "response_generation": ("on_error", "always"), "hd_in": ("all", "som"), "max_ack_data_size": (16, 0, 1024),
@@ -81,7 +87,7 @@ OFFERED = {
     "uud": ("modes", "operations in mode uud"),
     **{
         name: ("work", f"work {name!r}")
-        for name in ("rendezvous", "deferrable", "truncate", "cancel", "close", "access")
+        for name in ("rendezvous", "deferrable", "truncate", "cancel", "close", "access", "restrict", "directed")
     },
 }
 """What `Capabilities` may offer, where it is told, and the name under which it is counted as not judged."""
@@ -125,7 +131,11 @@ class SesMachine(ProtocolMachine):
             "seed": seed, "knobs": self.knobs(knobs), "payload_mtu": MTU, "job_id": JOB, "pid_on_fep": PID,
             "resource_index": INDEX,
             "regions": [
-                {"key": key, "size": SIZE, "fill": FILL, "access": RIGHTS.get(key, "rw")} for key in self.model.regions
+                {
+                    "key": key, "size": SIZE, "fill": FILL, "access": RIGHTS.get(key, "rw"),
+                    **({"only_job": OTHER_JOB} if key == HIDDEN else {}),
+                }
+                for key in self.model.regions
             ],
         })  # fmt: skip
 
@@ -138,7 +148,7 @@ class SesMachine(ProtocolMachine):
     def keys(self) -> list[int]:
         """Return the keys of the regions that the implementation has."""
         more = [SAFE] * ("rudi" in self.adapter().capabilities.modes) + [*RIGHTS] * self.can("access")
-        return [PLAIN, OPTIMIZED, *more]
+        return [PLAIN, OPTIMIZED, *more, *[HIDDEN] * self.can("restrict")]
 
     def mode(self, mode: str) -> str:
         modes = self.adapter().capabilities.modes
@@ -304,6 +314,8 @@ class SesMachine(ProtocolMachine):
             if not self.can(fault, "access"):
                 return
             op = fault
+        if fault == "hidden" and not self.can("restrict"):
+            return
         name, value, codes = FAULTS[fault]
         asked = AskedOperation(number=self.next(), op=op, mode=self.mode(mode), codes=codes)
         amount = {"length": length} if op == "read" else {"data": self.content(length).hex()}
@@ -334,9 +346,11 @@ class SesMachine(ProtocolMachine):
 
     @precondition(can_send)
     @step(mode=st.sampled_from(("rud", "rod", "uud")), length=_lengths, tag=_tags,
-          kind=st.sampled_from(("plain", "plain", "rendezvous", "deferrable")))  # fmt: skip
-    def send(self, mode: str, length: int, tag: int | None, kind: str = "plain") -> None:
-        """Send a message. On UUD it is an untagged datagram; deferrable messages use RUD."""
+          kind=st.sampled_from(("plain", "plain", "rendezvous", "deferrable")),
+          source=st.sampled_from((None, *SOURCES)))  # fmt: skip
+    def send(self, mode: str, length: int, tag: int | None, kind: str = "plain", source: int | None = None) -> None:
+        """Send a message. On UUD it is an untagged datagram; deferrable messages use RUD. `source` is its initiator
+        id."""
         mode = self.mode(mode)
         if mode == "uud":
             length, tag = min(length, MTU), None
@@ -348,18 +362,23 @@ class SesMachine(ProtocolMachine):
         kind = kind if mode != "uud" and self.can(kind) else "plain"
         if kind != "plain":
             more["kind"] = kind
+        if self.can("directed"):
+            more["initiator"] = source = source or 0
         number, data = self.next(), self.content(length)
         op, codes = "send" if tag is None else "tagged_send", OK if mode == "uud" else SENDS
         asked = AskedOperation(
-            number=number, op=op, mode=mode, codes=codes, data=data, tag=tag, kind=kind, epoch=self.model.epoch
-        )
+            number=number, op=op, mode=mode, codes=codes, data=data, tag=tag, source=source or 0, kind=kind,
+            epoch=self.model.epoch,
+        )  # fmt: skip
         self.ask(asked, data=data.hex(), **more)
 
     @precondition(can_send)
-    @step(tag=_tags, ignore=st.sampled_from((0, 0, ALL_BITS)), length=st.sampled_from((ROOM, ROOM, TELLING, MTU)))
-    def receive(self, tag: int | None, ignore: int, length: int = ROOM) -> None:
-        """Post a receive, which may be too short for a message."""
-        self.post(tag, 0 if tag is None else ignore, length if self.can("truncate") else ROOM)
+    @step(tag=_tags, ignore=st.sampled_from((0, 0, ALL_BITS)), length=st.sampled_from((ROOM, ROOM, TELLING, MTU)),
+          source=st.sampled_from((None, None, *SOURCES)))  # fmt: skip
+    def receive(self, tag: int | None, ignore: int, length: int = ROOM, source: int | None = None) -> None:
+        """Post a receive, which may be too short for a message, or for messages of one initiator id only."""
+        source = source if self.can("directed") else None
+        self.post(tag, 0 if tag is None else ignore, length if self.can("truncate") else ROOM, source)
 
     @precondition(lambda self: self.can_send() and self.can("cancel") and bool(self.model.receives))
     @step(index=st.integers(0, 100))
@@ -381,11 +400,13 @@ class SesMachine(ProtocolMachine):
         self.model.mix()
         self.world.submit(node, {"op": "close", "id": self.next()})
 
-    def post(self, tag: int | None, ignore: int, length: int = ROOM) -> None:
+    def post(self, tag: int | None, ignore: int, length: int = ROOM, source: int | None = None) -> None:
         """Post a receive."""
-        posted = ModelReceive(self.next(), tag, ignore, length)
+        posted = ModelReceive(self.next(), tag, ignore, length, source)
         self.model.receives[posted.number] = posted
         more = {} if tag is None else {"tag": tag, "ignore": ignore}
+        if source is not None:
+            more["source"] = source
         try:
             self.world.submit(1 - self.initiator, {"op": "receive", "id": posted.number, "length": length, **more})
         except WorkRefused:

@@ -45,6 +45,8 @@ class AskedOperation:
     offset: int = 0
     data: bytes = b""
     tag: int | None = None
+    source: int = 0
+    """Initiator id of a message."""
     kind: str = "plain"
     wanted: bytes | None = None
     """What a read, or an atomic that fetches, must return; None: it returns nothing, or its order is open."""
@@ -67,6 +69,11 @@ class AskedOperation:
         """Return whether it is a message to a receive."""
         return self.op in ("send", "tagged_send") and ReturnCode.OK in self.codes
 
+    @property
+    def origin(self) -> str:
+        """Return tag and initiator id of a message, in words."""
+        return f"tag {self.tag}" + (f", initiator {self.source}" if self.source else "")
+
     def __str__(self) -> str:
         return f"{self.op} {self.number} ({self.mode})"
 
@@ -80,6 +87,8 @@ class ModelReceive:
     ignore: int
     room: int
     """Number of bytes that it takes."""
+    source: int | None = None
+    """Initiator id of the messages that it takes; None: those of any."""
     taken: int | None = None
     """The id of the send that it took; -1: its message failed."""
     withdrawn: bool = False
@@ -87,7 +96,9 @@ class ModelReceive:
     cancelled: bool = False
 
     def matches(self, sent: AskedOperation) -> bool:
-        """Return whether it may take a send (ses.md §2.7)."""
+        """Return whether it may take a send (ses.md §2.7, §11.3)."""
+        if self.source is not None and self.source != sent.source:
+            return False
         if self.tag is None or sent.tag is None:
             return self.tag is sent.tag
         return (self.tag ^ sent.tag) & ~self.ignore & ALL_BITS == 0
@@ -263,7 +274,9 @@ class SesModel:
         self._judge(RECEIVED_WRONG, bool(alike), f"{what} took {shown(event.get('data'))}, which nobody sent")
         tagged = "untagged" if posted.tag is None else f"tag {posted.tag}, ignores {posted.ignore:#x}"
         fits = [asked for asked in alike if posted.matches(asked)]
-        self._judge(MATCH, bool(fits), f"{what} ({tagged}) took {alike[0]}, tag {alike[0].tag}")
+        if posted.source is not None:
+            tagged += f", from initiator {posted.source}"
+        self._judge(MATCH, bool(fits), f"{what} ({tagged}) took {alike[0]}, {alike[0].origin}")
         sent = fits[0]
         if "tag" in event and sent.tag is not None:
             sent = next((asked for asked in fits if asked.tag == event["tag"]), sent)
