@@ -57,8 +57,6 @@ def test_a_cancelled_receive_takes_nothing(kind: Any, rule: str) -> None:
 
 
 BEGIN = ("begin", {"seed": 0, "knobs": {}})
-
-
 KEPT_OUT: list[Any] = [
     (broken_ses.ShowsHidden, "SES-RETURN-CODE: write 1 .* legal is BAD_MKEY", [
         ("bad_access", {"mode": "rud", "fault": "hidden", "length": 8, "reads": False}),
@@ -66,7 +64,7 @@ KEPT_OUT: list[Any] = [
     (broken_ses.ShowsHidden, "SES-RETURN-CODE: atomic 1 .* legal is BAD_MKEY", [
         ("bad_work", {"mode": "rud", "fault": "hidden", "length": 8, "fetch": True}),
     ]),
-    (broken_ses.TakesFromAll, r"SES-MATCH: .* \(tag 0, ignores 0x0, from initiator 1\) took .*, tag 0\\n", [
+    (broken_ses.TakesFromAll, r"SES-MATCH: .* \(tag 0, ignores 0x0, from initiator 1\) took .*, tag 0\n", [
         ("receive", {"tag": 0, "ignore": 0, "length": 4096, "source": 1}),
         ("send", {"mode": "rud", "length": 8, "tag": 0, "kind": "plain", "source": None}),
     ]),
