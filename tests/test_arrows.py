@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine.memory": {"engine.contract", "wire"},
     "engine.pds": {"engine.contract", "engine.config", "wire"},
     "engine.ses": {"engine.contract", "engine.config", "engine.memory", "engine.pds.service", "wire"},
+    "engine.cc": {"engine.contract", "wire"},
     "engine.tss": {"engine.contract", "wire"},
     "engine.roce": {"engine.contract", "engine.memory", "wire"},
     "engine.sharp": {"engine.contract", "wire"},
@@ -70,6 +71,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "emulator.run": {"emulator", "check", "engine", "framing", "steps", "wire"},
     "toml": {"engine", "framing", "wire"},  # what keys take: scenarios, profiles, and the APIs for their arguments
     "traffic": {"emulator.network", "engine", "framing", "toml", "wire"},
+    "fabric": {"emulator.network", "engine", "framing", "wire"},  # studies of congestion
     # programs
     "collectives": {"collectives"},
     "collectives.algorithms": {"collectives"},

@@ -62,6 +62,10 @@ class BenchStream:
         self.index = -1
         self.context = context
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the number of packets that were not sent, which have no bytes."""
+        return self.left, 0
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         self.index += 1
         self.left -= 1

@@ -11,6 +11,8 @@ from uetproto.errors import LocalError
 from uetproto.knobs import BOOL, TIME, check_knobs, knob
 from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 
+PROBING = ("probe", "ooo")
+"""Values of `PdsConfig.inferred_loss` with which a PROBE asks when no ACK comes."""
 _PDCIDS = 0xFFFF
 """Number of PDCIDs: they have 16 bits, and 0 names no PDC (pds.md §1)."""
 
@@ -89,9 +91,10 @@ class PdsConfig:
         "NACK_Retx_Time: the source waits so long after a resource NACK.", "pds.md §11.2")
     max_nack_retx_cnt: int = knob(5, range(31 + 1), "",
         "Max_NACK_Retx_Cnt: how often a packet is retransmitted after a NACK at most; 31: no limit.", "pds.md §11.2")
-    inferred_loss: str = knob("off", ("off", "sack", "probe"), "",
+    inferred_loss: str = knob("off", ("off", "sack", "probe", "ooo"), "",
         "Tells what besides RTO and NACK shows that a packet is lost. off: nothing; sack: `inferred_loss_packets`"
-        " PSNs reported above a gap; probe: as sack, and a PROBE asks when no ACK came for Tail_Loss_Time.",
+        " PSNs reported above a gap; probe: as sack, and a PROBE asks when no ACK came for Tail_Loss_Time; ooo: with"
+        " congestion control, an ooo_count of one and a half windows, and the PROBE.",
         "pds.md §11.4")
     inferred_loss_packets: int = knob(5, range(1, 32640 + 1), "PSNs",
         "So many PSNs, reported as received above a gap, start the recovery of `inferred_loss`.", "pds.md §11.4")
@@ -239,8 +242,10 @@ class PdsConfig:
         if self.secure_start != "off" and not self.limit_psn_range:
             # Beyond 2^31 PSNs the serial order is reversed, and a target would accept replayed packets (tss.md §11).
             raise LocalError("limit_psn_range", "False is not legal with secure_start", "True")
-        if self.inferred_loss == "probe" and not (self.tail_loss_time and self.max_tail_loss_retx):
-            raise LocalError("inferred_loss", "'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
+        if self.inferred_loss in PROBING and not (self.tail_loss_time and self.max_tail_loss_retx):
+            raise LocalError(
+                "inferred_loss", f"{self.inferred_loss!r} is not legal with tail_loss_time or max_tail_loss_retx 0"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -561,6 +561,153 @@ Event: TypeAlias = (
 )  # fmt: skip
 
 
+# Congestion control ---------------------------------------------------------------------------------------------------
+
+
+class CccState(Enum):
+    """This enumeration has the states of a congestion control context (cms.md §2)."""
+
+    IDLE = "nothing to send, and nothing in flight"
+    PENDING = "nothing to send, but something in flight"
+    ACTIVE = "something to send, which an algorithm forbids"
+    READY = "something to send, which all algorithms allow"
+
+
+class PathFeedback(Enum):
+    """This enumeration says what happened to a packet, to whoever chooses entropy values (cms.md §2, §5)."""
+
+    NO_ECN = "acknowledged, without a mark"
+    ECN = "acknowledged or refused, with a mark"
+    NACK = "trimmed, not at the last hop"
+    TIMEOUT = "lost"
+
+
+class AckReport(NamedTuple):
+    """An ACK report is what an ACK tells the congestion control context of its PDC."""
+
+    new: int = 0
+    """Nominal bytes that have arrived for the first time since the last ACK, from rcvd_bytes: a multiple of 256."""
+    marked: bool = False
+    """Whether the packet that caused the ACK had the ECN mark CE."""
+    rtt: int | None = None
+    """Round-trip time in picoseconds, without the service time of the destination. None: not known, or ambiguous."""
+    penalty: int = 0
+    """rcv_cwnd_pend: the window shrinks by this share of `new`, in 1/128."""
+    restore: bool = False
+    """restore_cwnd: the window before the first penalty is restored."""
+    credit: int | None = None
+    """Cumulative grant in 256-byte quanta, 24 bits. None: the ACK carries none."""
+    ooo_count: int | None = None
+    """Number of packets that the destination holds out of order. None: not told."""
+
+
+class CongestionContext(Protocol):
+    """A congestion control context (CCC) is shared by the PDCs of one {peer, traffic class, mode} (cms.md §2).
+
+    A PDC asks it before every transmission, and tells it of every event of the table in cms.md §2. Sizes are nominal
+    bytes: transport bytes + 40. Times are picoseconds.
+    """
+
+    ccc_id: int
+    demands: bool
+    """Whether requests carry req_cc_state."""
+
+    def state(self, size: int, now: int) -> CccState:
+        """Return the state, for a next packet of `size` bytes."""
+
+    def offered(self, size: int) -> None:
+        """Note that `size` bytes wait for their first transmission. A negative size takes bytes back."""
+
+    def may_send(self, size: int, now: int) -> bool:
+        """Return whether a packet of `size` bytes may be sent now, for the first time or again."""
+
+    def sent(self, size: int, again: bool, now: int) -> bool:
+        """Note a transmission, and return whether the packet should ask for an ACK. `again`: a retransmission."""
+
+    def acked(self, packets: int, report: AckReport, now: int) -> None:
+        """Note an ACK. `packets` of those in flight are no longer."""
+
+    def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
+        """Note a NACK of a packet, which waits for its retransmission from now on. `trim`: NO for any other NACK."""
+
+    def lost(self, size: int, now: int) -> None:
+        """Note an inferred loss or a time-out of a packet, which waits for its retransmission from now on."""
+
+    def settled(self, size: int, waiting: bool) -> None:
+        """Note that a packet needs no transmission any more, though it was not acknowledged as received data.
+
+        `waiting`: it waited for its retransmission; else it was in flight.
+        """
+
+    def credited(self, credit: int, now: int) -> None:
+        """Note a cumulative grant of 256-byte quanta, 24 bits, that a CREDIT carries."""
+
+    def demand(self) -> int | None:
+        """Return the cumulative demand in 256-byte quanta, 24 bits, for req_cc_state. None: requests carry none."""
+
+    def most_overtaking(self) -> tuple[int, int]:
+        """Return how many packets the destination may hold out of order until those that are missing are taken for
+        lost, and how many PSNs from the lowest missing one on are looked at (cms.md §6)."""
+
+    def next_entropy(self, now: int) -> int:
+        """Return the entropy value of the next request."""
+
+    def path(self, entropy: int, feedback: PathFeedback, now: int) -> None:
+        """Note what happened to a packet with an entropy value."""
+
+    def deadline(self) -> int:
+        """Return when `on_time` has something to do, or NEVER."""
+
+    def on_time(self, now: int) -> bool:
+        """Do what is due, and return whether a CREDIT_REQ should be sent, as no feedback comes."""
+
+
+class CongestionReceiver(Protocol):
+    """A congestion receiver is the receiving half of one PDC; it says what its ACKs carry (cms.md §1, §3.2)."""
+
+    def arrived(self, size: int, now: int) -> None:
+        """Note `size` nominal bytes of a new data packet that was not trimmed."""
+
+    def asked(self, ccc_id: int | None, target: int, now: int) -> None:
+        """Note the demand of a request with req_cc_state, or of a CREDIT_REQ, which names no context (None)."""
+
+    def trimmed(self, last_hop: bool, now: int) -> None:
+        """Note a data packet of which only the header arrived."""
+
+    def ack_state(self, arrived_at: int, ooo_count: int, now: int) -> tuple[int, bytes]:
+        """Return cc_type and the 8 bytes of congestion control state of an ACK_CC.
+
+        `arrived_at`: when the packet that causes the ACK arrived, from which service_time counts.
+        """
+
+
+class CongestionManager(Protocol):
+    """A congestion manager makes the contexts and receivers of one FEP, and paces the grants of its NIC (cms.md §4)."""
+
+    overhead: int
+    """Bytes that the nominal size of a packet has beyond its PDS header, SES header and payload."""
+    largest: int
+    """Nominal size of a request with a full payload, for which a context is asked before the packet is made."""
+
+    def context(self, peer: int, mode: Mode) -> CongestionContext:
+        """Return the context of a peer and a mode, the same one each time."""
+
+    def receiver(self, peer: int, mode: Mode, pdcid: int) -> CongestionReceiver:
+        """Return a new receiver for the PDC `pdcid`."""
+
+    def closed(self, pdcid: int) -> None:
+        """Forget the receiver of a PDC that was released."""
+
+    def deadline(self) -> int:
+        """Return when the next grant is due, or NEVER."""
+
+    def grants(self, now: int) -> list[tuple[int, int]]:
+        """Return the CREDITs to send now: PDCID and cumulative grant of each."""
+
+
+# The five calls -----------------------------------------------------------------------------------------------------
+
+
 class Engine(Protocol):
     """An engine has five calls. Each of them raises `LocalError` if `now` is earlier than in a previous call.
 

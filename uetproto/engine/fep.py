@@ -8,6 +8,7 @@ from uetproto.engine.contract import (
     NEVER,
     Addressed,
     Buffer,
+    CongestionManager,
     Datagram,
     Event,
     PdsError,
@@ -38,9 +39,10 @@ class Fep:
 
     def __init__(
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,
-        ip_version: int = 4,
+        ip_version: int = 4, congestion: CongestionManager | None = None,
     ) -> None:  # fmt: skip
         """`address` is the fabric address as a number; `rng` is a seeded generator, the only source of randomness.
+        Without `congestion`, there is no congestion control.
 
         Raises `LocalError` for an address that is not legal.
         """
@@ -49,7 +51,7 @@ class Fep:
         self.address = address
         events: list[Event] = []
         self.config = ses = ses or SesConfig()
-        self.pds = Pds(address, pds, rng, self, ip_version, events)
+        self.pds = Pds(address, pds, rng, self, ip_version, events, congestion=congestion)
         self.initiator = SesInitiator(ses, self.pds, rng, events)
         self.target = SesTarget(ses, pds.max_ack_data_size, events, self.pds.respond_late)
         self.target.queues.begin = self.initiator.submit

@@ -55,6 +55,9 @@ class ScriptedMessage:
         self.packets = packets
         self.index = -1
 
+    def unsent(self) -> tuple[int, int]:
+        return self.packets - 1 - self.index, 0
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         self.index += 1
         return self.index, SES_HEADER, f"{self.message_id}.{self.index}".encode(), self.index == self.packets - 1

@@ -54,6 +54,9 @@ class ScriptedMessage:
         """Take the PDCID, and the PSN of the first packet (`service.Locking`)."""
         self.where = (pdc.local_id, psn)
 
+    def unsent(self) -> tuple[int, int]:
+        return self.left, self.left * len(SES_BYTES)
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         self.index += 1
         self.left -= 1

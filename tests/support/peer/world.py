@@ -164,6 +164,9 @@ class Message:
         self.payloads = payloads
         self.sent = 0
 
+    def unsent(self) -> tuple[int, int]:
+        return len(self.payloads) - self.sent, 0
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         self.sent += 1
         return self.sent - 1, self.header, self.payloads[self.sent - 1], self.sent == len(self.payloads)

@@ -72,6 +72,11 @@ class ScriptedMessage:
             0, self._how, _KEY, 0, self.length,
         )  # fmt: skip
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the number of packets that were not sent, and at most so many bytes of theirs."""
+        packets = self.packets - self.sent
+        return packets, packets * (SES_SIZE[self.next_hdr] + (self.mtu or len(_INDEX[0])))
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         index = self.sent
         self.sent = index + 1
@@ -129,6 +134,11 @@ class ScriptedReturnData:
         self.packets = packets
         self.mtu = mtu
         self.sent = 0
+
+    def unsent(self) -> tuple[int, int]:
+        """Return the number of packets that were not sent, and their bytes."""
+        packets = self.packets - self.sent
+        return packets, packets * (SES_SIZE[self.next_hdr] + (self.mtu or len(_INDEX[0])))
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         index = self.sent

@@ -28,6 +28,10 @@ class _OnePacket:
         self.reserved = self.lock = False
         self._packet = (0, header, payload, True)
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the one packet, and its bytes of SES header and payload."""
+        return 1, len(self._packet[1]) + len(self._packet[2])
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         return self._packet
 

@@ -133,7 +133,7 @@ def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> No
     )  # fmt: skip
 
 
-# CREDIT, CREDIT_REQ: no rate control of the engine uses them
+# CREDIT, CREDIT_REQ
 
 
 def send_credit(pdc: Pdc, ctl_type: CtlType, amount: int, now: int) -> None:
@@ -142,10 +142,16 @@ def send_credit(pdc: Pdc, ctl_type: CtlType, amount: int, now: int) -> None:
 
 
 def take_credit(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Report CREDIT to the driver."""
+    """Pass a grant to the congestion control context, and report it to the driver."""
+    if pdc.cc is not None:
+        pdc.cc.credited(control.payload & _CREDIT_MASK, now)
     pdc.owner.tell(Credited(pdc.peer, pdc.local_id, control.payload & _CREDIT_MASK))
 
 
 def answer_credit_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
-    """Grant all the credit that CREDIT_REQ asks for."""
+    """Pass a demand to the congestion control of the receiver; without one, grant all the credit that CREDIT_REQ asks
+    for."""
+    if pdc.cc_rx is not None:
+        pdc.cc_rx.asked(None, control.payload & _CREDIT_MASK, now)
+        return
     pdc.send_control(CtlType.CREDIT, 0, 0, control.payload & _CREDIT_MASK, 0, datagram.entropy)

@@ -23,7 +23,7 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_pds import AckReq, CcType, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
-from uetproto.wire.tuples import PdsAckCcHeader, PdsAckHeader
+from uetproto.wire.tuples import PdsAckCcHeader, PdsAckHeader, PdsReqCcStateHeader, PdsRudReqHeader
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
@@ -53,6 +53,8 @@ def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bo
             pdc.stored_at = NEVER
         else:
             apply_clear(pdc, clear)
+    if request.credit_target is not None and pdc.cc_rx is not None:
+        pdc.cc_rx.asked(request.ccc_id, request.credit_target, now)
     if rx.classify(request.psn) is not _NEW or (pdc.close_psn is not None and is_beyond_close(pdc, request.psn)):
         message_id = message_id_of(datagram.header, request.size, request.next_hdr)
         return handle_not_new(pdc, request, datagram, now, NextHdr.RESPONSE, message_id)
@@ -83,6 +85,8 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
         pdc.nack(answer.code, request, datagram)
         return False
     pdc.counters.data_rx += 1
+    if pdc.cc_rx is not None:
+        pdc.cc_rx.arrived(nominal_size(pdc, request, datagram), now)
     size = len(payload)
     pdc.ack_gen_count += size if size > config.ack_gen_min_pkt_add else config.ack_gen_min_pkt_add
     if answer is not None and answer.final and not answer.gtd and not rx.waiting and not pdc.held:
@@ -99,7 +103,7 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
             send_ack(pdc, psn, answer.next_hdr, answer.header, marked, retx, _NO_REQ, datagram.entropy)
         return True
     created = rx.max_rcvd == (rx.start - 1) & _M32 and bool(request.syn)
-    waiting = UnansweredSlot(request.ar, request.retx, datagram.ecn_marked, datagram.entropy, created)
+    waiting = UnansweredSlot(request.ar, request.retx, datagram.ecn_marked, datagram.entropy, created, since=now)
     if answer is None or not answer.final:
         rx.take(psn, waiting)
         if answer is not None:
@@ -108,6 +112,17 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
         rx.take(psn, _slot_of(pdc, answer))
         _answered(pdc, psn, waiting, answer, now)
     return True
+
+
+def nominal_size(pdc: Pdc, request: Request, datagram: Datagram) -> int:
+    """Return the nominal size of a request that arrived whole (cms.md §1)."""
+    manager = pdc.owner.congestion
+    assert manager is not None
+    front = request.size
+    if not front:  # its header was not packed
+        front = PdsRudReqHeader.size + (0 if request.credit_target is None else PdsReqCcStateHeader.size)
+    at = 0 if datagram.message is not None else request.size
+    return front + len(datagram.header) - at + len(datagram.payload) + manager.overhead
 
 
 def _room_for_response(pdc: Pdc, psn: int) -> bool:
@@ -224,11 +239,19 @@ def _send_ack_for(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) 
     req = AckReq.CLEAR if isinstance(rx.slots.get(psn), StoredSlot) else AckReq.NONE
     if packet.ar and pdc.config.ack_on_gap_close:
         rx.note_early(psn)
-    send_ack(pdc, psn, answer.next_hdr, answer.header, packet.marked, packet.retx, req, packet.entropy)
+    send_ack(pdc, psn, answer.next_hdr, answer.header, packet.marked, packet.retx, req, packet.entropy, packet.since)
 
 
 def send_ack(
-    pdc: Pdc, psn: int, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, entropy: int
+    pdc: Pdc,
+    psn: int,
+    next_hdr: int,
+    response: Buffer,
+    marked: int,
+    retx: int,
+    req: int,
+    entropy: int,
+    since: int | None = None,
 ) -> None:
     """Send an ACK (pds.md §8.4), with the entropy of the packet that it acknowledges (cms.md §1)."""
     rx, config = pdc.rx, pdc.config
@@ -238,33 +261,37 @@ def send_ack(
         retx = 0
     pdc.ack_gen_count = 0
     pdc.counters.ack_tx += 1
+    always = config.ack_cc == "always" or pdc.cc_rx is not None
     told = config.ack_cc == "when_gap" and (rx.max_rcvd != rx.cack or rx.mp_range != _ASSUMED_RANGE)
-    base = rx.sack_base(config.sack_base, psn) if told or config.ack_cc == "always" else None
+    base = rx.sack_base(config.sack_base, psn) if told or always else None
     kind = _DATA if len(response) > config.trimmable_ack_size else _CONTROL
-    emit_ack(pdc, next_hdr, response, marked, retx, req, psn, None, base, entropy, kind)
+    emit_ack(pdc, next_hdr, response, marked, retx, req, psn, None, base, entropy, kind, since)
     if base is not None:
         rx.ack_sent()
 
 
 def emit_ack(
     pdc: Pdc, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, psn: int, opaque: int | None,
-    base: int | None, entropy: int, kind: TrafficClass,
+    base: int | None, entropy: int, kind: TrafficClass, since: int | None = None,
 ) -> None:  # fmt: skip
     """Emit an ACK of `psn`, or, if `opaque` is given, the answer to a PROBE. If `base` is given, the ACK is an ACK_CC
-    or ACK_CCX with a SACK that begins at `base`.
+    or ACK_CCX with a SACK that begins at `base`. `since`: when the packet that causes the ACK arrived, if not now.
     """
     rx, config, owner = pdc.rx, pdc.config, pdc.owner
     cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
     rx.gap_closed = False
-    mpr = bitmap = 0
+    what, mpr, bitmap, cc_type, state = _ACK, 0, 0, 0, b""
     if base is not None:
-        what, cc_type, state = _ACK_CC[config.ack_ccx]
+        what, cc_type, state = _ACK_CC[config.ack_ccx and pdc.cc_rx is None]
+        if pdc.cc_rx is not None:
+            cc_type, state = pdc.cc_rx.ack_state(owner.now if since is None else since, len(rx.slots), owner.now)
         mpr, bitmap = config.mp_range // MPR_UNIT, rx.sack_bitmap(base)
     message = None
     if owner.objects:
         message = Ack(
-            _ACK if base is None else what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
-            opaque, cack, local, peer, mpr, cack if base is None else base, bitmap, 0,
+            what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
+            opaque, cack, local, peer, mpr, cack if base is None else base, bitmap, 0, None, cc_type,
+            b"" if what == PdsType.ACK_CCX else state,
         )  # fmt: skip
     else:
         about = psn - cack if opaque is None else opaque
@@ -358,6 +385,8 @@ def _read_again(pdc: Pdc, request: Request, datagram: Datagram) -> Response:
 
 def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
     trimmed = datagram.trimmed is Trim.TRIMMED
+    if pdc.cc_rx is not None:
+        pdc.cc_rx.trimmed(not trimmed, pdc.owner.now)
     pdc.nack(NackCode.TRIMMED if trimmed else NackCode.TRIMMED_LASTHOP, request, datagram)
 
 

@@ -9,6 +9,7 @@ events, too.
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError, TrafficClass, Trim
+from uetproto.engine.pds import congestion
 from uetproto.engine.pds.control import take_psn_cp
 from uetproto.engine.pds.destination import apply_clear, handle_not_new, take_request
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request
@@ -111,7 +112,9 @@ def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
         pdc.counters.bad_nack += 1
         return
     pdc.learn(nack.spdcid)
-    for record in pdc.tx.renumber(delta, now):
+    records = pdc.tx.renumber(delta, now)
+    congestion.restart(pdc, records, now)
+    for record in records:
         if record.message is not None and record.message.lock and not record.index:
             cast(Locking, record.message).began(pdc, record.psn)
         if record.ctl_type is not None:
@@ -181,6 +184,7 @@ def quiesce(pdc: Pdc, now: int) -> None:
     """Begin the close: no new message starts on this PDC, and queued messages move to another PDC."""
     pdc.close_req = True
     messages = list(pdc.queue)
+    congestion.withdraw(pdc, messages)
     pdc.queue.clear()
     pdc.owner.rebind(messages, now)
 
@@ -287,6 +291,7 @@ def _end(pdc: Pdc, error: PdsError | None) -> None:
     pdc.cps = pdc.probe = pdc.held = None
     pdc.rx.forget()
     records = pdc.tx.drop_all()
+    congestion.leave(pdc, records)
     if error is not None:
         pdc.counters.pdc_close_in_err += 1
         for record in records:

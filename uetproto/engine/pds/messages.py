@@ -21,6 +21,7 @@ from uetproto.wire.tuples import (
     PdsCpHeader,
     PdsCpSynHeader,
     PdsNackHeader,
+    PdsReqCcStateHeader,
     PdsRudiReqHeader,
     PdsRudReqHeader,
     PdsRudReqSynHeader,
@@ -65,6 +66,9 @@ class Request:
     """Size of the PDS header in bytes, after which the SES header starts."""
     reserved: int = 0
     """Whether a SYN packet carries use_rsv_pdc."""
+    ccc_id: int = 0
+    credit_target: int | None = None
+    """Fields of req_cc_state, in a request with congestion control state; the target is None in any other request."""
 
 
 @dataclass(slots=True)
@@ -91,6 +95,9 @@ class Ack:
     """Size of the PDS header in bytes, after which the SES response starts."""
     epsn: int | None = None
     """Expected_PSN in the ACK of a CLOSE_CMD, a field later than UE 1.0.1 (pds.md §6.6), or None if it is absent."""
+    cc_type: int = 0
+    cc_state: Buffer = b""
+    """Congestion control state of an ACK_CC, 8 bytes; it is empty in any other ACK (cms.md §1)."""
 
 
 @dataclass(slots=True)
@@ -212,13 +219,15 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         if length < size + SES_SIZE[next_hdr] and not trimmed:
             raise cut_short("SES header", length - size, SES_SIZE[next_hdr])
         clear_psn = (psn + clear) & _M32
+        ccc_id, target = (0, None) if size == _PLAIN else PdsReqCcStateHeader.unpack(data, _PLAIN)
         if not syn:
-            return Request(mode, next_hdr, retx, ar, 0, clear_psn, psn, spdcid, dpdcid, 0, size)
+            return Request(mode, next_hdr, retx, ar, 0, clear_psn, psn, spdcid, dpdcid, 0, size, 0, ccc_id, target)
         if not spdcid:
             raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535")
         head = PdsRudReqSynHeader.read(data)
         start = (psn - head.psn_offset) & _M32
-        return Request(mode, next_hdr, retx, ar, 1, clear_psn, psn, spdcid, 0, start, size, _reserved(head.pdc_info))
+        reserved = _reserved(head.pdc_info)
+        return Request(mode, next_hdr, retx, ar, 1, clear_psn, psn, spdcid, 0, start, size, reserved, ccc_id, target)
     if kind in _ACK_SIZE:
         return _parse_ack(data, kind, length, trimmed)
     if kind in (PdsType.NACK, PdsType.NACK_CCX):
@@ -297,7 +306,7 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     expected = None
     if kind == _ACK:
         _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = PdsAckHeader.unpack(data)
-        mpr = bitmap = 0
+        mpr = bitmap = cc_type = 0
         base = cack
         if epsn and next_hdr == NextHdr.NONE and not probe:  # else the flag is reserved
             size = PdsAckEpsnHeader.size
@@ -306,13 +315,15 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
             expected = PdsAckEpsnHeader.read(data).expected_psn
     else:  # ACK_CCX has the same layout as ACK_CC
         (_, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid,
-         _, _, mpr, base_offset, bitmap) = PdsAckCcHeader.unpack(data)  # fmt: skip
+         cc_type, _, mpr, base_offset, bitmap) = PdsAckCcHeader.unpack(data)  # fmt: skip
         base = (cack + base_offset) & _M32
     if next_hdr not in IN_ACK:
         raise _wrong_next_hdr("ACK", next_hdr, IN_ACK)
     if length < size + SES_SIZE[next_hdr] and not trimmed:
         raise cut_short("SES response", length - size, SES_SIZE[next_hdr])
     opaque, ack_psn = (offset & 0xFFFF, cack) if probe else (None, (cack + offset) & _M32)
+    state = data[PdsAckCcHeader.size : size] if kind == PdsType.ACK_CC else b""
     return Ack(
-        kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected
-    )
+        kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected,
+        cc_type, state,
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uetproto.engine.contract import NEVER, Datagram, Mode
+from uetproto.engine.contract import NEVER, CongestionContext, CongestionReceiver, Datagram, Mode
 from uetproto.engine.pds.messages import Control, Nack, Request
 from uetproto.engine.pds.psn_window import PsnWindow, UnansweredSlot
 from uetproto.engine.pds.retransmit import SendRecord, SendWindow
@@ -21,6 +21,7 @@ from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.serial import diff32
 
 if TYPE_CHECKING:
+    from uetproto.engine.pds.congestion import PacedRecord
     from uetproto.engine.pds.sublayer import Pds
 
 _M32 = 0xFFFFFFFF
@@ -37,12 +38,13 @@ class Pdc:
     """
 
     __slots__ = (
-        "_entropy_at", "_entropy_mask", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks", "clear_at",
-        "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack", "config",
-        "context", "counters", "cps", "demanded", "entropy", "held", "idle_time", "idle_wake", "local_id", "locks",
-        "message_clear", "mode", "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe",
-        "probe_at", "probes_left", "queue", "refused_starts", "reserved", "role", "rows", "rx", "state", "stored_at",
-        "touched", "tx", "unblock_at", "user", "wake_at",
+        "_entropy_at", "_entropy_mask", "ack_gen_count", "again", "backlog", "cack_asks", "cc", "cc_rx",
+        "clear_asked_at", "clear_asks", "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn",
+        "close_req", "closing_ack", "config", "context", "counters", "cps", "demanded", "entropy", "held",
+        "highest_acked", "idle_time", "idle_wake", "local_id", "locks", "message_clear", "mode", "ooo_count",
+        "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe", "probe_at", "probes_left",
+        "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx", "state", "stored_at", "touched",
+        "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -94,6 +96,21 @@ class Pdc:
         self.probes_left = config.max_tail_loss_retx
         self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
         self.pending_at = self.probe_at = NEVER
+        manager = owner.congestion
+        self.cc: CongestionContext | None = None if manager is None else manager.context(peer, mode)
+        """Congestion control context of the sending half, or None without congestion control."""
+        self.cc_rx: CongestionReceiver | None = None if manager is None else manager.receiver(peer, mode, local_id)
+        """Congestion control of the receiving half, or None."""
+        self.again: deque[PacedRecord] | None = None
+        """Packets that wait for their retransmission, in its order. None: there was none (`pds.congestion`)."""
+        self.backlog = 0
+        """Nominal bytes that were offered to the context and not sent."""
+        self.ooo_count = 0
+        """ooo_count of the last ACK."""
+        self.highest_acked = (start - 1) & _M32
+        """Highest PSN that an ACK named."""
+        self.rcvd_bytes = 0
+        """The newest rcvd_bytes of an ACK, 24 bits, in units of 256 bytes."""
         self.begin(start, receive_start)
         self.entropy = owner.rng.getrandbits(16)
         self._entropy_at = self._entropy_mask = 0
@@ -115,6 +132,8 @@ class Pdc:
         config, rod = self.config, self.mode is Mode.ROD
         self.tx = SendWindow(start, rod and config.rod_recovery == "go_back_n", config)
         self.rx = PsnWindow(receive_start, config.mp_range, rod)
+        if self.cc is not None:
+            self.tx.landed = []
         self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
         self.ack_gen_count = 0
         """Number of bytes received since the last ACK (pds.md §8.3)."""
@@ -177,6 +196,7 @@ class Pdc:
         """Return True when `source.pump` has something to send."""
         return bool(
             self.open_message is not None or self.queue or self.cps or self.clear_owed or self.clear_at != NEVER
+            or self.again
         )  # fmt: skip
 
     @property

@@ -49,6 +49,8 @@ class UnansweredSlot:
     """Whether the packet opened the PDC at the target."""
     asked: bool = False
     """Whether an ACK_REQ has asked for the ACK of this packet."""
+    since: int = 0
+    """Time at which the packet arrived."""
 
 
 @dataclass(slots=True)

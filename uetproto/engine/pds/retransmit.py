@@ -76,8 +76,8 @@ class SendWindow:
     """
 
     __slots__ = (
-        "_levels", "_nacked", "_waits", "config", "mp_range", "next", "peer_cack", "records", "recovery_end", "rod",
-        "sacked", "start", "una", "went_back_to", "window_at_cack",
+        "_levels", "_nacked", "_waits", "config", "landed", "mp_range", "next", "peer_cack", "records", "recovery_end",
+        "rod", "sacked", "start", "una", "went_back_to", "window_at_cack",
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
@@ -95,6 +95,8 @@ class SendWindow:
         self.recovery_end: int | None = None
         """PSN that CACK must reach to end the recovery from an inferred loss, or None if there is no recovery (pds.md
         §11.4)."""
+        self.landed: list[SendRecord] | None = None
+        """Records that ACKs have answered or marked as received since the last look. None: nobody looks."""
         self._levels: list[deque[tuple[int, SendRecord]]] = []
         self._waits = rto_waits(config.rto_init_time)
         self._nacked: deque[tuple[int, SendRecord]] | None = None
@@ -203,6 +205,8 @@ class SendWindow:
                     if record.dst_rcvd:
                         self.sacked -= 1
                     answered.append(record)
+        if self.landed is not None:
+            self.landed += answered
         return answered
 
     def forget(self, record: SendRecord) -> None:
@@ -211,6 +215,8 @@ class SendWindow:
         record.rto_at = record.retx_at = NEVER
         if record.dst_rcvd:
             self.sacked -= 1
+        if self.landed is not None:
+            self.landed.append(record)
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
         """Mark the records whose SACK bit is set as received. A bit that is 0 has no effect (pds.md §7.2)."""
@@ -228,6 +234,8 @@ class SendWindow:
         if not record.dst_rcvd:
             record.dst_rcvd = True
             self.sacked += 1
+            if self.landed is not None:
+                self.landed.append(record)
         if record.retx_at != NEVER:
             self.arm(record, now)
 

@@ -75,6 +75,10 @@ class Outgoing(Protocol):
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         """Return index, SES header and payload of the next packet, and whether it is the last of the message."""
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the number of packets that `next_packet` has still to give, and their bytes of SES headers and
+        payload. It may be too much for a message that ends early."""
+
 
 class Locking(Outgoing, Protocol):
     """A message whose `lock` is True; PDS calls `began` to tell the message which PDC carries it."""

@@ -6,7 +6,9 @@ UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
 from collections import deque
 from typing import cast
 
+from uetproto.engine.config import PROBING
 from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, Probed, TrafficClass, Trim
+from uetproto.engine.pds import congestion
 from uetproto.engine.pds.messages import USE_RSV_PDC, Ack, Control, Nack, Request
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
@@ -16,13 +18,14 @@ from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
-from uetproto.wire.tuples import PdsRudReqHeader, PdsRudReqSynHeader
+from uetproto.wire.tuples import PdsReqCcStateHeader, PdsRudReqHeader, PdsRudReqSynHeader
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _CREATING, _SEND, _SEND_MORE = State.CREATING, Input.SEND, Input.SEND_MORE
 _DATA, _NO_TRIM, _ROD, _NO_HEADER = TrafficClass.DATA, Trim.NO, Mode.ROD, NextHdr.NONE
 _ACK, _CLEAR, _CLOSE, _RESPONSE = PdsType.ACK, AckReq.CLEAR, AckReq.CLOSE, NextHdr.RESPONSE
+_WITH_STATE = {Mode.RUD: PdsType.RUD_CC_REQ, Mode.ROD: PdsType.ROD_CC_REQ}
 _SIGN = 1 << 31
 """Bit of a difference of PSNs that is set if the first PSN is below the second."""
 _PSN_LIMIT = 1 << 31
@@ -44,11 +47,13 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
     pdc.unblock_at = NEVER
     if pdc.cps:
         sent = _pump_cps(pdc, now, limit)
-    if pdc.queue or pdc.open_message is not None:
+    if pdc.again:
+        sent += _pump_again(pdc, now, limit - sent)
+    if (pdc.queue or pdc.open_message is not None) and not pdc.again:
         room = (pdc.tx.room() if pdc.state is not _CREATING else _room(pdc)) + sent
         while sent < limit and sent < room and (pdc.open_message is not None or pdc.queue):
             found = pdc.rows[_SEND if pdc.open_message is None else _SEND_MORE]
-            if found is None:
+            if found is None or (pdc.cc is not None and not congestion.may_send(pdc, now)):
                 break
             found[0](pdc, now)  # these inputs do not change the state
             sent += 1
@@ -66,6 +71,16 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
         _send_clear_cmd(pdc, pdc.tx.clear_psn)
     if pdc.clear_at <= now or (pdc.clear_at != NEVER and pdc.config.clear_cmd == "immediate"):
         pdc.step(Input.CLEAR_TIME, now)
+    return sent
+
+
+def _pump_again(pdc: Pdc, now: int, limit: int) -> int:
+    """Retransmit the packets that wait, as far as congestion control allows (cms.md §2). Return their number."""
+    sent = 0
+    while sent < limit and (record := congestion.next_again(pdc, now)) is not None:
+        congestion.sent_again(pdc, record, now)
+        _retransmit_now(pdc, record, now, record.cause)
+        sent += 1
     return sent
 
 
@@ -101,6 +116,7 @@ def queue_cp(pdc: Pdc, ctl_type: CtlType, payload: int, now: int) -> None:
 def take_return(pdc: Pdc, message: Outgoing, now: int) -> None:
     """Queue read data on the return direction of the PDC on which the read request arrived (pds.md §10)."""
     pdc.queue.append(message)
+    congestion.offer(pdc, message)
 
 
 def _room(pdc: Pdc) -> int:
@@ -137,13 +153,17 @@ def send(pdc: Pdc, now: int) -> None:
             pdc.message_clear = clear  # the message is too long: clear_psn_offset has 16 bits
         clear = pdc.message_clear
     ar = config.enb_ack_per_pkt or (last and config.ar_on_eom)
-    record = SendRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
+    if pdc.cc is None:
+        record = SendRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
+    else:
+        record = paced = congestion.PacedRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
+        record.ar = ar = congestion.sent_first(pdc, paced, now) or ar
     emit_request(pdc, record, 0, ar, clear)
     tx.track(record, now)
     pdc.counters.data_tx += 1
     if record.rto_at < pdc.wake_at:
         pdc.owner.wake(pdc, record.rto_at)
-    if pdc.probe_at == NEVER and config.inferred_loss == "probe":
+    if pdc.probe_at == NEVER and config.inferred_loss in PROBING:
         _arm_probe(pdc, now)
     if (psn - tx.start) & _M32 >= _PSN_LIMIT - _PSN_MARGIN and config.limit_psn_range:
         _near_the_psn_limit(pdc, (psn - tx.start) & _M32, now)
@@ -160,28 +180,37 @@ def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
 
 def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -> None:
     psn, mode, owner = record.psn, pdc.mode, pdc.owner
-    message = None
-    header = record.header
+    message, target, kind, header = None, None, int(mode), record.header
+    if pdc.cc is None:
+        entropy = pdc.entropy if mode is _ROD else pdc.next_entropy()
+    else:
+        entropy = pdc.cc.next_entropy(owner.now)
+        if isinstance(record, congestion.PacedRecord):
+            record.entropy = entropy
+        target = pdc.cc.demand()
+        if target is not None:
+            kind = _WITH_STATE[mode]
+            header = PdsReqCcStateHeader.pack(pdc.cc.ccc_id, target) + header
     if owner.objects:
         syn = int(pdc.state is _CREATING)
         message = Request(
             mode, record.next_hdr, retx, ar, syn, clear, psn, pdc.local_id, 0 if syn else pdc.peer_id,
-            pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved),
+            pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved), 0 if pdc.cc is None else pdc.cc.ccc_id, target,
         )  # fmt: skip
+        header = record.header
     elif pdc.state is _CREATING:
         header = PdsRudReqSynHeader.pack(
             record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id,
-            USE_RSV_PDC if pdc.reserved else 0, (psn - pdc.tx.start) & _M32, type=mode,
+            USE_RSV_PDC if pdc.reserved else 0, (psn - pdc.tx.start) & _M32, type=kind,
         ) + header  # fmt: skip
     else:
         header = PdsRudReqHeader.pack(
-            record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id, pdc.peer_id, type=mode
+            record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id, pdc.peer_id, type=kind
         ) + header  # fmt: skip
     owner.out.append(Datagram(
         owner.address, pdc.peer, header, record.payload,
         TrafficClass.DATA_RTX if retx else _DATA,
-        pdc.entropy if mode is _ROD else pdc.next_entropy(),
-        False, _NO_TRIM, owner.ip_version, message,
+        entropy, False, _NO_TRIM, owner.ip_version, message,
     ))  # fmt: skip
     if clear != pdc.clear_sent and diff32(clear, pdc.clear_sent) > 0:
         pdc.clear_sent = clear
@@ -232,6 +261,7 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         pdc.learn(ack.spdcid)
     older = (cack - tx.peer_cack) & _SIGN
     answer = pdc.user.on_response
+    named = None if pdc.cc is None else tx.records.get(ack.ack_psn)
     if ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
         record = tx.records.get(ack.ack_psn)
         if record is not None:
@@ -250,6 +280,8 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         if not older and ack.mpr:
             tx.mp_range = ack.mpr * MPR_UNIT
         tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
+    if pdc.cc is not None:
+        congestion.acked(pdc, ack, named, datagram, now)
     if tx.records:
         tx.advance()
         _wake_for_lowest(pdc)
@@ -335,8 +367,9 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
     if nack.code == NackCode.ROD_OOO:
         _go_back_to_expected(pdc, nack, now)
         return
-    if record.retx_at != NEVER:
+    if record.retx_at != NEVER or (record.rto_at == NEVER and congestion.is_held(record)):
         return  # the packet waits for its retransmission already
+    congestion.refused(pdc, record, nack, datagram, now)
     tx.unmark(record)
     if not _count_nack(pdc, record, now):
         return
@@ -415,6 +448,13 @@ def _arm(pdc: Pdc, record: SendRecord, now: int) -> None:
 
 
 def _retransmit_one(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
+    if not record.dst_rcvd and congestion.hold_again(pdc, record, cause, now):
+        pdc.owner.stir(pdc)
+    else:
+        _retransmit_now(pdc, record, now, cause)
+
+
+def _retransmit_now(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
     tx = pdc.tx
     _arm(pdc, record, now)
     if not tx.in_window(record.psn):
@@ -445,16 +485,19 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
     """
     tx = pdc.tx
     probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None
-    if tx.recovery_end is None:
-        lost: list[SendRecord] = []
-        if tx.sacked >= pdc.config.inferred_loss_packets:
+    by_count = pdc.config.inferred_loss == "ooo"
+    if tx.recovery_end is None or by_count:
+        lost = congestion.overtaken(pdc) if by_count else []
+        if lost:
+            pass
+        elif not by_count and tx.sacked >= pdc.config.inferred_loss_packets:
             lost = tx.overtaken()
         elif probed is not None:
             seen = ack.cack_psn if ack.type == PdsType.ACK else (ack.sack_base + SACK_BITS - 1) & _M32
             told = diff32(seen, probed) > 0 or ack.type == PdsType.ACK  # no bitmap: nothing above CACK was received
             lost = tx.missing(probed if told else seen)
         if lost:
-            tx.recovery_end = tx.last
+            tx.recovery_end = tx.last if tx.recovery_end is None else tx.recovery_end
             pdc.counters.retx_inferred += len(lost)
             for record in lost:
                 _retransmit_one(pdc, record, now, INFERRED)
@@ -479,7 +522,7 @@ def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True)
 
     Answers to PROBEs do not reset the count, else PROBEs would continue until the RTO.
     """
-    if pdc.config.inferred_loss == "probe":
+    if pdc.config.inferred_loss in PROBING:
         if renewed:
             pdc.probes_left = pdc.config.max_tail_loss_retx
         established = answered or pdc.state is not _CREATING  # a PROBE needs the PDCID of the target

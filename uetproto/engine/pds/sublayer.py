@@ -19,6 +19,8 @@ from uetproto.engine.contract import (
     AskCredit,
     Buffer,
     Close,
+    CongestionContext,
+    CongestionManager,
     Datagram,
     Event,
     GiveCredit,
@@ -38,6 +40,7 @@ from uetproto.engine.contract import (
     Trim,
 )  # fmt: skip
 from uetproto.engine.pds import actions as _compiled  # noqa: F401 - compiles the tables of PDCs
+from uetproto.engine.pds.congestion import offer
 from uetproto.engine.pds.lifecycle import nack_event, pend, run_timers, settle
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, parse
 from uetproto.engine.pds.pdc import Pdc
@@ -100,14 +103,19 @@ class Pds:
     def __init__(
         self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
         events: list[Event] | None = None, objects: bool = False, pool: PdcPool | None = None,
+        congestion: CongestionManager | None = None,
     ) -> None:  # fmt: skip
         """Make an endpoint, which adds its events to the list `events`, or to a new list if `events` is None.
 
         With `objects`, PDS headers are passed as objects (`Datagram.message`) and not as bytes, and nothing else
-        changes. Raises `LocalError` for arguments that are not legal.
+        changes. Without `congestion`, there is no congestion control. Raises `LocalError` for arguments that are not
+        legal.
         """
         check_endpoint(address, ip_version, config)
         self.config = config
+        self.congestion = congestion
+        self._held: dict[CongestionContext, dict[Pdc, None]] = {}
+        """PDCs whose congestion control context forbids to send, until its next event."""
         self.rng = rng
         self.pool = pool = pool or PdcPool(config, rng)
         self.pdcs = pool.pdcs
@@ -331,7 +339,8 @@ class Pds:
             self._advance(now)
         timers = self._timers
         rings = timers and timers[0][0] <= now
-        if not (rings or self._active or self._waiting or self._plain):
+        paced = self.congestion is not None and self._paced_at() <= now
+        if not (rings or self._active or self._waiting or self._plain or paced):
             self.called = False
             if not self.out:
                 return []
@@ -345,6 +354,8 @@ class Pds:
             self.without_pdc.on_time(now)
             limit -= self.without_pdc.pump(now, limit)
             self._plain = not self.without_pdc.quiescent
+        if paced and self.congestion is not None:
+            self._run_congestion(self.congestion, now)
         if self._active:
             self._pump(now, limit)
         for pdc in rung:
@@ -352,6 +363,25 @@ class Pds:
                 self.wake(pdc, max(pdc.deadline(), now + 1))
         sent, self.out = self.out, []
         return sent
+
+    def _run_congestion(self, congestion: CongestionManager, now: int) -> None:
+        """Send the grants that are due, and ask for those that do not come (cms.md §4)."""
+        for pdcid, credit in congestion.grants(now):
+            pdc = self.pdcs.get(pdcid)
+            if pdc is not None and pdc.allows(Input.SEND_CREDIT):
+                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT, credit, now)
+        for context, held in self._held.items():
+            pdc = next((one for one in held if one.allows(Input.SEND_CREDIT)), None)
+            if context.deadline() <= now and context.on_time(now) and pdc is not None:
+                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT_REQ, context.demand() or 0, now)
+
+    def _paced_at(self) -> int:
+        """Return when congestion control has something to do."""
+        assert self.congestion is not None
+        at = self.congestion.deadline()
+        for context in self._held:
+            at = min(at, context.deadline())
+        return at
 
     def _ring(self, now: int) -> list[Pdc]:
         """Run the timers that are due; return the PDCs that had one."""
@@ -396,6 +426,8 @@ class Pds:
             at = self._waiting[0][0]
         if self._plain:
             at = min(at, self.without_pdc.deadline())
+        if self.congestion is not None:
+            at = min(at, self._paced_at())
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
@@ -706,6 +738,8 @@ class Pds:
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
         """Release a PDC that has entered CLOSED, and report `PdcClosed`."""
         pdc.wake_at = NEVER
+        if self.congestion is not None:
+            self.congestion.closed(pdc.local_id)
         self._idle_seen = True
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
@@ -729,6 +763,7 @@ class Pds:
                 return
             pdc = self.open_initiator(message.peer, message.mode, now, message.context, message.reserved)
         pdc.queue.append(message)
+        offer(pdc, message)
         self._active[pdc] = None
 
     def _taker(self, message: Outgoing) -> Pdc | None:
@@ -794,10 +829,21 @@ class Pds:
         pdc.touched = now
         if self._waiting and pdc.idle:
             self._idle_seen = True
+        if self._held and pdc.cc is not None:
+            self._active.update(self._held.pop(pdc.cc, {}))
         if pdc.state is not _ESTABLISHED:
             self._after(pdc, now)
         elif pdc.has_work:
             self._active[pdc] = None
+
+    def hold(self, pdc: Pdc) -> None:
+        """Let a PDC wait for the next event of its congestion control context, which forbids it to send."""
+        assert pdc.cc is not None
+        self._held.setdefault(pdc.cc, {})[pdc] = None
+
+    def stir(self, pdc: Pdc) -> None:
+        """Let a PDC send at the next poll."""
+        self._active[pdc] = None
 
     def _advance(self, now: int) -> None:
         if now < self._now:

@@ -37,6 +37,10 @@ class ReturnMessage:
         self.size = len(data)
         self.region = region
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the one packet, and its bytes of SES header and payload."""
+        return 1, len(self.packet[1]) + self.size
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         self.returns.left(self.pdc)
         return self.packet

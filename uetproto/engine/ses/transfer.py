@@ -8,7 +8,7 @@ from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
-from uetproto.engine.pds.service import RETURN_DATA, Connection
+from uetproto.engine.pds.service import RETURN_DATA, SES_SIZE, Connection
 from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later, lone_packet
@@ -286,6 +286,13 @@ class TxMessage:
                 transfer.step(_LAST_SENT, 0)
         return index, header, payload, last
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the packets that were not sent, and their bytes of SES headers and payload."""
+        plan, count = self.plan, 1 if self.segments is None else self.segments.count
+        packets = 0 if self._all_sent else count - self.sent
+        body = 0 if plan.memory is None else plan.body - min(self.sent * self.owner.config.payload_mtu, plan.body)
+        return packets, packets * (SES_SIZE[plan.form] + len(plan.extension)) + (body if packets else 0)
+
     @property
     def all_answered(self) -> bool:
         return self._all_sent and self._answered == self.sent
@@ -366,6 +373,10 @@ class LoneWrite:
         self.reserved: bool = operation.reserved
         self.next_hdr: int = operation.base.form
         self.sent = False
+
+    def unsent(self) -> tuple[int, int]:
+        plan = self.operation.base
+        return (0, 0) if self.sent else (1, SES_SIZE[plan.form] + len(plan.extension) + plan.body)
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         header, payload = lone_packet(self.operation.base, self.message_id)

@@ -149,6 +149,10 @@ class _OpaqueMessage:
         self.left = len(packets)
         """Number of packets without an answer."""
 
+    def unsent(self) -> tuple[int, int]:
+        """Return the number of packets that were not sent, and their bytes."""
+        return len(self.packets) - self.sent, sum(map(len, self.packets[self.sent :]))
+
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         index, size = self.sent, SES_SIZE[self.next_hdr]
         self.sent += 1

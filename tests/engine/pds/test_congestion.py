@@ -1,0 +1,159 @@
+"""What PDS tells a congestion control context adds up, whatever happens to the packets (cms.md §2)."""
+
+import random
+from collections.abc import Iterator
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.support.each import each
+from tests.support.engine.fep_world import Adversity, FepWorld
+from tests.support.engine.fixed_window import LARGEST, FixedWindow, FixedWindows
+from uetproto.engine import Completion, Fep, Mode, PdsConfig, Region, SesConfig, Write
+from uetproto.engine.contract import PathFeedback, Probe, Read, Trim
+from uetproto.engine.pds.messages import Request, parse
+from uetproto.wire.headers.uet_pds import CtlType, PdsType
+
+A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024
+CALM = Adversity()
+
+
+class World:
+    """Two endpoints, each with congestion control of its own, and memory at the second."""
+
+    def __init__(self, window: int, target: int | None = None, seed: int = 0, **knobs: object) -> None:
+        settings = {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31, "idle_time": 0, **knobs}
+        self.windows = {n: FixedWindows(window, target) for n in (A, B)}
+        a, b = (
+            Fep(n, random.Random(seed + n), pds=PdsConfig(**settings), ses=SesConfig(payload_mtu=1024),
+                congestion=self.windows[n])  # type: ignore[arg-type]
+            for n in (A, B)
+        )  # fmt: skip
+        self.memory = bytearray(random.Random(seed).randbytes(SIZE))
+        b.attach(JOB).register(Region(KEY, self.memory))
+        self.world = FepWorld(a, b)
+
+    def write(self, at: int, data: bytes, mode: Mode, context: int = 0) -> None:
+        self.world.submit(A, Write(peer=B, mode=mode, job_id=JOB, key=KEY, offset=at, data=data, pdc_context=context))
+
+    def read(self, at: int, length: int, mode: Mode) -> bytearray:
+        there = bytearray(length)
+        self.world.submit(A, Read(peer=B, mode=mode, job_id=JOB, key=KEY, offset=at, into=there))
+        return there
+
+    def contexts(self) -> Iterator[FixedWindow]:
+        for windows in self.windows.values():
+            for context in windows.contexts.values():
+                assert isinstance(context, FixedWindow)
+                yield context
+
+    def completed(self) -> list[bool]:
+        return [event.ok for event in self.world.events[A] if isinstance(event, Completion)]
+
+    def sent(self, source: int = A) -> list[Request]:
+        found = [parse(data) for _, src, data in self.world.trace if src == source]
+        return [message for message in found if isinstance(message, Request)]
+
+
+@given(
+    window=st.integers(1, 9), mode=st.sampled_from([Mode.RUD, Mode.ROD]), seed=st.integers(0, 2**32 - 1),
+    lengths=st.lists(st.sampled_from([0, 1, 1024, 1025, 9000]), min_size=1, max_size=5), reads=st.booleans(),
+    rate=st.sampled_from([0.0, 0.05, 0.3]), target=st.none() | st.integers(0, 2**24 - 1),
+    probe=st.sampled_from(["off", "sack", "probe"]), trigger=st.sampled_from([0, 4096]),
+)  # fmt: skip
+def test_all_adds_up(
+    window: int, mode: Mode, seed: int, lengths: list[int], reads: bool, rate: float, target: int | None, probe: str,
+    trigger: int,
+) -> None:  # fmt: skip
+    world = World(window, target, seed, inferred_loss=probe, ack_gen_trigger=trigger)
+    chance, at = random.Random(seed), 0
+    expected = bytearray(world.memory)
+    got = []
+    for number, length in enumerate(lengths):
+        if reads and number % 2:
+            got.append((world.read(at, length, mode), at))
+        else:
+            data = chance.randbytes(length)
+            expected[at : at + length] = data
+            world.write(at, data, mode, number % 3)
+            at += length
+    adversity = Adversity(drop=rate, duplicate=rate, reorder=rate, trim=rate, mark=rate)
+    world.world.run(chance, adversity)
+    assert world.completed() == [True] * len(lengths)
+    assert world.memory == expected
+    for context in world.contexts():
+        assert (context.flying, context.waiting, context.backlog) == (0, 0, 0)
+        assert context.most <= window
+    if not rate:
+        for context in world.contexts():
+            assert -256 * 3 <= context.inflight <= 0  # rcvd_bytes is rounded up, once a PDC
+
+
+@each("mode", [Mode.RUD, Mode.ROD])
+def test_nothing_beyond_the_window_leaves_before_an_ack(mode: Mode) -> None:
+    world = World(3)
+    world.write(0, bytes(10 * 1024), mode)
+    assert len(world.sent()) == 3
+    assert [one.ar for one in world.sent()] == [0, 0, 1], "the last one that fits asks for an ACK"
+    (context,) = world.contexts()
+    world.world.run(random.Random(1), CALM)
+    assert context.most == 3
+    assert context.rtts
+    assert set(context.paths) == {PathFeedback.NO_ECN}
+    assert context.received >= 10 * 1024
+
+
+def test_pdcs_of_one_context_share_its_window() -> None:
+    world = World(4)
+    for context in range(3):
+        world.write(4096 * context, bytes(4096), Mode.RUD, context)
+    assert len(world.sent()) == 4
+    assert len(world.windows[A].contexts) == 1
+    world.world.run(random.Random(1), CALM)
+    assert world.completed() == [True] * 3
+    assert len({one.spdcid for one in world.sent()}) == 3
+
+
+@pytest.mark.parametrize(("last_hop", "trim"), [(False, Trim.TRIMMED), (True, Trim.LAST_HOP)])
+def test_a_trimmed_packet_waits_for_the_window(last_hop: bool, trim: Trim) -> None:
+    world = World(2)
+    world.write(0, b"", Mode.RUD)  # of a trimmed packet with syn nobody hears
+    world.world.run(random.Random(1), CALM)
+    world.write(0, bytes(4 * 1024), Mode.RUD)
+    context = world.windows[A].contexts[B, Mode.RUD]
+    context.paths.clear()
+    world.world.wire.trim(world.world.number(0), last_hop)
+    world.world.deliver(world.world.number(0))
+    world.world.deliver(world.world.number(1))  # the NACK, before the other packet
+    assert context.trims == [trim]
+    assert context.paths == [PathFeedback.NACK if trim is Trim.TRIMMED else PathFeedback.NO_ECN]
+    assert context.again == 1, "it goes before new data"
+    assert [one.retx for one in world.sent()[1:]] == [0, 0, 1]
+    world.world.run(random.Random(1), CALM)
+    assert world.completed() == [True] * 2
+
+
+def test_demands_and_grants_are_on_the_wire() -> None:
+    world = World(8, target=0xABCDEF)
+    world.write(0, bytes(1024), Mode.RUD)
+    assert world.world.trace[0][2][0] >> 3 == PdsType.RUD_CC_REQ
+    assert [(one.ccc_id, one.credit_target) for one in world.sent()] == [(7, 0xABCDEF)]
+    world.world.run(random.Random(1), CALM)
+    (pdcid,) = world.windows[B].receivers
+    world.windows[B].owed.append((pdcid, 0x1234))
+    world.world.settle()
+    (grant,) = [data for _, src, data in world.world.trace if src == B and data[0] >> 3 == PdsType.CP]
+    assert parse(grant).ctl_type == CtlType.CREDIT  # type: ignore[union-attr]
+    assert parse(grant).payload == 0x1234  # type: ignore[union-attr]
+
+
+def test_control_packets_are_not_counted() -> None:
+    world = World(1)
+    world.write(0, bytes(1024), Mode.RUD)
+    (context,) = world.contexts()
+    assert context.inflight <= LARGEST
+    world.world.run(random.Random(1), CALM)
+    world.world.submit(A, Probe(pdcid=next(iter(world.world.feps[A].pds.pdcs))))
+    world.world.run(random.Random(1), CALM)
+    assert context.flying == 0

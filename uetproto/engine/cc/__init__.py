@@ -1,0 +1,4 @@
+"""This package has congestion control: what a sender may send, and on which path (cms.md).
+
+A new algorithm is one file with a class that has the methods of `contract.CongestionControl`, and a line in `registry`.
+"""

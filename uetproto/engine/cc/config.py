@@ -1,0 +1,110 @@
+"""This module has the parameters of congestion control, and what follows from them (cms.md §3.1, §5, §9)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from uetproto.engine.contract import MICROSECOND, SECOND
+from uetproto.knobs import BOOL, TIME, KeyType, check_knobs, knob
+
+FORMS = ("notes", "htsim")
+PATHS = ("oblivious", "bitmap", "reps", "mixed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CcConfig:
+    """This class holds the parameters of congestion control. Raises `LocalError` for an illegal value."""
+
+    # fmt: off
+    algorithm: str = knob("nscc", KeyType(str, "names of `registry.ALGORITHMS`, joined by +"), "",
+        "The congestion control algorithm: a window at the sender (nscc), credits of the receiver (rccc), or both"
+        " (nscc+rccc).", "cms.md §3, §4")
+    form: str = knob("notes", FORMS, "",
+        "How the algorithms are read: as the public notes say, or as the UEC simulator does it.", "cms.md §3.6")
+    lb: str = knob("mixed", PATHS, "", "How the entropy values of RUD requests are chosen.", "cms.md §5")
+    entropy_values: int = knob(64, tuple(1 << bits for bits in range(17)), "",
+        "The entropy values over which the requests of a context are spread.", "cms.md §5")
+    rate: int = knob(100 * 10**9, range(1, 10**15 + 1), "b/s", "The rate of the slower link of both ends.",
+        "cms.md §3.1")
+    base_rtt: int = knob(14_022_720, range(1, SECOND + 1), TIME,
+        "config_base_rtt: the RTT of a full packet on the longest path of an idle network.", "cms.md §3.1")
+    mtu: int = knob(4150, range(256, 2**16), "bytes", "The nominal size of a full packet.", "cms.md §3.1")
+    mss: int = knob(4086, range(64, 2**16), "bytes",
+        "The payload of a full packet, which the form htsim has in place of the MTU in alpha, fi and eta.",
+        "cms.md §3.6")
+    trimming: bool = knob(True, BOOL, "", "Whether the switches trim, on which target_qdelay depends.", "cms.md §3.1")
+    ack_gen_trigger: int = knob(16384, range(2**20 + 1), "bytes",
+        "Below a window of so many bytes every packet asks for an ACK.", "cms.md §3.4")
+    quick_adapt: bool = knob(True, BOOL, "", "Whether NSCC may set its window to what was delivered.", "cms.md §3.4")
+    reroute_time: int = knob(150 * MICROSECOND, range(10 * SECOND + 1), TIME,
+        "t_reroute: a ROD context in use changes its entropy value at most so often, after a mark or a loss.",
+        "cms.md §5")
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    @property
+    def window(self) -> bool:
+        """Return whether NSCC is on."""
+        return "nscc" in self.algorithm
+
+    @property
+    def credits(self) -> bool:
+        """Return whether RCCC is on."""
+        return "rccc" in self.algorithm
+
+    @cached_property
+    def bdp(self) -> int:
+        """Return the bandwidth-delay product in bytes."""
+        return self.rate * self.base_rtt // (8 * SECOND)
+
+    @cached_property
+    def max_wnd(self) -> int:
+        """Return MaxWnd in bytes."""
+        return self.bdp * 3 // 2
+
+    @cached_property
+    def target_qdelay(self) -> int:
+        """Return target_qdelay in picoseconds."""
+        return self.base_rtt * 3 // 4 if self.trimming else self.base_rtt
+
+    @cached_property
+    def scaling_a(self) -> float:
+        """Return scaling_a, relative to a network of 100 Gb/s and 12 µs."""
+        return self.bdp / 150_000
+
+    @cached_property
+    def scaling_b(self) -> float:
+        """Return scaling_b."""
+        return self.target_qdelay / (12 * MICROSECOND)
+
+    @cached_property
+    def packet(self) -> int:
+        """Return the size in bytes that alpha, fi and eta count with."""
+        return self.mss if self.form == "htsim" else self.mtu
+
+    @cached_property
+    def alpha(self) -> float:
+        """Return alpha in bytes a picosecond."""
+        return 4.0 * self.scaling_a * self.scaling_b * self.packet / self.target_qdelay
+
+    @cached_property
+    def fi(self) -> float:
+        """Return fi in bytes."""
+        return 5.0 * self.packet * self.scaling_a
+
+    @cached_property
+    def fi_scale(self) -> float:
+        """Return fi_scale."""
+        return 0.25 * self.scaling_a
+
+    @cached_property
+    def eta(self) -> float:
+        """Return eta in bytes."""
+        return 0.15 * self.packet * self.scaling_a
+
+    @cached_property
+    def qa_threshold(self) -> int | None:
+        """Return qa_threshold in picoseconds, for a drop threshold of 5 Plane_BDP; None, which is never, with
+        trimming."""
+        return None if self.trimming else 4 * self.target_qdelay

@@ -1,0 +1,293 @@
+"""This module asks the congestion control context of a PDC, and tells it what becomes of the packets (cms.md §2).
+
+A PDC with a context asks it before each transmission of a request. A packet that was refused or lost waits in
+`Pdc.again` until the context allows its retransmission, before new data. Control packets are not subject to congestion
+control.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from uetproto.engine.contract import NEVER, AckReport, Datagram, Mode, PathFeedback, Trim
+from uetproto.engine.pds.messages import Ack, Nack
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.retransmit import INFERRED, RTO, SendRecord
+from uetproto.engine.pds.service import Outgoing
+from uetproto.wire.headers.uet_pds import CcType, NackCode, PdsType
+from uetproto.wire.serial import diff32
+from uetproto.wire.tuples import PdsCcStateCreditHeader, PdsCcStateNsccHeader, PdsReqCcStateHeader, PdsRudReqHeader
+
+_PLAIN = PdsRudReqHeader.size
+_WITH_STATE = _PLAIN + PdsReqCcStateHeader.size
+_QUANTUM = 256
+"""Bytes of a unit of rcvd_bytes."""
+_M24, _M32 = 0xFFFFFF, 0xFFFFFFFF
+_SERVICE_UNIT = 128_000
+"""Picoseconds of a unit of service_time."""
+_UNKNOWN_SERVICE = 0xFFFF
+_TRIMMED = {NackCode.TRIMMED.name: Trim.TRIMMED, NackCode.TRIMMED_LASTHOP.name: Trim.LAST_HOP}
+
+
+@dataclass(slots=True, eq=False)
+class PacedRecord(SendRecord):
+    """This is the record of a request whose PDC has a congestion control context."""
+
+    size: int = 0
+    """Nominal size in bytes."""
+    entropy: int = 0
+    """Entropy value of the last transmission."""
+    sent_at: int = 0
+    """Time of the last transmission."""
+    sends: int = 0
+    """Number of transmissions."""
+    flying: bool = False
+    """Whether the packet is in flight: sent, and neither reported as received, nor refused, nor given up."""
+    waits: bool = False
+    """Whether the packet waits in `Pdc.again` for its retransmission."""
+    marked: bool = False
+    rtt: int | None = None
+    """ECN mark of the last NACK, and the round-trip time that it shows, or None."""
+
+
+# Before a transmission
+
+
+def size_of(pdc: Pdc, header: bytes, payload: object) -> int:
+    """Return the nominal size of a request with this SES header and payload."""
+    cc, manager = pdc.cc, pdc.owner.congestion
+    assert cc is not None
+    assert manager is not None
+    front = _WITH_STATE if cc.demands else _PLAIN
+    return front + len(header) + len(payload) + manager.overhead  # type: ignore[arg-type]
+
+
+def offer(pdc: Pdc, message: Outgoing) -> None:
+    """Tell the context of a message that waits on this PDC."""
+    if pdc.cc is not None:
+        size = _left(pdc, message)
+        pdc.backlog += size
+        pdc.cc.offered(size)
+
+
+def withdraw(pdc: Pdc, messages: Iterable[Outgoing]) -> None:
+    """Tell the context of messages that no longer wait on this PDC, and of which no packet was sent."""
+    if pdc.cc is not None:
+        size = min(sum(_left(pdc, message) for message in messages), pdc.backlog)
+        pdc.backlog -= size
+        pdc.cc.offered(-size)
+
+
+def _left(pdc: Pdc, message: Outgoing) -> int:
+    packets, size = message.unsent()
+    return packets * size_of(pdc, b"", b"") + size
+
+
+def may_send(pdc: Pdc, now: int) -> bool:
+    """Return whether the context allows a request now; if not, the PDC sends again after the next event of it."""
+    cc, manager = pdc.cc, pdc.owner.congestion
+    if cc is None:
+        return True
+    assert manager is not None
+    if cc.may_send(manager.largest, now):
+        return True
+    pdc.owner.hold(pdc)
+    return False
+
+
+def sent_first(pdc: Pdc, record: PacedRecord, now: int) -> bool:
+    """Note the first transmission of a packet, and return whether it should ask for an ACK."""
+    cc = pdc.cc
+    assert cc is not None
+    record.size = size_of(pdc, record.header, record.payload)
+    pdc.backlog -= record.size
+    _note(record, now)
+    ask = cc.sent(record.size, False, now)
+    if pdc.open_message is None and not pdc.queue and pdc.backlog:
+        cc.offered(-pdc.backlog)  # a message that ended early
+        pdc.backlog = 0
+    return ask
+
+
+def _note(record: PacedRecord, now: int) -> None:
+    record.sent_at, record.flying, record.waits = now, True, False
+    record.sends += 1
+
+
+# Retransmissions
+
+
+def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int) -> bool:
+    """Let a packet wait for its retransmission. Return False if it is to be sent at once: without a context, or if the
+    peer had reported it as received."""
+    if pdc.cc is None or not isinstance(record, PacedRecord):
+        return False
+    if record.waits:
+        return True
+    if not record.flying:
+        return False
+    _give_up(pdc, record, cause, now)
+    record.waits, record.cause = True, cause
+    record.rto_at = record.retx_at = NEVER
+    if pdc.again is None:
+        pdc.again = deque()
+    pdc.again.append(record)
+    if pdc.mode is Mode.ROD and len(pdc.again) > 1 and diff32(record.psn, pdc.again[-2].psn) < 0:
+        pdc.again = deque(sorted(pdc.again, key=lambda one: diff32(one.psn, pdc.tx.una)))
+    return True
+
+
+def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int) -> None:
+    cc = pdc.cc
+    assert cc is not None
+    record.flying = False
+    if cause in (RTO, INFERRED):
+        cc.lost(record.size, now)
+        cc.path(record.entropy, PathFeedback.TIMEOUT, now)
+    else:
+        cc.nacked(record.size, _TRIMMED.get(cause, Trim.NO), record.marked, record.rtt, now)
+
+
+def next_again(pdc: Pdc, now: int) -> PacedRecord | None:
+    """Return the packet that is to be retransmitted next, if the context and the window allow it, else None."""
+    again = pdc.again
+    while again:
+        record = again[0]
+        if not record.waits or pdc.tx.records.get(record.psn) is not record:
+            again.popleft()
+        elif not pdc.tx.in_window(record.psn) or not may_send(pdc, now):
+            return None
+        else:
+            again.popleft()
+            return record
+    return None
+
+
+def sent_again(pdc: Pdc, record: PacedRecord, now: int) -> None:
+    """Note a retransmission."""
+    assert pdc.cc is not None
+    _note(record, now)
+    pdc.cc.sent(record.size, True, now)
+
+
+# Answers
+
+
+def is_held(record: SendRecord) -> bool:
+    """Return whether a packet waits for congestion control to allow its retransmission."""
+    return isinstance(record, PacedRecord) and record.waits
+
+
+def refused(pdc: Pdc, record: SendRecord, nack: Nack, datagram: Datagram, now: int) -> None:
+    """Note what a NACK says of the path of a packet."""
+    if pdc.cc is None or not isinstance(record, PacedRecord):
+        return
+    record.marked, record.rtt = bool(nack.marked), _rtt(record, nack.retx, 0, now)
+    trimmed = nack.code == NackCode.TRIMMED
+    mark = PathFeedback.ECN if nack.marked else PathFeedback.NO_ECN
+    _tell_path(pdc, datagram, PathFeedback.NACK if trimmed else mark, now)
+
+
+def _tell_path(pdc: Pdc, datagram: Datagram, feedback: PathFeedback, now: int) -> None:
+    """Pass on what an answer says of an entropy value, unless it answers a control packet, which has the entropy value
+    of its PDC."""
+    if pdc.cc is not None and datagram.entropy != pdc.entropy:
+        pdc.cc.path(datagram.entropy, feedback, now)
+
+
+def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now: int) -> None:
+    """Tell the context of an ACK. `named`: the record of ACK_PSN, if it was there before the ACK."""
+    cc, landed = pdc.cc, pdc.tx.landed
+    assert cc is not None
+    assert landed is not None
+    packets = size = 0
+    for record in landed:
+        if isinstance(record, PacedRecord):
+            if record.flying:
+                record.flying = False
+                packets, size = packets + 1, size + record.size
+            elif record.waits:
+                record.waits = False
+                cc.settled(record.size, True)
+    landed.clear()
+    report = AckReport(new=size, marked=bool(ack.marked), rtt=_named_rtt(named, ack.retx, 0, now))
+    if ack.type == PdsType.ACK_CC and ack.cc_type == CcType.NSCC:
+        state = PdsCcStateNsccHeader.read(ack.cc_state)
+        new = (state.rcvd_bytes - pdc.rcvd_bytes) & _M24
+        if new >> 23:
+            new = 0  # an older ACK
+        else:
+            pdc.rcvd_bytes = state.rcvd_bytes
+        report = AckReport(
+            new * _QUANTUM, bool(ack.marked), _named_rtt(named, ack.retx, state.service_time, now),
+            state.rcv_cwnd_pend, bool(state.restore_cwnd), None, state.ooo_count,
+        )  # fmt: skip
+    elif ack.type == PdsType.ACK_CC and ack.cc_type == CcType.CREDIT:
+        granted = PdsCcStateCreditHeader.read(ack.cc_state)
+        report = report._replace(credit=granted.credit, ooo_count=granted.ooo_count)
+    cc.acked(packets, report, now)
+    pdc.ooo_count = report.ooo_count or 0
+    if diff32(ack.ack_psn, pdc.highest_acked) > 0:
+        pdc.highest_acked = ack.ack_psn
+    _tell_path(pdc, datagram, PathFeedback.ECN if ack.marked else PathFeedback.NO_ECN, now)
+
+
+def overtaken(pdc: Pdc) -> list[SendRecord]:
+    """Return the packets that the destination seems to miss, as it holds so many behind them (cms.md §6).
+
+    During a recovery these are those that were sent once and come into sight as CACK goes on.
+    """
+    if pdc.cc is None:
+        return []
+    tx = pdc.tx
+    most, window = pdc.cc.most_overtaking()
+    if tx.recovery_end is None and pdc.ooo_count < most:
+        return []
+    edge = (tx.peer_cack + window) & _M32
+    if diff32(pdc.highest_acked, edge) < 0:
+        edge = pdc.highest_acked
+    return [one for one in tx.missing(edge) if isinstance(one, PacedRecord) and one.flying and one.sends == 1]
+
+
+def _named_rtt(named: SendRecord | None, retx: int, service: int, now: int) -> int | None:
+    return _rtt(named, retx, service, now) if isinstance(named, PacedRecord) else None
+
+
+def _rtt(record: PacedRecord, retx: int, service: int, now: int) -> int | None:
+    """Return the round-trip time that the answer to a packet shows, or None if it may answer another transmission of
+    it (cms.md §3.3)."""
+    if record.sends != (2 if retx else 1) or service == _UNKNOWN_SERVICE:
+        return None
+    return now - record.sent_at - service * _SERVICE_UNIT
+
+
+# The end
+
+
+def leave(pdc: Pdc, records: Iterable[SendRecord]) -> None:
+    """Take back what a PDC that ends has offered and not sent, and has sent and not got acknowledged."""
+    cc = pdc.cc
+    if cc is None:
+        return
+    cc.offered(-pdc.backlog)
+    pdc.backlog = 0
+    for record in records:
+        if isinstance(record, PacedRecord) and (record.flying or record.waits):
+            cc.settled(record.size, record.waits)
+            record.flying = record.waits = False
+    pdc.again = None
+
+
+def restart(pdc: Pdc, records: Iterable[SendRecord], now: int) -> None:
+    """Note that all packets are sent anew, from another Start_PSN (pds.md §6.6)."""
+    cc = pdc.cc
+    if cc is None:
+        return
+    pdc.again = None
+    for record in records:
+        if isinstance(record, PacedRecord):
+            waited = record.waits
+            record.sends = 0
+            _note(record, now)
+            if waited:
+                cc.sent(record.size, True, now)
