@@ -6,7 +6,8 @@ receiver.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, cast
 
 from uetproto.emulator.network import unencoded_frames
@@ -21,7 +22,7 @@ from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc
 from uetproto.emulator.network.ports import PortLinks, PortQueues, port_names, port_obstacle
-from uetproto.emulator.network.queue import OutputQueue, level_by
+from uetproto.emulator.network.queue import OutputQueue, UetQueue, level_by
 from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
 from uetproto.emulator.network.scripted_wire import ScriptedWire
@@ -37,7 +38,7 @@ from uetproto.framing.sizes import ETHERNET_SIZE
 Nodes = Mapping[str, NodeAttachment]
 Chance = Callable[[str, str], Rng]
 """Type of a function that returns a seeded random generator. Its arguments are the name of a node or queue, and what
-the generator is for: "faults" or "red"."""
+the generator is for: "faults", "red" or "coin"."""
 
 
 def build(
@@ -251,6 +252,8 @@ class _NetworkBuilder:
             (network.inner_hops if inner else network.hops).append(LinkHop(switch.name, end, down))
             queue = network.queues[end] = self._queue(end, down, pauser)
             queues.append(queue)
+            if isinstance(queue, UetQueue):
+                queue.evict = partial(switch.trim_or_drop, queue)
             if pauser is not None:
                 network.ingresses[end] = pauser.attach(port.mac, queue.ahead, down.duration)
         switch.attach(port.mac, queues[0] if node.ports == 1 else PortQueues(queues), name=name, inner=inner)
@@ -277,16 +280,19 @@ class _NetworkBuilder:
         if with_pfc and self.config.pfc is not None:
             link = network.gates[name] = gate = PauseGate(clock, link, wire.duration, self.config.pfc, self.dscp)
         framer = node.framer if self._encodes else UnencodedFramer(cast(SplitFramer, node.framer), self._meter)
-        nic = Nic(clock, node.engine, framer, link, node.on_event, gate)
+        nic = Nic(clock, node.engine, framer, link, node.on_event, gate, node.ring)
         network.nics[name] = nic
         return nic if gate is None else gate
 
     def _trunk(self, source: str, target: str) -> OutputQueue:
         """Add a port of a switch, and the link from it to another switch."""
-        link = self._link(self.network.switches[target], self.config.rate, self.config.delay)
-        self.network.hops.append(LinkHop(source, target, link))
         name = f"{source} > {target}"
-        queue = self.network.trunks[name] = self._queue(name, link)
+        share = self.config.slow.get(name, 1)
+        link = self._link(self.network.switches[target], self.config.rate // share, self.config.delay)
+        self.network.hops.append(LinkHop(source, target, link))
+        queue = self.network.trunks[name] = self._queue(name, link, share=share)
+        if isinstance(queue, UetQueue):
+            queue.evict = partial(self.network.switches[source].trim_or_drop, queue, last_hop=False)
         return queue
 
     def _link(self, sink: FrameReceiver, rate: int, delay: int) -> EmulatedLink:
@@ -295,14 +301,22 @@ class _NetworkBuilder:
             return EmulatedLink(self.clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         return MeteredLink(self.clock, sink, self._payload_of, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
 
-    def _queue(self, name: str, link: EmulatedLink, pauser: Pauser | None = None) -> OutputQueue:
-        marker = None
-        if self.config.red is not None:
-            marker = self.network.markers[name] = Marker(self.config.red, self.chance(name, "red"), self.outcomes)
+    def _queue(self, name: str, link: EmulatedLink, pauser: Pauser | None = None, share: int = 1) -> OutputQueue:
+        marker, capacity = None, self.config.queue_capacity // share
+        if self.config.red is not None and (self.config.host_marks or name not in self.network.nics):
+            red = self.config.red
+            if share > 1:
+                red = replace(red, kmin=red.kmin // share, kmax=red.kmax // share)
+            marker = self.network.markers[name] = Marker(red, self.chance(name, "red"), self.outcomes)
+        if self.config.rules is not None:
+            return UetQueue(
+                self.clock, link, self.config.rules, capacity=capacity, dscp=self.dscp, marker=marker,
+                coin=self.chance(name, "coin"), observer=pauser, size_of=self._size_of,
+            )  # fmt: skip
         return OutputQueue(
             self.clock,
             link,
-            capacity=self.config.queue_capacity,
+            capacity=capacity,
             level_of=level_by(self.dscp),
             marker=marker,
             observer=pauser,

@@ -1,12 +1,14 @@
 """This module has the records from which a network is built: one for the network, and one for each node."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import Layout
+from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.queue import QueueRules
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.engine.contract import MICROSECOND, Engine
@@ -30,6 +32,8 @@ class NetworkFeatures:
     red: Red | None = None
     """Parameters by which the queues of the switches mark packets (roce.md §13). DCQCN needs these marks. `red` is None
     if the queues do not mark."""
+    host_marks: bool = True
+    """Whether queues towards hosts mark, too. With credits of the receiver they do not (cms.md §4)."""
     pfc: Pfc | None = None
     """Parameters of the switch's pause frames (roce.md §13). `pfc` is None if the switch sends no pause frames."""
     metered: bool = False
@@ -56,8 +60,13 @@ class NetworkConfig(NetworkFeatures):
     """Rate of each cable in bits a second, in each direction; the cable of a node may have another rate."""
     delay: int = MICROSECOND
     """Delay of each cable in picoseconds."""
+    rules: QueueRules | None = None
+    """Rules of UET for the queues of the switches. None: the plain rules, by which data is marked when it arrives."""
     queue_capacity: int = 1 << 20
     """Number of bytes that each output queue holds for each of its levels (`queue.Level`)."""
+    slow: Mapping[str, int] = field(default_factory=dict)
+    """Number by which the rate of a link between switches is divided, and with it the bytes that its queue holds and
+    the bytes at which the queue marks. The key names both switches, such as "core0 > pod0.agg0"."""
     inner_delay: int = 100_000
     """Delay in picoseconds of the links between a switch and the nodes within it."""
 
@@ -79,5 +88,8 @@ class NodeAttachment:
     at: str | None = None
     """Name of the switch that contains the node, for example the switch of an aggregation node. It is None for a
     host."""
+    ring: int = RING
+    """Number of first transmissions that the NIC takes from the engine at once. With congestion control it is 1, so
+    that a packet leaves when the engine thinks that it does."""
     ports: int = 1
     """Number of ports of the NIC, each with a cable of `rate`. A node within a switch has one port."""

@@ -20,8 +20,9 @@ left."""
 class Nic:
     """A NIC drives one endpoint: it delivers and sends packets, runs the timers, and passes the endpoint's events on.
 
-    With PFC, a `gate` before the link holds the first transmissions that wait. A pause may keep the gate full for a
-    long time, while control packets still leave.
+    `ring` is the number of first transmissions that the NIC takes from its endpoint at once. With PFC, a `gate` before
+    the link holds the first transmissions that wait. A pause may keep the gate full for a long time, while control
+    packets still leave.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Nic:
         link: FrameSender,
         on_event: Callable[[Any], None],
         gate: PauseGate | None = None,
+        ring: int = RING,
     ) -> None:
         self._clock = clock
         self._engine = engine
@@ -44,6 +46,7 @@ class Nic:
         self._coming = False  # whether an event will take more packets when the link is free
         self._stopped = False
         self._gate = gate
+        self._ring = ring
         self._sinks: dict[int, Callable[[Any, int], None]] = {}
         if gate is not None:
             gate.port, gate.on_room = self, self._step
@@ -93,7 +96,7 @@ class Nic:
         if not self._coming:
             clock, gate = self._clock, self._gate
             now = clock.now
-            ring = RING if gate is None else gate.room
+            ring = self._ring if gate is None else gate.room
             packets = engine.poll(now, 0 if self._stopped else ring)
             if packets:
                 frame, send, repeats = self._frame, self._link.send, self._repeats
@@ -106,7 +109,7 @@ class Nic:
                     if packet.traffic_class is not _DATA and repeats(packet):
                         self.repeated += 1
                 self.sent += len(packets)
-                if len(packets) >= RING and gate is None and not self._stopped:
+                if len(packets) >= self._ring and gate is None and not self._stopped:
                     self._coming = True
                     clock.at(max(self._link.busy_until, now), self._more)
             deadline = engine.deadline()

@@ -4,12 +4,14 @@ frame that finds no room.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.link import FrameSender
 from uetproto.emulator.network.red import Marker
+from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp, dscp_of
 
@@ -30,6 +32,22 @@ def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
     levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), Level.MEDIUM)
     levels[dscp.control] = Level.HIGH
     return lambda frame: levels.get(dscp_of(frame), Level.LOW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """These rules are those of UET for the queues of switches (cms.md §7), in place of the plain ones.
+
+    Data is marked when it leaves a queue, by the bytes that it leaves behind. Only data is marked.
+    """
+
+    control_capacity: int
+    """Number of bytes that each of the levels HIGH and MEDIUM holds."""
+    again_capacity: int
+    """Number of bytes up to which retransmitted data finds room at the level LOW."""
+    coin: bool = False
+    """Whether a coin decides if data that finds no room is trimmed itself, or the last packet that waits, in whose
+    place it then waits, as in the UEC simulator."""
 
 
 class QueueObserver(Protocol):
@@ -127,6 +145,10 @@ class OutputQueue:
             self._clock.at(self._link.busy_until, self._serve)
         return True
 
+    def _leaving(self, level: int, frame: bytes) -> bytes:
+        """Return the frame as it leaves the queue."""
+        return frame
+
     def _serve(self, _: object) -> None:
         """Send the first frame of the first level that has one, as the link is free."""
         if self._clock.now < self._link.busy_until:  # another frame was sent by `ahead`
@@ -136,7 +158,7 @@ class OutputQueue:
             if frames:
                 frame = frames.popleft()
                 self._bytes[level] -= self._size_of(frame)
-                self._link.send(frame)
+                self._link.send(self._leaving(level, frame))
                 if self._observer is not None:
                     self._observer.leaves(frame)
                 break
@@ -144,3 +166,70 @@ class OutputQueue:
             self._clock.at(self._link.busy_until, self._serve)
         else:
             self._awake = False
+
+
+class UetQueue(OutputQueue):
+    """This output queue follows `QueueRules`."""
+
+    __slots__ = ("_again", "_coin", "_limits", "evict")
+
+    def __init__(
+        self,
+        clock: Clock,
+        link: FrameSender,
+        rules: QueueRules,
+        *,
+        capacity: int,
+        dscp: Dscp,
+        marker: Marker | None,
+        coin: Rng,
+        observer: QueueObserver | None = None,
+        size_of: Callable[[bytes], int] = len,
+    ) -> None:
+        """Make a queue whose level LOW holds `capacity` bytes. `coin` decides which packet is trimmed."""
+        super().__init__(
+            clock, link, capacity=capacity, level_of=level_by(dscp), marker=marker, observer=observer, size_of=size_of
+        )
+        self._limits = (rules.control_capacity, rules.control_capacity, capacity)
+        self._again = (dscp.data_rtx, rules.again_capacity)
+        self._coin = coin if rules.coin else None
+        self.evict: Callable[[bytes], None] | None = None
+        """Function that trims or drops a packet that had waited. None: no packet that waits is trimmed."""
+
+    def put(self, frame: bytes) -> bool:
+        """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
+        if not self._awake and self._clock.now >= self._link.busy_until:
+            self._link.send(frame)
+            return True
+        level = self._level_of(frame)
+        waiting = self._bytes[level] + self._size_of(frame)
+        if waiting > self._limits[level]:
+            dscp, limit = self._again
+            if level is not Level.LOW:
+                return False
+            if waiting > limit or dscp_of(frame) != dscp:
+                if self.evict is None or self._coin is None or not self._waiting[level] or self._coin.getrandbits(1):
+                    return False
+                last = self._waiting[level].pop()
+                waiting -= self._size_of(last)
+                self._bytes[level] -= self._size_of(last)
+                if self._observer is not None:
+                    self._observer.leaves(last)
+                self.evict(last)
+                if waiting > self._limits[level]:
+                    return False
+        self._bytes[level] = waiting
+        self._waiting[level].append(frame)
+        if waiting > self._peak:
+            self._peak = waiting
+        if self._observer is not None:
+            self._observer.enters(frame)
+        if not self._awake:
+            self._awake = True
+            self._clock.at(self._link.busy_until, self._serve)
+        return True
+
+    def _leaving(self, level: int, frame: bytes) -> bytes:
+        if level != Level.LOW or self.marker is None:
+            return frame
+        return self.marker.pass_on(frame, self._bytes[level])

@@ -281,7 +281,7 @@ class Switch:
         elif queue.put(frame):
             self.forwarded += 1
         else:
-            self._trim_or_drop(queue, frame)
+            self.trim_or_drop(queue, frame)
 
     def _route(self, frame: bytes) -> None:
         """Forward a frame to a node at another switch, or drop it."""
@@ -300,7 +300,7 @@ class Switch:
         if queue.put(frame):
             self.forwarded += 1
         else:
-            self._trim_or_drop(queue, frame, last_hop=False)
+            self.trim_or_drop(queue, frame, last_hop=False)
 
     def _multicast(self, frame: bytes) -> None:
         entry = self._entries.get(frame[:12])
@@ -319,12 +319,12 @@ class Switch:
             if queue.put(frame):
                 forwarded += 1
             else:
-                self._trim_or_drop(queue, frame, last_hop=False)
+                self.trim_or_drop(queue, frame, last_hop=False)
         for port in entry.ports:
             if port.put(frame):
                 forwarded += 1
             else:
-                self._trim_or_drop(port, frame)
+                self.trim_or_drop(port, frame)
         self.forwarded += forwarded
 
     def _drop_unknown(self, frame: bytes) -> None:
@@ -343,7 +343,8 @@ class Switch:
         )
         return entry
 
-    def _trim_or_drop(self, queue: OutputPort, frame: bytes, *, last_hop: bool = True) -> None:
+    def trim_or_drop(self, queue: OutputPort, frame: bytes, *, last_hop: bool = True) -> None:
+        """Trim a frame that finds no room in a queue, and put it there as a trimmed one, or drop it."""
         short = trim(frame, self.dscp, last_hop=last_hop) if self.trimming else None
         if short is not None and queue.put(short):
             self.trimmed += 1
