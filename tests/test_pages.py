@@ -22,6 +22,9 @@ SHORTER = (
     ("fuzz --seconds 60", "fuzz --steps 600 --seed 1 --jobs 1"),
     ("fuzz tss --seconds 10", "fuzz tss --steps 300 --seed 1 --jobs 1"),
     ("--ranks 2,4,8,16,32,64", "--ranks 2,4,8"),
+    ("--seeds 1-5", "--flow-size 60000"),
+    ("--hosts 128", "--hosts 16 --flow-size 60000"),
+    ("--no-trim", "--no-trim --flow-size 60000"),
 )
 """Parts of commands, and what is run in their place."""
 
@@ -116,7 +119,7 @@ def test_toml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (profiles, len(blocks("docs/guide.md", "toml"))) == (1, 3)
 
 
-@each_page
+@pytest.mark.parametrize("page", [*PAGES, "docs/fabric.md"])
 def test_commands(page: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every `uetproto …` line of the shell blocks, but for those that write outside the folder."""
     monkeypatch.setattr(compare, "LENGTH", 1 << 20)

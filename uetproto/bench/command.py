@@ -21,7 +21,7 @@ from typing import NamedTuple
 import click
 
 from uetproto import LocalError
-from uetproto.bench import api, audit, captures, codec, collective, engine, network, security, small, wireshark
+from uetproto.bench import api, audit, captures, codec, collective, engine, fabric, network, security, small, wireshark
 from uetproto.bench.captures import in_a_process
 from uetproto.bench.engine import Figure
 from uetproto.bench.ratio import BenchResult
@@ -30,7 +30,7 @@ from uetproto.errors import similar
 MIB = 1 << 20
 ROWS = (
     "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
-    "api", "collective", "in_network", "security", "audit", "wireshark",
+    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark",
 )  # fmt: skip
 
 
@@ -126,6 +126,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
             "api": ("api", api.measure(quick, in_a_process)),
             "collective": ("collectives", collective.measure(quick, in_a_process)),
             "in_network": ("in the network", network.measure(quick, in_a_process)),
+            "fabric": ("the simulator's runs", fabric.measure(quick)),
             "security": ("security", security.measure(quick, Path(folder))),
             "audit": ("audit", audit.measure(quick, Path(folder), in_a_process)),
             "wireshark": ("tshark", wireshark.measure(quick, Path(folder))),

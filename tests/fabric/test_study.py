@@ -1,0 +1,69 @@
+"""A study: what it measures, and that equal seeds give equal runs."""
+
+import pytest
+
+from tests.support.each import each
+from uetproto.engine.contract import MICROSECOND
+from uetproto.errors import LocalError
+from uetproto.fabric.matrix import PATTERNS, Flow, TrafficMatrix, traffic_matrix
+from uetproto.fabric.result import jain, percentile
+from uetproto.fabric.study import Study, StudyConfig
+
+SMALL = 65_536
+
+
+def test_a_single_flow_takes_the_time_of_the_arithmetic() -> None:
+    """cms.md §11: all frames on the first link, the last full and the short one on the other hops, and the ACK."""
+    one = TrafficMatrix("one", 16, (Flow(1, 15, 0, 0, 2_000_000),))
+    result = Study(StudyConfig(), one).run()
+    frame, last, ack = 4198, 102 + 2_000_000 % 4096, 86
+    wire = 488 * frame + 5 * frame + last
+    expected = 80 * wire + 12 * MICROSECOND + 6 * 80 * ack
+    assert result.fct is not None
+    assert abs(result.fct.max - expected) < 0.002 * expected
+    assert (result.flows, result.packets, result.match, result.trims) == (1, 489, True, 0)
+
+
+@each("pattern", PATTERNS)
+def test_every_pattern_delivers_every_byte(pattern: str) -> None:
+    load = traffic_matrix(pattern, 8, SMALL)
+    result = Study(StudyConfig(), load).run()
+    assert (result.flows, result.match, result.failure) == (len(load.flows), True, None)
+    assert result.fct is not None
+    wire = sum(flow.size for flow in load.flows if flow.target == 0)
+    assert result.fct.max >= 80 * wire, "nothing is faster than the wire"
+
+
+def test_one_seed_one_run() -> None:
+    load = traffic_matrix("incast", 8, SMALL)
+    first, again, other = (Study(StudyConfig(seed=seed), load).run() for seed in (3, 3, 4))
+    assert first == again
+    assert first.fct != other.fct
+
+
+def test_what_does_not_end_is_told() -> None:
+    load = traffic_matrix("incast", 8, SMALL)
+    result = Study(StudyConfig(limit=10 * MICROSECOND), load).run()
+    assert result.failure is not None
+    assert result.failure.startswith("4 flows did not end within 10 µs")
+    assert result.fct is None
+
+
+def test_numbers() -> None:
+    assert [percentile(range(1, 101), share) for share in (0.5, 0.99, 1)] == [50, 99, 100]
+    assert percentile([7], 0.01) == 7
+    assert jain([3, 3, 3]) == 1
+    assert abs(jain([1, 0, 0, 0]) - 0.25) < 1e-9
+
+
+def test_slow_links_make_flows_late_that_need_them() -> None:
+    load = traffic_matrix("permutation", 16, SMALL)
+    plain, slow = (Study(StudyConfig(slow_links=links), load).run() for links in (0, 2))
+    assert plain.fct is not None
+    assert slow.fct is not None
+    assert slow.match
+    assert slow.fct.max > plain.fct.max
+    with pytest.raises(LocalError, match=r"^slow-links: 3 is not legal; legal: 0 … 2 links to pod0.agg0$"):
+        Study(StudyConfig(slow_links=3), load)
+    with pytest.raises(LocalError, match="only a fat tree"):
+        Study(StudyConfig(slow_links=1, topology="switch"), load)

@@ -1,0 +1,2 @@
+"""This package runs the traffic patterns by which congestion control is judged: many flows in one fabric (cms.md
+§11)."""

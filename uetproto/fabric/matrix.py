@@ -1,0 +1,139 @@
+"""This module makes the flows of a study: from the name of a pattern, or a traffic matrix file of the UEC simulator.
+
+A matrix file has a line `Nodes n`, a line `Connections c`, and a line `a->b id i start t size s` a flow: from host a to
+host b, its number, its start in picoseconds, and its size in bytes. `id` may be missing. A line that begins with # is a
+comment.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from uetproto.errors import LocalError, Location, similar
+from uetproto.textfile import read_bounded
+
+MOST_HOSTS, MOST_FLOWS = 8192, 1 << 20
+LARGEST = 2**32 - 2
+"""Size of the largest flow in bytes: a flow is one message."""
+
+
+class Flow(NamedTuple):
+    """A flow is one WRITE from a host to another one."""
+
+    number: int
+    source: int
+    target: int
+    start: int
+    """Picoseconds."""
+    size: int
+    """Bytes."""
+
+
+class TrafficMatrix(NamedTuple):
+    """A traffic matrix has the flows of a study, and the number of hosts among which they are."""
+
+    name: str
+    hosts: int
+    flows: tuple[Flow, ...]
+
+
+def incast(hosts: int, size: int) -> list[Flow]:
+    """Return a flow from each host of the upper half to host 0."""
+    return [Flow(i, host, 0, 0, size) for i, host in enumerate(range(hosts - hosts // 2, hosts), 1)]
+
+
+def outcast(hosts: int, size: int) -> list[Flow]:
+    """Return a flow from host 0 to each host of the upper half."""
+    return [Flow(i, 0, host, 0, size) for i, host in enumerate(range(hosts - hosts // 2, hosts), 1)]
+
+
+def permutation(hosts: int, size: int) -> list[Flow]:
+    """Return a flow from each host i to host i + hosts / 2, modulo hosts."""
+    return [Flow(i + 1, i, (i + hosts // 2) % hosts, 0, size) for i in range(hosts)]
+
+
+def all_to_all(hosts: int, size: int) -> list[Flow]:
+    """Return a flow from each host to each other host."""
+    pairs = [(a, (a + step) % hosts) for step in range(1, hosts) for a in range(hosts)]
+    return [Flow(i, a, b, 0, size) for i, (a, b) in enumerate(pairs, 1)]
+
+
+PATTERNS: dict[str, Callable[[int, int], list[Flow]]] = {
+    "incast": incast, "outcast": outcast, "permutation": permutation, "all_to_all": all_to_all,
+}  # fmt: skip
+
+
+def traffic_matrix(what: str, hosts: int, size: int) -> TrafficMatrix:
+    """Return the flows of a pattern, or those of the matrix file `what`, which then says the number of hosts.
+
+    Raises `LocalError` for a name that is neither, and for what is wrong in a file, with its line; `OSError` for a file
+    that cannot be read.
+    """
+    if what in PATTERNS:
+        if not 2 <= hosts <= MOST_HOSTS:
+            raise LocalError("hosts", f"{hosts} is not legal", f"2 … {MOST_HOSTS}")
+        if not 1 <= size <= LARGEST:
+            raise LocalError("flow-size", f"{size} is not legal", f"1 … {LARGEST} bytes")
+        if what == "all_to_all" and hosts * (hosts - 1) > MOST_FLOWS:
+            raise LocalError("hosts", f"{hosts * (hosts - 1)} flows", f"at most {MOST_FLOWS}")
+        return TrafficMatrix(what, hosts, tuple(PATTERNS[what](hosts, size)))
+    if "." not in what and "/" not in what:
+        raise LocalError("pattern", f"{what!r} is none{similar(what, PATTERNS)}", f"{', '.join(PATTERNS)}, FILE.cm")
+    return read_matrix(what)
+
+
+def read_matrix(path: str) -> TrafficMatrix:
+    """Return the flows of a traffic matrix file. Raises `LocalError` with the line of what is wrong; `OSError`."""
+    hosts = wanted = None
+    flows: list[Flow] = []
+    for number, line in enumerate(read_bounded(path).decode("utf-8", "replace").splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        place = Location(path, number)
+        if words[0] == "Nodes":
+            hosts = _number(words[1:2], place, "Nodes", 2, MOST_HOSTS)
+        elif words[0] == "Connections":
+            wanted = _number(words[1:2], place, "Connections", 1, MOST_FLOWS)
+        elif "->" in words[0]:
+            if hosts is None:
+                raise LocalError("a flow before the line Nodes", place=place)
+            flows.append(_flow(words, place, hosts, len(flows) + 1))
+        else:
+            legal = "Nodes n, Connections c, a->b id i start t size s"
+            raise LocalError("line", f"{words[0]!r} is not known", legal, place=place)
+    if hosts is None:
+        raise LocalError("there is no line Nodes", place=Location(path))
+    if not flows:
+        raise LocalError("there are no flows", place=Location(path))
+    if wanted is not None and wanted != len(flows):
+        raise LocalError("Connections", f"{wanted}, but there are {len(flows)} flows", place=Location(path))
+    if len({flow.number for flow in flows}) < len(flows):
+        raise LocalError("id", "two flows have the same one", place=Location(path))
+    return TrafficMatrix(Path(path).stem, hosts, tuple(flows))
+
+
+_WORDS = ("id", "start", "size")
+
+
+def _flow(words: Sequence[str], place: Location, hosts: int, number: int) -> Flow:
+    source, _, target = words[0].partition("->")
+    ends = [_number([end], place, "host", 0, hosts - 1) for end in (source, target)]
+    if ends[0] == ends[1]:
+        raise LocalError("flow", f"from host {ends[0]} to itself", "two different hosts", place=place)
+    said = dict(zip(words[1::2], words[2::2], strict=False))
+    unknown = next((word for word in words[1::2] if word not in _WORDS), None)
+    if unknown is not None:
+        raise LocalError("flow", f"{unknown!r} is not supported", ", ".join(_WORDS), place=place)
+    if "size" not in said:
+        raise LocalError("flow", "without size", "a->b size s", place=place)
+    size = _number([said["size"]], place, "size", 1, LARGEST)
+    start = _number([said.get("start", "0")], place, "start", 0, 10**18)
+    return Flow(_number([said.get("id", str(number))], place, "id", 0, 2**32), ends[0], ends[1], start, size)
+
+
+def _number(words: Sequence[str], place: Location, name: str, low: int, high: int) -> int:
+    text = words[0] if words else ""
+    if not text.isascii() or not text.isdecimal() or not low <= int(text[:20]) <= high:
+        raise LocalError(name, f"{text!r} is not legal", f"{low} … {high}", place=place)
+    return int(text)

@@ -1,0 +1,101 @@
+"""This module has the measurements of a study."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from uetproto.engine.contract import SECOND
+
+if TYPE_CHECKING:
+    from uetproto.fabric.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTimes:
+    """This class has flow completion times, from the start of a flow to the ACK of its last packet at the sender.
+
+    Times are in picoseconds.
+    """
+
+    min: int
+    mean: float
+    p50: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """A study result has the counts of one run, for the whole fabric."""
+
+    pattern: str
+    hosts: int
+    rate: int
+    cc: str
+    lb: str
+    profile: str
+    seed: int
+    trim: bool
+    flows: int
+    """Number of flows that ended."""
+    fct: FlowTimes | None
+    """None: no flow ended."""
+    goodput: float
+    """Payload bits a second, of all flows that ended, from the first start to the last end."""
+    fairness: float
+    """Jain's index of the mean rates of the flows: 1 if all are equal, 1 / flows if one has everything."""
+    marks: int
+    trims: int
+    drops: int
+    retransmissions: dict[str, int]
+    acks: int
+    nacks: dict[str, int]
+    queue_peak: int
+    """Largest number of bytes that ever waited in one level of one queue."""
+    packets: int
+    """Number of first transmissions."""
+    virtual_time_ps: int
+    match: bool
+    """Whether all memories have the bytes that were sent."""
+    failure: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as the JSON object of `uetproto fabric --json`."""
+        return asdict(self)
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """Return a percentile of sorted numbers, by the nearest rank."""
+    return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Return Jain's fairness index of rates."""
+    squares = sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
+
+
+def summarize(study: "Study") -> StudyResult:
+    """Return what a study that has run measured."""
+    config, matrix, network = study.config, study.matrix, study.network
+    ended = [(flow, study.ended[flow.number]) for flow in matrix.flows if flow.number in study.ended]
+    times = sorted(end - flow.start for flow, end in ended)
+    fct = None
+    goodput, fairness = 0.0, 1.0
+    if times:
+        mean = sum(times) / len(times)
+        fct = FlowTimes(times[0], mean, percentile(times, 0.5), percentile(times, 0.99), times[-1])
+        span = max(end for _, end in ended) - min(flow.start for flow, _ in ended)
+        goodput = 8 * SECOND * sum(flow.size for flow, _ in ended) / span
+        fairness = jain([flow.size / (end - flow.start) for flow, end in ended])
+    match = study.matches()
+    failure = "; ".join(study.failed[:3]) or (None if match else "the memory of a target differs from what was sent")
+    queues = (*network.queues.values(), *network.trunks.values())
+    return StudyResult(
+        matrix.name, matrix.hosts, config.rate, config.cc, config.lb, config.profile, config.seed, config.trim,
+        len(ended), fct, goodput, fairness,
+        network.marks, network.trims, network.drops, dict(study.retransmissions()),
+        sum(fep.pds.counters.ack_tx for fep in study.feps.values()), study.nacks(),
+        max((queue.peak for queue in queues), default=0), sum(fep.pds.counters.data_tx for fep in study.feps.values()),
+        study.clock.now, match, failure,
+    )  # fmt: skip

@@ -1,0 +1,243 @@
+"""This module runs one traffic matrix in one fabric, over UET in mode RUD, with one seed, and measures it."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import blake2s
+from random import Random
+
+from uetproto.emulator.network.build import build
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
+from uetproto.emulator.network.layouts import layout_of
+from uetproto.emulator.network.nic import RING
+from uetproto.emulator.network.queue import QueueRules
+from uetproto.emulator.network.red import Red
+from uetproto.emulator.network.tap import FrameWriter
+from uetproto.engine.cc.config import CcConfig
+from uetproto.engine.cc.registry import CongestionContexts
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Completion, Event, Mode, Rng, Write
+from uetproto.engine.fep import Fep
+from uetproto.engine.memory import Region
+from uetproto.engine.pds.nacks import nacks_of
+from uetproto.engine.ses.addressing import Process
+from uetproto.errors import LocalError
+from uetproto.fabric.matrix import TrafficMatrix
+from uetproto.fabric.result import StudyResult, summarize
+from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST
+from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.garbage import seldom_collected
+from uetproto.wire.crc import CRC_SIZE
+
+DEEP = 5
+"""Number of bandwidth-delay products that a queue holds without trimming (cms.md §7)."""
+SLOW = 4
+"""Number by which the rate of a slow link is divided."""
+JOB, FIRST_ADDRESS = 1, 0x0A000001
+NOMINAL, UDP_START = 40, 20
+"""What nominal sizes have beyond the UDP length, and the size of the IP header before UDP (cms.md §1)."""
+OVERHEAD = 8 + CRC_SIZE + NOMINAL
+"""Bytes of a nominal size beyond the headers of PDS and SES and the payload."""
+FRAME = ETHERNET_SIZE + UDP_START + 8 + UET_REQUEST + 4096 + CRC_SIZE
+"""Size of the frame of a full packet."""
+ACK_FRAME = ETHERNET_SIZE + UDP_START + 8 + 24 + 8 + 12 + CRC_SIZE
+"""Size of the frame of an ACK_CC with a SES response."""
+_MTU_SLACK = 9216
+
+
+OFF = "off"
+"""Value of `StudyConfig.cc` for no congestion control."""
+PROFILES = ("recommended", "htsim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyConfig:
+    """This class has the parameters of a study."""
+
+    rate: int = 100 * 10**9
+    """Rate of each link in bits a second."""
+    delay: int = MICROSECOND
+    """Delay of each link in picoseconds."""
+    topology: str = "fat-tree"
+    parameters: dict[str, int] = field(default_factory=dict)
+    """Parameters of the topology, such as `k` of a fat tree."""
+    queue: int | None = None
+    """Bytes that a queue of a switch holds. None: a bandwidth-delay product in whole packets, or `DEEP` of them without
+    trimming."""
+    trim: bool = True
+    """Whether switches trim packets that find no room."""
+    slow_links: int = 0
+    """Number of links from core switches to the first aggregation switch that have a quarter of the rate."""
+    cc: str = OFF
+    """Congestion control: `CcConfig.algorithm`, or `OFF`."""
+    lb: str = "mixed"
+    """Path selection with congestion control (`CcConfig.lb`)."""
+    profile: str = "recommended"
+    """How congestion control and switches behave, `recommended` by the notes or as `htsim`, the UEC simulator."""
+    seed: int = 1
+    limit: int = SECOND
+    """Picoseconds of virtual time after which a study is given up."""
+    pds: PdsConfig = field(default_factory=lambda: PdsConfig(
+        rto_init_time=MILLISECOND, max_rto_retx_cnt=15, max_nack_retx_cnt=31, idle_time=0,
+    ))  # fmt: skip
+    ses: SesConfig = field(default_factory=SesConfig)
+    how: Encapsulation = field(default_factory=Encapsulation)
+
+
+class Study:
+    """A study has the network, the endpoints and the memories of one run."""
+
+    def __init__(self, config: StudyConfig, matrix: TrafficMatrix, writer: FrameWriter | None = None) -> None:
+        """Build the network. With `writer`, all frames that hosts send and receive are captured.
+
+        Raises `LocalError` for parameters that do not fit.
+        """
+        self.config = config
+        self.matrix = matrix
+        self.clock = Clock()
+        self.open = len(matrix.flows)
+        self.ended: dict[int, int] = {}
+        """Time at which each flow ended, by its number."""
+        self.failed: list[str] = []
+        self.layout = layout_of(config.topology, matrix.hosts, config.parameters)
+        self.cc = self._congestion()
+        """Parameters of congestion control, which says what the bandwidth-delay product is without it, too."""
+        packets = -(-self.cc.bdp // FRAME) * (1 if config.trim else DEEP)
+        self.queue = packets * FRAME if config.queue is None else config.queue
+        self.rto = 15 * MICROSECOND + 6 * self._duration(self.queue)
+        """Time-out of a packet in picoseconds, as the simulator has it (cms.md §6)."""
+        self._flows = {flow.number: flow for flow in matrix.flows}
+        most = max(flow.size for flow in matrix.flows)
+        self._data = memoryview(Random(config.seed).randbytes(most))
+        self.memories: dict[int, bytearray] = {}
+        self.feps = {f"h{host}": self._fep(host) for host in range(matrix.hosts)}
+        self.network = build(
+            self.clock, self._network(), {name: self._attachment(name, fep) for name, fep in self.feps.items()},
+            dscp=config.how.dscp, chance=self._chance, writer=writer,
+        )  # fmt: skip
+        self._register()
+
+    def _network(self) -> NetworkConfig:
+        config, red, rules = self.config, None, None
+        if config.cc != OFF:
+            htsim = config.profile == "htsim"
+            rules = QueueRules(
+                control_capacity=2 * self.queue if htsim else self.queue, coin=htsim,
+                again_capacity=self.queue if htsim else self.queue * 3 // 2,
+            )  # fmt: skip
+            packets = self.queue // FRAME // (1 if config.trim else DEEP)
+            red = Red(kmin=-(-packets // 5) * FRAME, kmax=-(-4 * packets // 5) * FRAME, pmax=1.0)
+        return NetworkConfig(
+            topology=config.topology, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim, rate=config.rate,
+            delay=config.delay, queue_capacity=self.queue, red=red, rules=rules,
+            host_marks=not self.cc.credits, slow=self._slow(),
+        )  # fmt: skip
+
+    def _congestion(self) -> CcConfig:
+        config, layout = self.config, self.layout
+        hops = 2 if layout is None else max(layout.hops(0, host) for host in range(layout.size))
+        rtt = hops * (2 * config.delay + self._duration(FRAME) + self._duration(ACK_FRAME))
+        return CcConfig(
+            algorithm="nscc" if config.cc == OFF else config.cc,
+            form="htsim" if config.profile == "htsim" else "notes", lb=config.lb, rate=config.rate, base_rtt=rtt,
+            mtu=FRAME - ETHERNET_SIZE - UDP_START + NOMINAL, mss=config.ses.payload_mtu, trimming=config.trim,
+        )  # fmt: skip
+
+    def _slow(self) -> dict[str, int]:
+        """Return the links that are slow: the first ones from core switches to the first aggregation switch (cms.md
+        §11.2)."""
+        count, layout = self.config.slow_links, self.layout
+        if not count:
+            return {}
+        names = [] if layout is None else [
+            f"{layout.name(source)} > {layout.name(target)}" for source, target in layout.links
+            if source >= layout.size and layout.name(source).startswith("core") and layout.name(target) == "pod0.agg0"
+        ]  # fmt: skip
+        if count > len(names):
+            legal = f"0 … {len(names)} links to pod0.agg0" if names else "0: only a fat tree of three levels has them"
+            raise LocalError("slow-links", f"{count} is not legal", legal)
+        return dict.fromkeys(names[:count], SLOW)
+
+    def _duration(self, size: int) -> int:
+        return 8 * SECOND * size // self.config.rate
+
+    def _chance(self, *names: str) -> Rng:
+        digest = blake2s("\0".join(names).encode(), key=self.config.seed.to_bytes(8, "big")).digest()
+        return Random(int.from_bytes(digest, "big"))
+
+    def _fep(self, host: int) -> Fep:
+        config, congestion = self.config, None
+        pds = config.pds
+        if config.cc != OFF:
+            congestion = CongestionContexts(
+                self.cc, self._chance(f"h{host}", "cc"), overhead=OVERHEAD, largest=self.cc.mtu
+            )
+            pds = replace(pds, rto_init_time=self.rto)
+            if not config.trim:
+                pds = replace(pds, inferred_loss="ooo", tail_loss_time=3 * self.cc.base_rtt, max_tail_loss_retx=15)
+        return Fep(
+            FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=pds, ses=config.ses, congestion=congestion
+        )
+
+    def _attachment(self, name: str, fep: Fep) -> NodeAttachment:
+        return NodeAttachment(
+            address=fep.address, rate=self.config.rate, engine=fep, framer=UetFramer(fep.address, 4, self.config.how),
+            on_event=self._on_event, tap=int(name[1:]), ring=RING if self.config.cc == OFF else 1,
+        )  # fmt: skip
+
+    def _register(self) -> None:
+        processes: dict[int, Process] = {}
+        for flow in self.matrix.flows:
+            process = processes.get(flow.target)
+            if process is None:
+                process = processes[flow.target] = self.feps[f"h{flow.target}"].attach(JOB)
+            self.memories[flow.number] = memory = bytearray(flow.size)
+            process.register(Region(flow.number, memory))
+
+    # The run
+
+    def run(self, progress: Callable[[int, int], None] | None = None) -> StudyResult:
+        """Run all flows, and return what was measured. `progress` is called with the flows that ended, and the time."""
+        for flow in self.matrix.flows:
+            self.clock.at(flow.start, self._start, flow.number)
+        with seldom_collected():
+            while self.open and self.clock.run(self.config.limit, 100_000):
+                if progress is not None:
+                    progress(len(self.ended), self.clock.now)
+        if self.open:
+            self.failed.append(f"{self.open} flows did not end within {self.clock.now / MICROSECOND:,.0f} µs")
+        if self.network.capture is not None:
+            self.network.capture.close()
+        return summarize(self)
+
+    def _start(self, number: int) -> None:
+        flow = self._flows[number]
+        self.network.nics[f"h{flow.source}"].submit(Write(
+            peer=FIRST_ADDRESS + flow.target, mode=Mode.RUD, job_id=JOB, key=number, data=self._data[: flow.size],
+            context=number,
+        ))  # fmt: skip
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Completion):
+            self.open -= 1
+            self.ended[event.context] = self.clock.now
+            if not event.ok:
+                self.failed.append(f"flow {event.context}: {event.error or event.return_code.name}")
+            if not self.open:
+                self.clock.stop()
+
+    def matches(self) -> bool:
+        """Return whether the memory of each target has the bytes that were sent."""
+        return all(self._data[: len(memory)] == memory for memory in self.memories.values())
+
+    def retransmissions(self) -> Counter[str]:
+        """Return how many packets were sent again, by cause."""
+        found: Counter[str] = Counter()
+        for fep in self.feps.values():
+            found.update(fep.retransmitted)
+        return found
+
+    def nacks(self) -> dict[str, int]:
+        """Return how many NACKs were sent, by code."""
+        return nacks_of(fep.pds.nack_tx for fep in self.feps.values())
