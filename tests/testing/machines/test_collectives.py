@@ -30,3 +30,8 @@ def test_a_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WorldFailure, match="COLLECTIVE-RESULT: all_reduce by ring of 3 ranks over uet") as found:
         CollectivesMachine.replay([step])
     assert any("step 0, 12 bytes" in line for line in found.value.__notes__)  # the ladder
+    for transport in collectives.NETWORKS:
+        lossy = ("run", step[1] | {"transport": transport, "seed": 3, "faults": {"drop": 0.06, "corrupt": 0.06}})
+        with pytest.raises(WorldFailure) as found:
+            CollectivesMachine.replay([lossy])
+        assert any("[lost]" in line or "[damaged on the way]" in line for line in found.value.__notes__), transport

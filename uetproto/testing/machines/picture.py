@@ -68,6 +68,28 @@ def capture_lines(source: Source) -> list[str]:
     return _lines(drawn, {})
 
 
+def lost_frames(source: Source, names: Mapping[int, str]) -> list[DrawnMessage]:
+    """Return the frames of a capture that were lost or damaged on the way. `names` are those of hosts, by address."""
+    from uetproto.cli.captures import Decoding
+    from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows
+
+    with open_capture(source) as reader:
+        lost = [record for record in reader if record.comment in (FrameOutcome.LOST, FrameOutcome.DAMAGED)]
+    stream = io.BytesIO()
+    with PcapngWriter(stream) as writer:
+        writer.add_interface()
+        for record in lost:
+            writer.write(record.time_ns, record.data, comment=record.comment)
+        writer.flush()
+        stream.seek(0)
+        with open_capture(stream) as reader:
+            drawn = list(arrows("-", reader, Decoding(sharp=True), LadderChoice(), LadderTally()))
+    return [
+        DrawnMessage(1000 * lost[arrow.index].time_ns, names[arrow.src[0]], names[arrow.dst[0]], arrow.text, arrow.tone)
+        for arrow in drawn
+    ]
+
+
 def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
     """Return the lines of the ladder of messages, of which each is drawn; none: no lines."""
     from uetproto.cli.ladder.rows import Arrow, Host, rows

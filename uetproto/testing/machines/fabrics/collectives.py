@@ -3,6 +3,7 @@ results with those of NumPy (collectives.md §8)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from uetproto.collectives.transport import Done as MessageDone
 from uetproto.collectives.transport import RankTransport, Tag
 from uetproto.errors import UetError
 from uetproto.testing.machines.machine import PlayedMachine, step
-from uetproto.testing.machines.picture import DrawnMessage
+from uetproto.testing.machines.picture import DrawnMessage, lost_frames
 from uetproto.testing.machines.world import WorldFailure
 
 NETWORKS: dict[str, Callable[..., PacketNetwork]] = {
@@ -162,7 +163,7 @@ class CollectivesMachine(PlayedMachine):
     def __init__(self) -> None:
         super().__init__()
         self.kept: list[DrawnMessage] = []
-        """Messages of the last collective."""
+        """Messages of the last collective; if it failed, with the frames that the network lost or damaged."""
 
     @property
     def messages(self) -> Sequence[DrawnMessage]:
@@ -189,17 +190,35 @@ class CollectivesMachine(PlayedMachine):
             for rank in range(plan.size)
         ]
         order = [int(rank) for rank in chance.permutation(plan.size)]
-        ran = execute(plan, inputs, transport, op=reduce, order=order, kept=self.kept, faults=faults, seed=seed)
-        what = f"{op} by {algorithm} of {plan.size} ranks over {transport}"
+        played = partial(execute, plan, inputs, transport, op=reduce, order=order, faults=faults, seed=seed)
+        ran = played(kept=self.kept)
+        try:
+            self._check(ran, plan, f"{op} by {algorithm} of {plan.size} ranks over {transport}",
+                        expected(plan, inputs, root % plan.size, numpy), dtype)  # fmt: skip
+        except WorldFailure:
+            self.kept = sorted([*self.kept, *_lost(played)], key=lambda each: each.time)
+            raise
+
+    def _check(
+        self, ran: CollectiveRun, plan: Schedule, what: str, results: Sequence[Array | None], dtype: str
+    ) -> None:
+        """Compare the results of a collective with those of NumPy. Raises `WorldFailure`."""
         for rank, told in enumerate(ran.errors):
             if told != [None]:
                 raise WorldFailure("COLLECTIVE-DONE-ONCE", f"{what}: rank {rank} was told {told}")
-        for rank, (output, wanted) in enumerate(
-            zip(ran.outputs, expected(plan, inputs, root % plan.size, numpy), strict=True)
-        ):
+        for rank, (output, wanted) in enumerate(zip(ran.outputs, results, strict=True)):
             if wanted is not None and not np.array_equal(output, wanted.astype(dtype)):
                 raise WorldFailure("COLLECTIVE-RESULT", f"{what}: rank {rank} has another result than NumPy")
         columns = plan.arrays()
         sent = np.bincount(columns["src"], columns["count"], plan.size) * np.dtype(dtype).itemsize
         if [one.bytes_sent for one in ran.counted] != sent.tolist():
             raise WorldFailure("COLLECTIVE-BYTES", f"{what}: the ranks sent other numbers of bytes than the schedule")
+
+
+def _lost(played: Callable[..., CollectiveRun]) -> list[DrawnMessage]:
+    """Play a collective again, and return the frames that the network loses or damages."""
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/frames.pcapng"
+        network: Any = played(capture=path, taps="all").network
+        ranks = {int(address): f"rank {rank}" for rank, address in enumerate(network.addresses)}
+        return lost_frames(path, ranks)
