@@ -145,7 +145,7 @@ def _shown(path: Path, lines: list[str]) -> Iterator[tuple[str, str]]:
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES:,} more lines"]
     yield "UET capture", str(path)
-    yield "UET ladder", "\n".join(lines)
+    yield "UET ladder", "\n".join(lines) or "no packet of UET or RoCE"
 
 
 def _frames_of(error: BaseException) -> Iterator[Any]:

@@ -13,7 +13,18 @@ import pytest
 
 from tests.support.cli.frames import invoke
 from uetproto.check.time_limit import pulse
-from uetproto.testing import AdapterFault, PdcEngine, PdcMachine, ProcessAdapter, RoceMachine, WorkRefused, WorldFailure
+from uetproto.errors import LocalError
+from uetproto.testing import (
+    AdapterFault,
+    Capabilities,
+    PdcEngine,
+    PdcMachine,
+    ProcessAdapter,
+    RoceMachine,
+    SesTargetMachine,
+    WorkRefused,
+    WorldFailure,
+)
 from uetproto.testing.adapters import guarded
 from uetproto.testing.adapters.roce import RoceEngine
 
@@ -122,6 +133,17 @@ def test_a_call_that_must_not_refuse_raise_or_end_the_program_is_the_finding() -
                        (CannotBeMade, "no adapter was made: RuntimeError: no device (test_adapters.py:"),
                        (CannotClose, "poll raised AssertionError (test_adapters.py:")):  # fmt: skip
         assert str(fault_of(kind)).startswith(f"adapter-raised: {text}")
+
+
+def test_work_that_no_machine_has_is_refused() -> None:
+    with pytest.raises(LocalError, match=r"work: 'mesage' is not legal \(did you mean message\?\); legal: access, "):
+        Capabilities(work=("mesage",))
+
+
+def test_an_adapter_for_another_machine_is_refused() -> None:
+    for kind in (RoceMachine, SesTargetMachine):
+        with pytest.raises(LocalError, match=f"work: .* is not legal with {kind.name}; legal: some of "):
+            kind.of(PdcEngine).adapter()
 
 
 def test_what_all_work_needs_must_not_be_refused() -> None:

@@ -10,11 +10,28 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from uetproto.errors import LocalError, shown
+from uetproto.errors import LocalError, shown, similar
 
 VIRTUAL, REAL = "virtual", "real"
 TIMES = (VIRTUAL, REAL)
 MODES = ("rud", "rod", "rudi", "uud")
+_PDC_WORK = (
+    "message", "reserved_message", "return_data", "respond", "respond_all", "close", "ask_close", "noop", "negotiate",
+    "probe", "ask_credit", "give_credit",
+)  # fmt: skip
+_SES_WORK = (
+    "write", "read", "atomic", "send", "tagged_send", "receive", "cancel", "close", "peek", "dc", "access",
+    "rendezvous", "deferrable", "truncate", "restrict", "directed",
+)  # fmt: skip
+WORK: dict[str, tuple[str, ...]] = {
+    "pdc": _PDC_WORK,
+    "tss": (*_PDC_WORK, "switch_key", "next_epoch"),
+    "roce": ("recv", "send", "write", "read", "atomic"),
+    "ses_target": _SES_WORK,
+    "ses_initiator": _SES_WORK,
+    "sharp_node": ("allreduce", "reduce", "bcast", "barrier", "floats", "prod", "loc", "sat", "cleanup"),
+}
+"""What each machine may hand to an implementation, or ask of it."""
 
 
 Steps: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -61,7 +78,7 @@ class Capabilities:
     observable: bool = True
     """Whether `observe` returns a mapping; if not, the implementation is a black box."""
     work: tuple[str, ...] = ("message",)
-    """The operations (`work["op"]`) that `submit` takes."""
+    """The operations (`work["op"]`) that `submit` takes, and what else the machines may ask for: names of `WORK`."""
     modes: tuple[str, ...] = ("rud", "rod")
     """The delivery modes of the operations, a selection of rud, rod, rudi and uud."""
     knobs: tuple[str, ...] = ()
@@ -69,6 +86,12 @@ class Capabilities:
     losses: int = 4
     """Number of frames that the network may lose or damage before an operation may fail. If an operation fails after
     fewer losses, or after exactly this number, the machine reports a finding."""
+
+    def check_work(self, machine: str) -> None:
+        """Raise `LocalError` if the implementation does nothing that a machine may ask for."""
+        legal = WORK.get(machine, self.work)
+        if {*legal}.isdisjoint({*self.work} - {"close"}):
+            raise LocalError("work", f"{shown(self.work)} is not legal with {machine}", f"some of {', '.join(legal)}")
 
     def __post_init__(self) -> None:
         if self.time not in TIMES:
@@ -79,6 +102,10 @@ class Capabilities:
             values = getattr(self, name)
             if type(values) is not tuple or not all(type(each) is str for each in values):
                 raise LocalError(name, f"{shown(values)} is not legal", "a tuple of texts")
+        known = {name for names in WORK.values() for name in names}
+        for name in self.work:
+            if name not in known:
+                raise LocalError("work", f"{shown(name)} is not legal{similar(name, known)}", ", ".join(sorted(known)))
         if not self.modes or not {*self.modes} <= {*MODES}:
             raise LocalError("modes", f"{shown(self.modes)} is not legal", f"some of {', '.join(MODES)}")
         if type(self.losses) is not int or self.losses < 0:
