@@ -29,6 +29,7 @@ from uetproto.testing.adapters import guarded
 from uetproto.testing.adapters.roce import RoceEngine
 
 BEGIN = ("begin", {"seed": 0, "knobs": {}})
+ROCE_BEGIN = ("begin", {"psns": [0, 0], "reads": 16, "rnr_timer": 12, "knobs": {}})
 Seen = dict[str, Any]
 
 
@@ -87,10 +88,9 @@ def test_memory_that_is_not_shown_is_not_judged() -> None:
         def state(self) -> dict[str, Any]:
             return {}
 
-    begin = ("begin", {"psns": [0, 0], "reads": 16, "rnr_timer": 12, "knobs": {}})
     write = ("write", {"node": 1, "length": 4, "offset": 0, "imm": None})
     machine = RoceMachine.of(Hidden)
-    machine.replay([begin, write])
+    machine.replay([ROCE_BEGIN, write])
     assert {"ROCE-COMPLETED-EARLY", "ROCE-MEMORY"} <= machine.verdicts.not_judged.keys()
 
 
@@ -144,6 +144,20 @@ def test_an_adapter_for_another_machine_is_refused() -> None:
     for kind in (RoceMachine, SesTargetMachine):
         with pytest.raises(LocalError, match=f"work: .* is not legal with {kind.name}; legal: some of "):
             kind.of(PdcEngine).adapter()
+
+
+def test_work_that_is_always_refused_is_told() -> None:
+    class Refuses(RoceEngine):
+        def submit(self, work: Any) -> None:
+            if work["op"] != "recv":
+                raise WorkRefused("no")
+            super().submit(work)
+
+    machine = RoceMachine.of(Refuses)
+    write = ("write", {"node": 0, "length": 4, "offset": 0, "imm": None})
+    machine.replay([ROCE_BEGIN, ("recv", {"node": 0, "count": 1}), write])
+    assert machine.verdicts.never_judged["work 'write'"] == "the implementation refuses it"
+    assert "work 'recv'" not in machine.verdicts.never_judged
 
 
 def test_what_all_work_needs_must_not_be_refused() -> None:

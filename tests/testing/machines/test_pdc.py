@@ -116,6 +116,25 @@ def test_a_duty_is_named(kind: Any, rule: str, steps: list[Any]) -> None:
     assert found.value.name == rule, found.value
 
 
+def test_who_goes_back_on_rod_need_not_wait_for_a_refused_packet() -> None:
+    """Its source goes back to a packet before, of which a SACK has told; and a copy of it is refused once more."""
+    rod, noop = (
+        ("exchange", {"node": 0, "mode": "rod"}),
+        ("control", {"node": 0, "op": "noop", "mode": "rud", "value": 0}),
+    )
+    respond, half = ("respond", {"index": 0}), MILLISECOND // 2
+    deliver, lost = ("deliver", {"index": 0}), ("one_way", {"towards": 0, "duration": half})
+    late = {"late_response": True, "peer_max_gtd_del": 1}
+    PdcMachine.replay(steps_of(
+        late, rod, rod, respond, lost, ("wait", {"duration": half}), ("wait", {"duration": half}),
+        ("control", {"node": 0, "op": "probe", "mode": "rud", "value": 0}), rod,
+    ))  # fmt: skip
+    PdcMachine.replay(steps_of(
+        late | {"guaranteed_response": True}, rod, rod, noop, deliver, respond, lost, ("stale", {"back": 1}), deliver,
+        noop, deliver, deliver, ("stale", {"back": 8}), deliver, deliver,
+    ))  # fmt: skip
+
+
 def test_a_message_does_not_wait_for_a_pdc_that_is_idle() -> None:
     """The only PDC becomes idle after the message that waits for one was submitted."""
     PdcMachine.replay(steps_of({"max_pdcs": 1}, *[

@@ -20,6 +20,7 @@ from uetproto.testing.adapters.adapter import (
     capabilities_of,
     described,
 )
+from uetproto.testing.machines.judge import Verdicts
 
 MOST_FRAMES = 10_000
 """Number of frames that one `poll` may return."""
@@ -47,13 +48,14 @@ _WORDS: Mapping[type, str] = {
 }  # fmt: skip
 
 
-def made_by(factory: AdapterFactory, observed: Observed) -> "GuardedAdapter":
-    """Return the adapter that `factory` makes. Raises `InvalidArgument` for what is no adapter, `LocalError` for
-    capabilities that are not legal, and `AdapterFault` for a factory that raises something else."""
+def made_by(factory: AdapterFactory, observed: Observed, verdicts: Verdicts) -> "GuardedAdapter":
+    """Return the adapter that `factory` makes. `verdicts` counts what it does and refuses. Raises `InvalidArgument` for
+    what is no adapter, `LocalError` for capabilities that are not legal, and `AdapterFault` for a factory that raises
+    something else."""
     try:
         made = factory()
         if isinstance(made, Adapter):
-            return GuardedAdapter(made, observed)
+            return GuardedAdapter(made, observed, verdicts)
     except (AdapterFault, LocalError):
         raise
     except (Exception, SystemExit) as error:
@@ -66,11 +68,11 @@ class GuardedAdapter:
     """A guarded adapter passes calls on, and raises `AdapterFault` for whatever the contract of adapters does not
     allow."""
 
-    def __init__(self, adapter: Adapter, observed: Observed) -> None:
+    def __init__(self, adapter: Adapter, observed: Observed, verdicts: Verdicts) -> None:
         """Raises `LocalError` if the adapter's capabilities are not legal."""
         self.adapter = adapter
         self.capabilities = capabilities_of(adapter.capabilities)
-        self._observed = observed
+        self._observed, self._verdicts = observed, verdicts
         own = getattr(adapter, "timeout", 0)
         self._patience = HANGS + (own if isinstance(own, int | float) else 0)
         self._until = inf
@@ -105,7 +107,13 @@ class GuardedAdapter:
 
     def submit(self, work: Mapping[str, Any]) -> None:
         """Raises `WorkRefused` if the implementation does not do the work."""
-        self._call("submit", self.adapter.submit, work)
+        name = f"work {work['op']!r}"
+        try:
+            self._call("submit", self.adapter.submit, work)
+        except WorkRefused:
+            self._verdicts.skip(name, "the implementation refuses it")
+            raise
+        self._verdicts.judged[name] += 1
 
     def deliver(self, frame: bytes) -> None:
         self._call("deliver", self.adapter.deliver, frame)

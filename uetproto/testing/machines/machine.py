@@ -243,7 +243,7 @@ class ProtocolMachine(PlayedMachine):
     def adapter(cls) -> GuardedAdapter:
         """Return the adapter of the implementation, which all runs share. A new adapter is made after a fault."""
         if cls._adapter is None:
-            made = made_by(cls.factory, cls.observed)
+            made = made_by(cls.factory, cls.observed, cls.verdicts)
             made.capabilities.check_work(cls.name)
             cls._adapter = made
         return cls._adapter

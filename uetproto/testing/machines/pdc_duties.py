@@ -150,7 +150,8 @@ class Duties:
         self._known.add(ack.dpdcid)
         for pdcid, psn in [key for key in self._own if key[0] == ack.dpdcid]:
             told = 0 <= (psn - ack.sack_base) & _M32 < 64 and ack.sack_bitmap >> ((psn - ack.sack_base) & _M32) & 1
-            if told or psn == ack.ack_psn or diff32(ack.cack_psn, psn) >= 0:
+            answered = psn == ack.ack_psn or diff32(ack.cack_psn, psn) >= 0
+            if answered or (told and not self._own[pdcid, psn].rod):  # on ROD its source may still go back to it
                 del self._own[pdcid, psn]
 
     def _nack(self, nack: Nack, number: int, frame: Flying, now: int) -> None:
@@ -163,7 +164,8 @@ class Duties:
         if own.unsure:
             return
         if own.rod and any(pdcid == nack.dpdcid and diff32(psn, nack.psn) < 0 for pdcid, psn in self._own):
-            return  # going back to a lower PSN sends this one again
+            own.unsure = True  # going back to a lower PSN sends this one again; or its time runs from now on
+            return
         if (not row.opening or nack.dpdcid not in self._known) and own.refused_until < now:
             own.refused_until = now + self._knobs.get("nack_retx_time", 0)
 
