@@ -66,12 +66,13 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "audit.per_packet": {"wire"},
     # virtual time
     "emulator": set(),
+    "emulator.congestion": {"emulator.network", "engine", "framing", "wire"},  # fits congestion control to a network
     "emulator.network": {"framing", "engine.contract", "collectives.topology", "wire"},
     "emulator.scenario": {"emulator.network", "engine", "framing", "steps", "toml", "wire"},
     "emulator.run": {"emulator", "check", "engine", "framing", "steps", "wire"},
     "toml": {"engine", "framing", "wire"},  # what keys take: scenarios, profiles, and the APIs for their arguments
     "traffic": {"emulator.network", "engine", "framing", "toml", "wire"},
-    "fabric": {"emulator.network", "engine", "framing", "wire"},  # studies of congestion
+    "fabric": {"emulator.congestion", "emulator.network", "engine", "framing", "wire"},  # studies of congestion
     # programs
     "collectives": {"collectives"},
     "collectives.algorithms": {"collectives"},

@@ -22,6 +22,7 @@ SHORTER = (
     ("fuzz --seconds 60", "fuzz --steps 600 --seed 1 --jobs 1"),
     ("fuzz tss --seconds 10", "fuzz tss --steps 300 --seed 1 --jobs 1"),
     ("--ranks 2,4,8,16,32,64", "--ranks 2,4,8"),
+    ("--ranks 32 --bytes 16MiB", "--ranks 8 --bytes 256KiB"),
     ("--seeds 1-5", "--flow-size 60000"),
     ("--hosts 128", "--hosts 16 --flow-size 60000"),
     ("--no-trim", "--no-trim --flow-size 60000"),

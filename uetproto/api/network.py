@@ -15,11 +15,13 @@ from typing import Any, Self, TypedDict
 
 from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
+from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
 from uetproto.emulator.network.build import build, headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
+from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacle, port_of
 from uetproto.emulator.network.red import Red
@@ -110,6 +112,12 @@ class NetworkOptions(NetworkFeatures):
     rates of all cables of the switch."""
     inner_delay: int | str = "100 ns"
     """Propagation delay of the inner ports of a switch: a number of picoseconds, or a text."""
+    cc: str = OFF
+    """Congestion control of UET: "nscc", "rccc", "nscc+rccc", or "off" (cms.md §3, §4). With it, each endpoint has the
+    time-outs, and switches have the queues, that fit the network; `queue_capacity`, unless it is given, is a
+    bandwidth-delay product. It goes with `trimming`."""
+    lb: str = "mixed"
+    """Path selection with congestion control: "oblivious", "bitmap", "reps" or "mixed" (cms.md §5)."""
     faults: Faults | Mapping[str, Any] | None = None
     """Faults of the frames that the nodes in `faults_from` send, as a `Faults` or as its keywords; None stands for no
     faults."""
@@ -147,6 +155,8 @@ class EmulatedNetwork(ABC):
         self, nodes: Iterable[str] | Mapping[str, Any], options: NetworkOptions, *, dscp: Dscp, comment: str
     ) -> None:
         """Build the network. Raises the error of `invalid` for illegal arguments, `OSError` for the capture file."""
+        self.plane: NetworkPlane | None = None
+        """What the network is for congestion control. None: there is none."""
         checked = {name: self.checked(name, getattr(options, name), key) for name, key in _OPTIONS.items()}
         red, pfc, capture = options.red, options.pfc, options.capture
         self.typed("seed", options.seed, int)
@@ -168,6 +178,8 @@ class EmulatedNetwork(ABC):
             raise self.invalid("nodes", f"{hosts} nodes", "two at least, and two for a pair")
         layout = self._layout(checked["topology"], hosts, {} if options.shape is None else options.shape)
         self._check_inner(specs, checked["topology"], layout)
+        if options.cc != OFF:
+            self.plane = self.congestion(options, checked, hops_of(layout, checked["topology"]))
         inner_rate = None if options.inner_rate is None else self.checked("inner_rate", options.inner_rate, RATE)
         ports = self._ports(specs, checked.pop("ports"))
         cables = {"switch": sum(ports.values())}
@@ -178,7 +190,11 @@ class EmulatedNetwork(ABC):
         places = self._places(specs, checked["rate"], inner_rate, cables, ports)
         self.nodes = {place.name: self.node(place, specs[place.name]) for place in places}
         self._check_addresses(places)
-        config = NetworkConfig(**checked, layout=layout, red=red, pfc=pfc)
+        rules, host_marks = None, True
+        if self.plane is not None:
+            checked["queue_capacity"], rules = self.plane.queue, self.plane.rules
+            red, host_marks = red or self.plane.red, not self.plane.config.credits
+        config = NetworkConfig(**checked, layout=layout, red=red, pfc=pfc, rules=rules, host_marks=host_marks)
         self.check_mtu(config.mtu)
         faults = self._faults(Faults() if options.faults is None else options.faults)
         if config.wire == "objects":
@@ -210,6 +226,7 @@ class EmulatedNetwork(ABC):
                 faults=faults if name in at_risk else None,
                 at=node.at,
                 ports=node.ports,
+                ring=RING if self.plane is None else 1,
             )
             for name, node in self.nodes.items()
         }
@@ -238,6 +255,12 @@ class EmulatedNetwork(ABC):
     def stalled(self) -> bool:
         """Return whether every open operation waits for something that only the program can do, such as posting a
         receive."""
+
+    def congestion(self, options: NetworkOptions, checked: Mapping[str, Any], hops: int) -> NetworkPlane:
+        """Return what the network is for the congestion control that the options ask for. `checked` has the options of
+        cables, and `hops` is the number of links on the longest path. Raises the error of `invalid` if the transport
+        has no such congestion control."""
+        raise self.invalid("cc", options.cc, OFF)
 
     # Building
 

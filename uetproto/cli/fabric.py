@@ -15,13 +15,14 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import console, printable, tell
+from uetproto.emulator.congestion import OFF, PROFILES
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS, check_algorithm
 from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import similar
 from uetproto.fabric.matrix import PATTERNS, TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import StudyResult
-from uetproto.fabric.study import OFF, PROFILES, Study, StudyConfig
+from uetproto.fabric.study import Study, StudyConfig
 from uetproto.knobs import KeyType
 from uetproto.toml.values import RATE, size, time
 from uetproto.wire.capture.pcap import ETHERNET, open_writer

@@ -2,22 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2s
 from random import Random
 
+from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
 from uetproto.emulator.network.build import build
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.layouts import layout_of
 from uetproto.emulator.network.nic import RING
-from uetproto.emulator.network.queue import QueueRules
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.tap import FrameWriter
-from uetproto.engine.cc.config import CcConfig
-from uetproto.engine.cc.registry import CongestionContexts
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Completion, Event, Mode, Rng, Write
+from uetproto.engine.contract import MICROSECOND, SECOND, Completion, Event, Mode, Rng, Write
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.nacks import nacks_of
@@ -25,30 +22,13 @@ from uetproto.engine.ses.addressing import Process
 from uetproto.errors import LocalError
 from uetproto.fabric.matrix import TrafficMatrix
 from uetproto.fabric.result import StudyResult, summarize
-from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.garbage import seldom_collected
-from uetproto.wire.crc import CRC_SIZE
 
-DEEP = 5
-"""Number of bandwidth-delay products that a queue holds without trimming (cms.md §7)."""
 SLOW = 4
 """Number by which the rate of a slow link is divided."""
 JOB, FIRST_ADDRESS = 1, 0x0A000001
-NOMINAL, UDP_START = 40, 20
-"""What nominal sizes have beyond the UDP length, and the size of the IP header before UDP (cms.md §1)."""
-OVERHEAD = 8 + CRC_SIZE + NOMINAL
-"""Bytes of a nominal size beyond the headers of PDS and SES and the payload."""
-FRAME = ETHERNET_SIZE + UDP_START + 8 + UET_REQUEST + 4096 + CRC_SIZE
-"""Size of the frame of a full packet."""
-ACK_FRAME = ETHERNET_SIZE + UDP_START + 8 + 24 + 8 + 12 + CRC_SIZE
-"""Size of the frame of an ACK_CC with a SES response."""
 _MTU_SLACK = 9216
-
-
-OFF = "off"
-"""Value of `StudyConfig.cc` for no congestion control."""
-PROFILES = ("recommended", "htsim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +59,7 @@ class StudyConfig:
     limit: int = SECOND
     """Picoseconds of virtual time after which a study is given up."""
     pds: PdsConfig = field(default_factory=lambda: PdsConfig(
-        rto_init_time=MILLISECOND, max_rto_retx_cnt=15, max_nack_retx_cnt=31, idle_time=0,
+        max_rto_retx_cnt=15, max_nack_retx_cnt=31, idle_time=0,
     ))  # fmt: skip
     ses: SesConfig = field(default_factory=SesConfig)
     how: Encapsulation = field(default_factory=Encapsulation)
@@ -101,12 +81,11 @@ class Study:
         """Time at which each flow ended, by its number."""
         self.failed: list[str] = []
         self.layout = layout_of(config.topology, matrix.hosts, config.parameters)
-        self.cc = self._congestion()
-        """Parameters of congestion control, which says what the bandwidth-delay product is without it, too."""
-        packets = -(-self.cc.bdp // FRAME) * (1 if config.trim else DEEP)
-        self.queue = packets * FRAME if config.queue is None else config.queue
-        self.rto = 15 * MICROSECOND + 6 * self._duration(self.queue)
-        """Time-out of a packet in picoseconds, as the simulator has it (cms.md §6)."""
+        self.plane = NetworkPlane(
+            rate=config.rate, delay=config.delay, hops=hops_of(self.layout, config.topology), how=config.how,
+            payload_mtu=config.ses.payload_mtu, trimming=config.trim, algorithm=config.cc, lb=config.lb,
+            profile=config.profile, capacity=config.queue,
+        )  # fmt: skip
         self._flows = {flow.number: flow for flow in matrix.flows}
         most = max(flow.size for flow in matrix.flows)
         self._data = memoryview(Random(config.seed).randbytes(most))
@@ -119,29 +98,12 @@ class Study:
         self._register()
 
     def _network(self) -> NetworkConfig:
-        config, red, rules = self.config, None, None
-        if config.cc != OFF:
-            htsim = config.profile == "htsim"
-            rules = QueueRules(
-                control_capacity=2 * self.queue if htsim else self.queue, coin=htsim,
-                again_capacity=self.queue if htsim else self.queue * 3 // 2,
-            )  # fmt: skip
-            packets = self.queue // FRAME // (1 if config.trim else DEEP)
-            red = Red(kmin=-(-packets // 5) * FRAME, kmax=-(-4 * packets // 5) * FRAME, pmax=1.0)
+        config, plane = self.config, self.plane
+        controlled = config.cc != OFF
         return NetworkConfig(
             topology=config.topology, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim, rate=config.rate,
-            delay=config.delay, queue_capacity=self.queue, red=red, rules=rules,
-            host_marks=not self.cc.credits, slow=self._slow(),
-        )  # fmt: skip
-
-    def _congestion(self) -> CcConfig:
-        config, layout = self.config, self.layout
-        hops = 2 if layout is None else max(layout.hops(0, host) for host in range(layout.size))
-        rtt = hops * (2 * config.delay + self._duration(FRAME) + self._duration(ACK_FRAME))
-        return CcConfig(
-            algorithm="nscc" if config.cc == OFF else config.cc,
-            form="htsim" if config.profile == "htsim" else "notes", lb=config.lb, rate=config.rate, base_rtt=rtt,
-            mtu=FRAME - ETHERNET_SIZE - UDP_START + NOMINAL, mss=config.ses.payload_mtu, trimming=config.trim,
+            delay=config.delay, queue_capacity=plane.queue, red=plane.red if controlled else None,
+            rules=plane.rules if controlled else None, host_marks=not plane.config.credits, slow=self._slow(),
         )  # fmt: skip
 
     def _slow(self) -> dict[str, int]:
@@ -159,9 +121,6 @@ class Study:
             raise LocalError("slow-links", f"{count} is not legal", legal)
         return dict.fromkeys(names[:count], SLOW)
 
-    def _duration(self, size: int) -> int:
-        return 8 * SECOND * size // self.config.rate
-
     def _chance(self, *names: str) -> Rng:
         digest = blake2s("\0".join(names).encode(), key=self.config.seed.to_bytes(8, "big")).digest()
         return Random(int.from_bytes(digest, "big"))
@@ -170,12 +129,8 @@ class Study:
         config, congestion = self.config, None
         pds = config.pds
         if config.cc != OFF:
-            congestion = CongestionContexts(
-                self.cc, self._chance(f"h{host}", "cc"), overhead=OVERHEAD, largest=self.cc.mtu
-            )
-            pds = replace(pds, rto_init_time=self.rto)
-            if not config.trim:
-                pds = replace(pds, inferred_loss="ooo", tail_loss_time=3 * self.cc.base_rtt, max_tail_loss_retx=15)
+            congestion = self.plane.contexts(self._chance(f"h{host}", "cc"))
+            pds = self.plane.tuned(pds)
         return Fep(
             FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=pds, ses=config.ses, congestion=congestion
         )

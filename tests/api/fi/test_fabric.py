@@ -368,3 +368,29 @@ def test_many_nodes_one_seed_one_capture(tmp_path: Path) -> None:
         return path.read_bytes()
 
     assert play(tmp_path / "1.pcapng") == play(tmp_path / "2.pcapng")
+
+
+def test_congestion_control_goes_with_a_network() -> None:
+    """Endpoints ask their contexts, and switches mark, trim and drop nothing."""
+    with fi.Fabric(("a", "b", "c", "d"), cc="nscc+rccc", lb="reps", trimming=True) as fabric:
+        ends = [fabric.endpoint(name) for name in "abcd"]
+        data = bytes(range(256)) * 2048
+        memory = [bytearray(len(data)) for _ in range(3)]
+        keys = [ends[3].domain.mr_reg(one).key for one in memory]
+        for end, key in zip(ends, keys, strict=False):
+            end.write(data, ends[3].address, 0, key)
+        assert [end.cq.sread(1)[0].len for end in ends[:3]] == [len(data)] * 3
+        assert memory == [data] * 3
+        world = fabric.world
+        assert world.network.marks + world.network.trims > 0
+        assert world.network.drops == 0
+        assert {fep.pds.congestion is None for fep in (node.fep for node in world.nodes.values())} == {False}
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    ({"cc": "dcqcn"}, "cc: 'dcqcn' is not legal; legal: nscc, rccc"), ({"cc": "nscc", "lb": "ecmp"}, "lb: 'ecmp'"),
+    ({"cc": "nscc", "trimming": 1}, "trimming: 1"),
+])  # fmt: skip
+def test_congestion_control_that_cannot_be(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(fi.FiError, match=f"^{text}"):
+        fi.Fabric(**arguments)

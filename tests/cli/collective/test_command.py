@@ -409,6 +409,11 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce --cross-nic 0 --topology rails --schedule", "--schedule says what ranks send"),
         ("all_reduce --schedule --plot x.png", "a schedule is drawn as .svg"),
         ("all_reduce --schedule -o x.pcap", "--schedule runs nothing"),
+        ("all_reduce --cc dcqcn", "--cc dcqcn: no such algorithm; legal: off, nscc, rccc"),
+        ("all_reduce --cc nscc --lb ecmp", "--lb ecmp: no such path selection; legal: oblivious"),
+        ("all_reduce --lb reps", "--lb reps: without congestion control; legal: with --cc"),
+        ("all_reduce --cc nscc --transport roce", "--cc nscc: not over roce; legal: with --transport uet"),
+        ("all_gather --cc nscc --algorithm multicast", "multicast has senders that do not wait"),
     ],
 )
 def test_misuse(

@@ -56,17 +56,17 @@ class Fabric(DrivenNetwork):
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, how: Encapsulation | None = None,
         pds: PdsConfig | None = None, ses: SesConfig | None = None, trimming: bool = False,
-        **network: Unpack[NetworkKeywords],
+        cc: str = "off", lb: str = "mixed", **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
         `how` is the encapsulation of packets. `pds` and `ses` are parameters of all nodes; a `NodeSpec` may replace
-        them for its node. `trimming` and `network` are explained at `NetworkOptions`. Raises FI_EINVAL for illegal
-        arguments, and `LocalError` or `OSError` for the capture file.
+        them for its node. `trimming`, `cc`, `lb` and `network` are explained at `NetworkOptions`. Raises FI_EINVAL for
+        illegal arguments, and `LocalError` or `OSError` for the capture file.
         """
         self.world = FiNetwork(
             nodes,
-            NetworkOptions.of(network, trimming=trimming),
+            NetworkOptions.of(network, trimming=trimming, cc=cc, lb=lb),
             how=Encapsulation() if how is None else how,
             pds=PdsConfig() if pds is None else pds,
             ses=SesConfig() if ses is None else ses,

@@ -2,14 +2,18 @@
 nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from uetproto.api.fi.errors import CHECKS
 from uetproto.api.network import EmulatedNetwork, NetworkOptions, PlaceSpec
 from uetproto.api.node import LocalNode, NodePlace
+from uetproto.emulator.congestion import NetworkPlane
+from uetproto.engine.cc.registry import check_algorithm
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine, Receive
 from uetproto.engine.fep import Fep
+from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import UET_EXTENSION
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -87,9 +91,28 @@ class FiNetwork(EmulatedNetwork):
         pds, ses = self.pds if spec.pds is None else spec.pds, self.ses if spec.ses is None else spec.ses
         for part, value, kind in (("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
             self.typed(f"nodes[{place.name!r}].{part}", value, kind)
-        chance = self.chance(place.name, "engine")
-        fep = Fep(place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version)
+        chance, contexts = self.chance(place.name, "engine"), None
+        if self.plane is not None:
+            contexts = self.plane.contexts(self.chance(place.name, "cc"))
+            pds = self.plane.tuned(pds)
+        fep = Fep(place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version, congestion=contexts)
         return FiNode(place, fep, pds, ses, None if spec.around is None else spec.around(fep))
+
+    def congestion(self, options: NetworkOptions, checked: Mapping[str, Any], hops: int) -> NetworkPlane:
+        """Return the plane. Endpoints get its time-out, unless they have one that is not the default."""
+        default = {one.name: one.default for one in fields(NetworkOptions)}["queue_capacity"]
+        try:
+            plane = NetworkPlane(
+                rate=checked["rate"], delay=checked["delay"], hops=hops, how=self.how, trimming=checked["trimming"],
+                payload_mtu=self.ses.payload_mtu, algorithm=options.cc, lb=options.lb,
+                capacity=None if options.queue_capacity == default else checked["queue_capacity"],
+            )  # fmt: skip
+            check_algorithm(options.cc)
+            plane.config  # noqa: B018 - checks the rest
+        except LocalError as error:
+            name = "cc" if error.name == "algorithm" else error.name
+            raise self.invalid(name, getattr(options, name, error.value), error.legal) from None
+        return plane
 
     def framer(self, node: FiNode) -> UetFramer:
         """Return the framer of a node, which encapsulates the packets that the node sends."""

@@ -32,7 +32,10 @@ from uetproto.collectives.topology.draw import draw
 from uetproto.collectives.topology.gpu_matrix_text import parse
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE, PARAMETERS
 from uetproto.collectives.topology.show import show
+from uetproto.emulator.congestion import OFF
 from uetproto.emulator.network.ports import MOST_PORTS
+from uetproto.engine.cc.config import PATHS
+from uetproto.engine.cc.registry import ALGORITHMS as CC
 from uetproto.errors import LocalError, similar
 from uetproto.textfile import read_bounded
 
@@ -132,6 +135,11 @@ uses that of its queue pair. The model has alpha 1 µs and no packets: bytes_on_
     help="Option of sharp: a published one, as SHARP_COLL_ENABLE_SAT, or a parameter, as sat_chunk; repeatable.",
 )  # fmt: skip
 @click.option("--multicast", multiple=True, metavar="NAME=VALUE", help="Parameter of multicast: roots=1; repeatable.")
+@click.option(
+    "--cc", default=OFF, show_default=True, metavar="A",
+    help=f"Congestion control over UET: {OFF}, {', '.join(CC)}, joined by +; switches then trim.",
+)  # fmt: skip
+@click.option("--lb", metavar="P", help=f"Path selection with --cc: {', '.join(PATHS)}; default: mixed.")
 @click.option("--gpus", metavar="FILE", help="File with the GPU matrix of each host: the text of nvidia-smi topo -m.")
 @click.option("--schedule", "only_schedule", is_flag=True, help="Check and show the schedule, and run nothing.")
 @click.option("--plot", "plot_file", metavar="FILE", help="Draw the results to .png or .svg, or the schedule to .svg.")
@@ -160,6 +168,8 @@ def command(
     ports: int,
     sharp: tuple[str, ...],
     multicast: tuple[str, ...],
+    cc: str,
+    lb: str | None,
     gpus: str | None,
     only_schedule: bool,
     plot_file: str | None,
@@ -199,6 +209,7 @@ def command(
         "matrix": matrix, "seed": seed, "ports": options.ports(ports, transport),
         **({} if policy is None else {"cross_nic": policy}),
         **options.in_network(names, sharp, multicast),
+        **options.congestion(cc, lb, transport, names),
     }  # fmt: skip
     cases = []
     for one_op, of_op in by_op.items():

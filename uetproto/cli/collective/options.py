@@ -12,6 +12,9 @@ from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, 
 from uetproto.collectives.algorithms.schedule import REDUCING
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.kinds import PARAMETERS
+from uetproto.emulator.congestion import OFF
+from uetproto.engine.cc.config import PATHS
+from uetproto.engine.cc.registry import check_algorithm
 from uetproto.errors import LocalError, similar
 from uetproto.toml.values import size
 
@@ -195,3 +198,23 @@ def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | N
     if gpus_per_node < 2:
         raise LocalError(f"--cross-nic {policy}", "a host has one NIC", "--topology rails or T:gpus_per_node=N")
     return int(policy)
+
+
+def congestion(cc: str, lb: str | None, transport: str, algorithms: Sequence[str | None]) -> dict[str, str]:
+    """Return the options `cc` and `lb` of a case."""
+    if cc == OFF:
+        if lb is not None:
+            raise LocalError(f"--lb {lb}", "without congestion control", "with --cc")
+        return {}
+    if transport != "uet":
+        raise LocalError(f"--cc {cc}", f"not over {transport}", "with --transport uet")
+    inside = [name for name in algorithms if name in SHARP or name == MULTICAST]
+    if inside:
+        raise LocalError(f"--cc {cc}", f"{inside[0]} has senders that do not wait", "another --algorithm")
+    try:
+        check_algorithm(cc)
+    except LocalError as error:
+        raise LocalError(f"--cc {cc}", "no such algorithm", f"{OFF}, {error.legal}") from None
+    if lb is not None and lb not in PATHS:
+        raise LocalError(f"--lb {lb}", f"no such path selection{similar(lb, PATHS)}", ", ".join(PATHS))
+    return {"cc": cc, "lb": lb or "mixed"}

@@ -39,6 +39,7 @@ from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.intra_node import IntraNode
 from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import SECOND
+from uetproto.emulator.congestion import OFF
 from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.sharp.options import BY_NAME, SharpOptions, disabled
@@ -96,6 +97,10 @@ class CollectiveCase:
     """Settings of SHARP that differ from the defaults."""
     multicast: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    cc: str = OFF
+    """Congestion control of UET, with switches that trim."""
+    lb: str = "mixed"
+    """Path selection with congestion control."""
 
 
 class PreparedCase:
@@ -394,6 +399,8 @@ class PreparedCase:
         more: dict[str, Any] = {"shape": dict(case.shape)} if case.kind in LAYOUTS else {}
         if sharp or (self.offloaded and self.algorithm in SHARP):
             more |= {"sharp": dict(case.sharp), "inner_rate": RATE * self._most_ports}
+        elif case.cc != OFF:
+            more |= {"cc": case.cc, "lb": case.lb, "trimming": True}
         elif self.offloaded:
             more["multicast"] = dict(case.multicast)
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
