@@ -15,7 +15,8 @@ from typing import Any, Self, TypedDict
 
 from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
+from uetproto.emulator.congestion import OFF, hops_of
+from uetproto.emulator.congestion import NetworkPlane as NetworkPlane
 from uetproto.emulator.network.build import build, headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment

@@ -388,7 +388,8 @@ def test_congestion_control_goes_with_a_network() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "text"), [
-    ({"cc": "dcqcn"}, "cc: 'dcqcn' is not legal; legal: nscc, rccc"), ({"cc": "nscc", "lb": "ecmp"}, "lb: 'ecmp'"),
+    ({"cc": "dcqcn"}, "cc: dcqcn is not legal; legal: nscc, rccc"),
+    ({"cc": "nscc", "lb": "ecmp"}, "lb: ecmp is not legal; legal: oblivious"),
     ({"cc": "nscc", "trimming": 1}, "trimming: 1"),
 ])  # fmt: skip
 def test_congestion_control_that_cannot_be(arguments: dict[str, Any], text: str) -> None:

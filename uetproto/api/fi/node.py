@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from uetproto.api.fi.errors import CHECKS
-from uetproto.api.network import EmulatedNetwork, NetworkOptions, PlaceSpec
+from uetproto.api.network import EmulatedNetwork, NetworkOptions, NetworkPlane, PlaceSpec
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.emulator.congestion import NetworkPlane
 from uetproto.engine.cc.registry import check_algorithm
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine, Receive
