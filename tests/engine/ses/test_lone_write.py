@@ -9,11 +9,12 @@ import pytest
 
 from tests.support.effort import effort
 from uetproto.engine import Close, Datagram, Fep, Mode, PdsConfig, Region, SesConfig, Write
-from uetproto.engine.contract import MILLISECOND
+from uetproto.engine.contract import MILLISECOND, Completion
 from uetproto.engine.memory import BufferMemory
 from uetproto.engine.ses import initiator
 from uetproto.engine.ses.transfer import LoneWrite
 from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 JOB, KEY, READABLE, UNKNOWN = 101, 7, 8, 9
 STEPS, LAST = 150, 400
@@ -87,3 +88,24 @@ def test_the_same_as_with_states(monkeypatch: pytest.MonkeyPatch) -> None:
             assert played(seed) == found, f"seed {seed}"
         assert ends["lone"] == before
     assert ends["lone"] > ends["attempt"] > 0  # both ways to end occurred
+
+
+class _Counted(BufferMemory):
+    reads = 0
+
+    def read(self, offset: int, length: int) -> Any:
+        self.reads += 1
+        return super().read(offset, length)
+
+
+def test_a_write_that_is_refused_reads_its_memory_once() -> None:
+    a, b = (Fep(number, random.Random(number)) for number in (1, 2))
+    b.attach(JOB)
+    memory = _Counted(bytearray(64))
+    a.submit(Write(peer=2, mode=Mode.RUD, job_id=JOB, key=UNKNOWN, data=memory, context=5), 0)
+    for packet in a.poll(0):
+        b.receive(packet, 0)
+    for packet in b.poll(0):
+        a.receive(packet, 0)
+    (ended,) = (event for event in a.events() if isinstance(event, Completion))
+    assert (ended.ok, ended.return_code, memory.reads) == (False, ReturnCode.BAD_MKEY, 1)

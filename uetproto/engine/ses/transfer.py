@@ -286,6 +286,12 @@ class TxMessage:
                 transfer.step(_LAST_SENT, 0)
         return index, header, payload, last
 
+    def count_lone(self) -> None:
+        """Count the only packet of the message as sent."""
+        self.sent, self._all_sent = 1, True
+        if self.transfer is not None:
+            self.transfer.state = _LONE_SENT
+
     def unsent(self) -> tuple[int, int]:
         """Return the packets that were not sent, and their bytes of SES headers and payload."""
         plan, count = self.plan, 1 if self.segments is None else self.segments.count
@@ -403,5 +409,5 @@ class LoneWrite:
         owner.messages[self.message_id] = attempt
         operation.open, operation.first_id = 1, self.message_id
         if self.sent:
-            attempt.next_packet()  # it counts as sent
+            attempt.count_lone()
         return attempt
