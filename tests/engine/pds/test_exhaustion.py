@@ -71,6 +71,22 @@ def test_a_message_that_waits_for_the_other_pool_blocks_none() -> None:
     assert [error.reason for _, error in x.a.ses.errors] == [PdcErrorReason.PEND_TIMEOUT]
 
 
+def test_a_message_that_waits_for_a_reserved_pdc_closes_no_other() -> None:
+    """pds.md §6.1: neither at once, nor when another PDC becomes idle."""
+    x = Ladder(established=False, max_pdcs=1, close_thresh=1, reserved_pdcs=0, rto_init_time=SECOND)
+    x.a.send(1)
+    request = x.a.sent("REQ")
+    x.a.pds.send(message(11, C, reserved=True), x.now)
+    x.b.rx(request)
+    x.a.rx(x.b.sent("ACK"))
+    x.a.pds.send(message(12, C, reserved=True), x.now)
+    x.wait(MS)
+    x.a.silent()
+    x.a.pds.send(message(13, C), x.now)
+    x.a.poll()
+    x.a.sent("CLOSE_CMD")
+
+
 # Pools, pds.md §6.1, §6.3 row 6 --------------------------------------------------------------------------------------
 
 

@@ -627,7 +627,8 @@ class Pds:
     def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """Send NACK NO_PDC_AVAIL (pds.md §6.3 row 6), and close an idle PDC to make room for the retransmission."""
         self._refuse(NackCode.NO_PDC_AVAIL, packet, datagram)
-        self._make_room(None, now)
+        if not packet.reserved:
+            self._make_room(None, now)
 
     def refuse_no_ccc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """Send NACK NO_CCC_AVAIL (pds.md §6.3 row 6)."""
@@ -759,7 +760,8 @@ class Pds:
                 if not self._waiting:
                     self._events.append(Paused(True))
                 self._waiting.append((now + self.config.pend_timeout, message))
-                self._make_room(None, now)
+                if not message.reserved:  # the PDC that closes is not of the reserved ones
+                    self._make_room(None, now)
                 return
             pdc = self.open_initiator(message.peer, message.mode, now, message.context, message.reserved)
         pdc.queue.append(message)
@@ -791,7 +793,8 @@ class Pds:
             self._events.append(Paused(False))
         elif self._idle_seen:
             self._idle_seen = False
-            self._make_room(None, now)
+            if not all(message.reserved for _, message in self._waiting):
+                self._make_room(None, now)
 
     def pending_timeout(self) -> None:
         """Count an expiry of New_PDC_Time, and report when the count reaches New_PDC_Timeout_Thresh (pds.md §6.5)."""
