@@ -298,6 +298,10 @@ def test_per_packet_opens_sealed_packets() -> None:
 def test_per_packet_misuse() -> None:
     assert call("--per-packet", "--plot", "x.svg", LOSSY).exit_code == 2
     done = call("--per-packet", "--interface", "none", LOSSY)
+    several = call("--per-packet", "--interface", "none", str(GOLDEN / "ladder-L18.pcapng"), LOSSY, LOSSY)
+    assert "there is no such interface; there are " in several.stderr
+    assert several.stderr.count("rank0.0") == 1
+    assert len(several.stderr) > len(done.stderr)  # the interfaces of each file
     assert done.exit_code == 2
     assert "rank0.0" in done.stderr
 

@@ -133,6 +133,7 @@ def command(
 def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, interface: str | None) -> None:
     """Print the lines of `--per-packet`. With several files, each line names its file."""
     found = damaged = False
+    names: dict[str, None] = {}
     with status() as show:
         for file in files:
             with open_capture(file) as reader:
@@ -144,10 +145,10 @@ def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, 
                     found = True
                     click.echo(line)
                 damaged |= report_damage(file, reader)
-                names = ", ".join(printable(one.name) or str(number) for number, one in enumerate(reader.interfaces))
+                names |= {printable(one.name) or str(number): None for number, one in enumerate(reader.interfaces)}
                 found |= any(interface in (one.name, str(number)) for number, one in enumerate(reader.interfaces))
     if not found and interface is not None and names:
-        raise LocalError(f"--interface {interface}", f"there is no such interface; there are {names}")
+        raise LocalError(f"--interface {interface}", f"there is no such interface; there are {', '.join(names)}")
     keys = decoding.keys
     closed = keys is not None and keys.total.sealed and not keys.total.opened
     if closed:
