@@ -369,7 +369,8 @@ def test_no_error_in_lua_on_anything(home: Path) -> None:
         frames.append((frame, len(frame) + rng.choice((0, 0, 0, 5))))
     path = home / "anything.pcap"
     write_pcap(path, frames)
-    for options in ((), ("-V",), ("-2", "-Y", "uetp.crc.status == 0"), ("-o", "uetp.crc:on", "-Y", "uetp")):
+    whole = ("-o", "uetp.reassemble:TRUE", "-o", "uetp.payload:float16", "-V")
+    for options in ((), whole, ("-2", "-Y", "uetp.crc.status == 0"), ("-o", "uetp.crc:on", "-Y", "uetp")):
         out, _ = run(["-r", path, *options], home)
         assert "UET" in out or "Ultra Ethernet" in out
 

@@ -1,7 +1,6 @@
 """What the plugin says of the packets around a packet, against `stats --per-packet`: the same, frame by frame."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from click.testing import CliRunner
 from tests.support.audit.build import GOLDEN
 from tests.support.effort import effort
 from tests.support.interop.analysis import differences
-from tests.support.interop.tshark import folder, needs_tshark, run
+from tests.support.interop.tshark import copied, folder, needs_tshark, run
 from uetproto.cli.main import cli
 from uetproto.wire.capture.pcap import Record, open_capture, open_writer
 
@@ -47,13 +46,6 @@ EXPERTS = {name: f"uetp.expert.{name.replace('-', '_')}" for name in HISTORY}
 def home() -> Iterator[Path]:
     with folder() as path:
         yield path
-
-
-def copied(path: Path, home: Path) -> Path:
-    there = home / path.name
-    shutil.copyfile(path, there)
-    there.chmod(0o644)
-    return there
 
 
 def joined(captures: list[Path], path: Path) -> Path:

@@ -18,7 +18,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     unseen = is_wanted("analysis.lost_segment", "analysis.ack_unseen"),
     acks = is_wanted("acks"),
     responses = is_wanted("response_in", "response_to"),
-    messages = is_wanted("msg", "msg.first", "msg.last", "msg.missing", "msg.time", "response_in", "response_to"),
+    messages = is_wanted("reassembled_in", "segments", "segment", "reassembled.length", "reassembled.data") or is_wanted("msg", "msg.first", "msg.last", "msg.missing", "msg.time", "response_in", "response_to"),
   }
   -- Contradictions between packets have no names, only expert infos. Where `only` names are looked at, there are none.
   local CONTRADICTS = not only
@@ -38,6 +38,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   function analysis.reset()
     results.reset()
+    reassembly.reset()
     first_of, sent_of, last_of, time_of, fetch_of, head_of, key_of = {}, {}, {}, {}, {}, {}, {}
     pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
     waiting, newest = nil, 0
@@ -568,6 +569,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       record[COUNTED] = true
       if not message.read then
         arrive(message, size, p.frame)
+        reassembly.take(message.index, total, som and 0 or get(p.ses, "message_offset"), p.ses.raw, p.at, size, p.frame)
       end
     end
     results.set_part(p.frame, message.index, message.missing)
@@ -599,6 +601,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     local length = not is_none and message.fetches and get(p.ses, "payload_length")
     if length and message.read and first then
       arrive(message, length, p.frame)
+      reassembly.take(message.index, message.total, get(p.ses, "message_offset"), p.ses.raw, p.at, length, p.frame)
     end
     results.set_part(p.frame, message.index, length and message.read and message.missing or nil)
     if length and message.missing == 0 then

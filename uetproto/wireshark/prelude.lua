@@ -56,6 +56,24 @@ uetp.prefs.mcast = Pref.bool(
   "Of broadcast and all-gather to multicast groups, and of their recovery ring"
 )
 
+uetp.prefs.reassemble = Pref.bool(
+  "Put messages together",
+  false,
+  "Keep the bytes of messages of several packets, and show them with the packet that has the last of them"
+)
+uetp.prefs.reassemble_most =
+  Pref.uint("Bytes kept for messages", 67108864, "Of all messages together; beyond them those of the oldest are dropped")
+uetp.prefs.payload = Pref.enum(
+  "Show payload as",
+  0,
+  "Of packets, and of messages that are put together",
+  {
+    { 1, "data", 0 }, { 2, "text", 1 }, { 3, "float32", 2 }, { 4, "float64", 3 }, { 5, "float16", 4 },
+    { 6, "bfloat16", 5 }, { 7, "int32", 6 }, { 8, "int64", 7 }, { 9, "int8", 8 },
+  }, -- stylua: ignore
+  false
+)
+uetp.prefs.little_endian = Pref.bool("Numbers are little-endian", true, "Of the payload that is shown as numbers")
 uetp.prefs.headers = Pref.enum(
   "Place of the headers",
   0,
@@ -263,6 +281,15 @@ local f_request_in =
 local f_answer_in =
   own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE, nil, "The frame that answers this packet")
 
+-- @reassembly
+reassembly.place = own("framenum", "reassembled_in", "reassembled in", base.NONE, nil, nil, "The frame with the whole message")
+reassembly.segments = own("none", "segments", "Reassembled message", "The frames of the message, and its bytes")
+reassembly.segment = own("framenum", "segment", "segment", base.NONE, nil, nil, "A frame with bytes of the message")
+reassembly.length = own("uint32", "reassembled.length", "length", base.DEC, nil, nil, "Number of bytes of the message")
+reassembly.data = own("bytes", "reassembled.data", "data", base.NONE, "The bytes of the message")
+reassembly.text = own("string", "payload.text", "text", base.NONE, "The payload as text in UTF-8")
+reassembly.number = own("double", "payload.number", "number", base.NONE, "A number of the payload")
+
 local f_analysis = own("none", "analysis", "Analysis", "What the packets around this one say of it")
 local f_names = own("none", "names", "Names over forms", "The fields by names that are the same in all headers")
 
@@ -279,6 +306,7 @@ local e_suspect = own_expert("crc_suspect", "A payload MTU and 4 bytes: perhaps 
 local e_trimmed = own_expert("trimmed", "Trimmed by a switch", "SEQUENCE", "WARN")
 local e_nack = own_expert("nack", "NACK", "SEQUENCE", "WARN")
 local e_retx = own_expert("retx", "Retransmission", "SEQUENCE", "NOTE")
+reassembly.e_dropped = own_expert("reassembly", "Bytes of messages were dropped", "REASSEMBLE", "WARN")
 local e_error = own_expert("error", "Error response", "RESPONSE_CODE", "WARN")
 
 -- By the flag beneath uetp.analysis; those without an entry are no news.
@@ -1096,8 +1124,10 @@ local function show_rest(packet, below, tvb, tree)
   end
   if packet.body_end then
     show_body(packet.layers, tvb, tree, at, packet.body_end, stop)
-  elseif stop > at then
+  elseif stop > at and packet.sealed then
     tree:add(f_payload, tvb(at, stop - at))
+  elseif stop > at then
+    reassembly.show_payload(tree, tvb(at, stop - at), f_payload)
   end
   if packet.icv then
     tree:add(f_icv, tvb(stop, 16))
@@ -1138,7 +1168,9 @@ local HEADERS = 512 -- all headers lie within so many bytes
 -- What is not in a header: it needs all bytes of the packet.
 local REST = {
   f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
+  reassembly.text, reassembly.number,
 } -- stylua: ignore
+local REASSEMBLY = { reassembly.place, reassembly.segments, reassembly.segment, reassembly.length, reassembly.data }
 local ANALYSIS = {}
 for name, field in pairs(names) do
   ANALYSIS[#ANALYSIS + 1] = analysis.value_of(name) and field or nil
@@ -1161,7 +1193,8 @@ local function names_one_of(list)
 end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
-local needs_analysis = only and names_one_of(ANALYSIS)
+local needs_messages = only and (names_one_of(REASSEMBLY) or needs_rest) -- if they are put together
+local needs_analysis = only and (names_one_of(ANALYSIS) or names_one_of(REASSEMBLY))
 local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
 local is_brief = is_brief_again and not needs_analysis
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
@@ -1187,6 +1220,9 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
   if needs_rest then
     show_rest(packet, below, tvb, top)
   end
+  if needs_messages and uetp.prefs.reassemble then
+    reassembly.show(pinfo, top)
+  end
 end
 
 -- @statistics
@@ -1206,7 +1242,7 @@ local function dissect(tvb, pinfo, tree)
     tree:add(uetp)
     return true
   end
-  local raw = size > 0 and tvb:raw(0, only and math.min(size, HEADERS) or size) or ""
+  local raw = size > 0 and tvb:raw(0, only and not (uetp.prefs.reassemble and needs_messages) and math.min(size, HEADERS) or size) or ""
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
@@ -1247,6 +1283,9 @@ local function dissect(tvb, pinfo, tree)
   end
   analysis.show(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
+  if uetp.prefs.reassemble then
+    reassembly.show(pinfo, top)
+  end
   if known and not packet.fault then
     show_lengths(not vendors and packet.excess, below, top)
   end

@@ -60,6 +60,24 @@ uetp.prefs.mcast = Pref.bool(
   "Of broadcast and all-gather to multicast groups, and of their recovery ring"
 )
 
+uetp.prefs.reassemble = Pref.bool(
+  "Put messages together",
+  false,
+  "Keep the bytes of messages of several packets, and show them with the packet that has the last of them"
+)
+uetp.prefs.reassemble_most =
+  Pref.uint("Bytes kept for messages", 67108864, "Of all messages together; beyond them those of the oldest are dropped")
+uetp.prefs.payload = Pref.enum(
+  "Show payload as",
+  0,
+  "Of packets, and of messages that are put together",
+  {
+    { 1, "data", 0 }, { 2, "text", 1 }, { 3, "float32", 2 }, { 4, "float64", 3 }, { 5, "float16", 4 },
+    { 6, "bfloat16", 5 }, { 7, "int32", 6 }, { 8, "int64", 7 }, { 9, "int8", 8 },
+  }, -- stylua: ignore
+  false
+)
+uetp.prefs.little_endian = Pref.bool("Numbers are little-endian", true, "Of the payload that is shown as numbers")
 uetp.prefs.headers = Pref.enum(
   "Place of the headers",
   0,
@@ -3605,6 +3623,156 @@ local f_request_in =
 local f_answer_in =
   own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE, nil, "The frame that answers this packet")
 
+-- The bytes of messages -----------------------------------------------------------------------------------------------
+--
+-- Written by hand; `tools/generate` puts it where "@reassembly" stands in prelude.lua. The analysis says which bytes of which
+-- message a packet has. With the preference `reassemble` they are put together at the packet with the last of them.
+
+local reassembly = {}
+
+do
+  local whole_of, place_of, open, queue, first, kept, dropped, told -- by frame, by frame, by message; oldest first
+
+  function reassembly.reset()
+    whole_of, place_of, open, queue, first, kept, dropped, told = {}, {}, {}, {}, 1, 0, {}, {}
+  end
+
+  reassembly.reset()
+
+  -- Drop the bytes of the oldest messages until all that is kept fits.
+  local function drop(frame)
+    local most = uetp.prefs.reassemble_most
+    while kept > most and first <= #queue do
+      local message = queue[first]
+      queue[first], first = false, first + 1
+      kept = kept - message.have
+      if message.whole then
+        whole_of[message.whole].data = nil
+      else
+        told[frame] = (told[frame] or 0) + 1
+      end
+      open[message.index], dropped[message.index] = nil, true
+    end
+  end
+
+  -- Take the bytes of a packet of message `index`: of `total` bytes those from `offset` on.
+  function reassembly.take(index, total, offset, raw, at, size, frame)
+    if not uetp.prefs.reassemble or size <= 0 or size >= total or not offset or dropped[index] then
+      return
+    end
+    local data = raw:sub(at + 1, at + size)
+    local message = open[index]
+    if not message then
+      message = { index = index, chunks = {}, offsets = {}, frames = {}, have = 0 }
+      open[index], queue[#queue + 1] = message, message
+    end
+    if message.whole or message.chunks[offset] or #data < size or offset + size > total then
+      return
+    end
+    message.chunks[offset], message.offsets[#message.offsets + 1] = data, offset
+    message.frames[#message.frames + 1] = frame
+    message.have, kept = message.have + size, kept + size
+    if message.have >= total then
+      table.sort(message.offsets)
+      local parts, next_offset = {}, 0
+      for i, place in ipairs(message.offsets) do
+        if place ~= next_offset then
+          return -- two packets overlap
+        end
+        parts[i] = message.chunks[place]
+        next_offset = place + #parts[i]
+      end
+      for _, one in ipairs(message.frames) do
+        place_of[one] = frame
+      end
+      message.whole, message.chunks, message.offsets = frame, nil, nil
+      whole_of[frame] = { data = table.concat(parts), frames = message.frames, size = next_offset }
+    end
+    drop(frame)
+  end
+
+  -- Payload -------------------------------------------------------------------------------------------------------------
+
+  local MOST_NUMBERS = 256 -- that are shown of one payload
+
+  local function half(range, little, bias)
+    local word = little and range:le_uint() or range:uint()
+    local sign = word >= 32768 and -1 or 1
+    local bits = bias == 15 and 10 or 7
+    local scale = 2 ^ bits
+    local exponent, fraction = floor(word % 32768 / scale), word % scale
+    if exponent == 0 then
+      return sign * fraction * 2 ^ (1 - bias - bits)
+    elseif exponent == 32768 / scale - 1 then
+      return fraction == 0 and sign * math.huge or 0 / 0
+    end
+    return sign * (1 + fraction / scale) * 2 ^ (exponent - bias)
+  end
+
+  -- By the value of the preference: size of a number, and a function of a range.
+  local NUMBERS = {
+    [2] = { 4, function(range, little) return little and range:le_float() or range:float() end },
+    [3] = { 8, function(range, little) return little and range:le_float() or range:float() end },
+    [4] = { 2, function(range, little) return half(range, little, 15) end },
+    [5] = { 2, function(range, little) return half(range, little, 127) end },
+    [6] = { 4, function(range, little) return little and range:le_int() or range:int() end },
+    [7] = { 8, function(range, little) return (little and range:le_int64() or range:int64()):tonumber() end },
+    [8] = { 1, function(range) return range:int() end },
+  } -- stylua: ignore
+
+  -- Show payload as data, and as the preference says.
+  function reassembly.show_payload(tree, range, field)
+    local item = tree:add(field, range)
+    local how = uetp.prefs.payload
+    if how == 1 then
+      item:add(reassembly.text, range, range:string(ENC_UTF_8))
+    elseif NUMBERS[how] then
+      local size, number_at = NUMBERS[how][1], NUMBERS[how][2]
+      local count = floor(range:len() / size)
+      for i = 0, math.min(count, MOST_NUMBERS) - 1 do
+        local one = range(i * size, size)
+        item:add(reassembly.number, one, number_at(one, uetp.prefs.little_endian))
+      end
+      if count > MOST_NUMBERS then
+        item:append_text(format(" [%d of %d numbers are shown]", MOST_NUMBERS, count))
+      end
+    end
+  end
+
+  -- Show the message that ends with this packet, or where the message of this packet is.
+  function reassembly.show(pinfo, tree)
+    local frame = pinfo.number
+    if told[frame] then
+      local text = format("The bytes of %d unfinished messages were dropped: preference reassemble_most", told[frame])
+      tree:add_proto_expert_info(reassembly.e_dropped, text)
+    end
+    local found = whole_of[frame]
+    if found then
+      local branch = tree:add(reassembly.segments):set_generated()
+      for _, one in ipairs(found.frames) do
+        branch:add(reassembly.segment, one):set_generated()
+      end
+      branch:append_text(format(": %d frames, %d bytes", #found.frames, found.size))
+      branch:add(reassembly.length, found.size):set_generated()
+      if found.data then
+        local bytes = ByteArray.new(found.data, true):tvb("Reassembled UET message")
+        reassembly.show_payload(branch, bytes(), reassembly.data)
+      else
+        branch:add_proto_expert_info(reassembly.e_dropped, "The bytes were dropped: preference reassemble_most")
+      end
+    elseif place_of[frame] then
+      tree:add(reassembly.place, place_of[frame]):set_generated()
+    end
+  end
+end
+reassembly.place = own("framenum", "reassembled_in", "reassembled in", base.NONE, nil, nil, "The frame with the whole message")
+reassembly.segments = own("none", "segments", "Reassembled message", "The frames of the message, and its bytes")
+reassembly.segment = own("framenum", "segment", "segment", base.NONE, nil, nil, "A frame with bytes of the message")
+reassembly.length = own("uint32", "reassembled.length", "length", base.DEC, nil, nil, "Number of bytes of the message")
+reassembly.data = own("bytes", "reassembled.data", "data", base.NONE, "The bytes of the message")
+reassembly.text = own("string", "payload.text", "text", base.NONE, "The payload as text in UTF-8")
+reassembly.number = own("double", "payload.number", "number", base.NONE, "A number of the payload")
+
 local f_analysis = own("none", "analysis", "Analysis", "What the packets around this one say of it")
 local f_names = own("none", "names", "Names over forms", "The fields by names that are the same in all headers")
 
@@ -3621,6 +3789,7 @@ local e_suspect = own_expert("crc_suspect", "A payload MTU and 4 bytes: perhaps 
 local e_trimmed = own_expert("trimmed", "Trimmed by a switch", "SEQUENCE", "WARN")
 local e_nack = own_expert("nack", "NACK", "SEQUENCE", "WARN")
 local e_retx = own_expert("retx", "Retransmission", "SEQUENCE", "NOTE")
+reassembly.e_dropped = own_expert("reassembly", "Bytes of messages were dropped", "REASSEMBLE", "WARN")
 local e_error = own_expert("error", "Error response", "RESPONSE_CODE", "WARN")
 
 -- By the flag beneath uetp.analysis; those without an entry are no news.
@@ -4552,7 +4721,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     unseen = is_wanted("analysis.lost_segment", "analysis.ack_unseen"),
     acks = is_wanted("acks"),
     responses = is_wanted("response_in", "response_to"),
-    messages = is_wanted("msg", "msg.first", "msg.last", "msg.missing", "msg.time", "response_in", "response_to"),
+    messages = is_wanted("reassembled_in", "segments", "segment", "reassembled.length", "reassembled.data") or is_wanted("msg", "msg.first", "msg.last", "msg.missing", "msg.time", "response_in", "response_to"),
   }
   -- Contradictions between packets have no names, only expert infos. Where `only` names are looked at, there are none.
   local CONTRADICTS = not only
@@ -4572,6 +4741,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
 
   function analysis.reset()
     results.reset()
+    reassembly.reset()
     first_of, sent_of, last_of, time_of, fetch_of, head_of, key_of = {}, {}, {}, {}, {}, {}, {}
     pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
     waiting, newest = nil, 0
@@ -5102,6 +5272,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       record[COUNTED] = true
       if not message.read then
         arrive(message, size, p.frame)
+        reassembly.take(message.index, total, som and 0 or get(p.ses, "message_offset"), p.ses.raw, p.at, size, p.frame)
       end
     end
     results.set_part(p.frame, message.index, message.missing)
@@ -5133,6 +5304,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     local length = not is_none and message.fetches and get(p.ses, "payload_length")
     if length and message.read and first then
       arrive(message, length, p.frame)
+      reassembly.take(message.index, message.total, get(p.ses, "message_offset"), p.ses.raw, p.at, length, p.frame)
     end
     results.set_part(p.frame, message.index, length and message.read and message.missing or nil)
     if length and message.missing == 0 then
@@ -6462,8 +6634,10 @@ local function show_rest(packet, below, tvb, tree)
   end
   if packet.body_end then
     show_body(packet.layers, tvb, tree, at, packet.body_end, stop)
-  elseif stop > at then
+  elseif stop > at and packet.sealed then
     tree:add(f_payload, tvb(at, stop - at))
+  elseif stop > at then
+    reassembly.show_payload(tree, tvb(at, stop - at), f_payload)
   end
   if packet.icv then
     tree:add(f_icv, tvb(stop, 16))
@@ -6504,7 +6678,9 @@ local HEADERS = 512 -- all headers lie within so many bytes
 -- What is not in a header: it needs all bytes of the packet.
 local REST = {
   f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
+  reassembly.text, reassembly.number,
 } -- stylua: ignore
+local REASSEMBLY = { reassembly.place, reassembly.segments, reassembly.segment, reassembly.length, reassembly.data }
 local ANALYSIS = {}
 for name, field in pairs(names) do
   ANALYSIS[#ANALYSIS + 1] = analysis.value_of(name) and field or nil
@@ -6527,7 +6703,8 @@ local function names_one_of(list)
 end
 
 local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
-local needs_analysis = only and names_one_of(ANALYSIS)
+local needs_messages = only and (names_one_of(REASSEMBLY) or needs_rest) -- if they are put together
+local needs_analysis = only and (names_one_of(ANALYSIS) or names_one_of(REASSEMBLY))
 local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
 local is_brief = is_brief_again and not needs_analysis
 local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
@@ -6552,6 +6729,9 @@ local function dissect_lean(packet, below, tvb, pinfo, tree)
   end
   if needs_rest then
     show_rest(packet, below, tvb, top)
+  end
+  if needs_messages and uetp.prefs.reassemble then
+    reassembly.show(pinfo, top)
   end
 end
 
@@ -6941,7 +7121,7 @@ local function dissect(tvb, pinfo, tree)
     tree:add(uetp)
     return true
   end
-  local raw = size > 0 and tvb:raw(0, only and math.min(size, HEADERS) or size) or ""
+  local raw = size > 0 and tvb:raw(0, only and not (uetp.prefs.reassemble and needs_messages) and math.min(size, HEADERS) or size) or ""
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
@@ -6982,6 +7162,9 @@ local function dissect(tvb, pinfo, tree)
   end
   analysis.show(pinfo, top, whole_tree)
   show_rest(packet, below, tvb, top)
+  if uetp.prefs.reassemble then
+    reassembly.show(pinfo, top)
+  end
   if known and not packet.fault then
     show_lengths(not vendors and packet.excess, below, top)
   end

@@ -97,6 +97,14 @@ class Shown:
         return None if text is None else number(text)
 
 
+def copied(path: Path, home: Path) -> Path:
+    """Return a copy of a capture that tshark may read, whoever runs the tests."""
+    there = home / path.name
+    shutil.copyfile(path, there)
+    there.chmod(0o644)
+    return there
+
+
 def number(text: str) -> int:
     """Return the number that tshark shows for a field; bytes count as one big-endian number."""
     if ":" in text:
