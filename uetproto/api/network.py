@@ -15,8 +15,7 @@ from typing import Any, Self, TypedDict
 
 from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.emulator.congestion import OFF, hops_of
-from uetproto.emulator.congestion import NetworkPlane as NetworkPlane
+from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
 from uetproto.emulator.network.build import build, headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
@@ -504,6 +503,6 @@ class EmulatedNetwork(ABC):
 _KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
 
 __all__ = [
-    "BURST", "FAULTS", "MOST_PORTS", "EmulatedNetwork", "Faults", "NetworkKeywords", "NetworkOptions", "Pfc",
-    "PlaceSpec", "Red", "port_of",
+    "BURST", "FAULTS", "MOST_PORTS", "EmulatedNetwork", "Faults", "NetworkKeywords", "NetworkOptions",
+    "NetworkPlane", "Pfc", "PlaceSpec", "Red", "port_of",
 ]  # fmt: skip
