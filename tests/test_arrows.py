@@ -16,6 +16,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "errors": set(),  # which everyone may import
     "knobs": set(),  # how a parameter is declared: every configuration, and who reads or describes one, may import it
     "garbage": set(),  # how seldom long runs collect garbage
+    "parquet": set(),  # tables as files: `audit`, `fabric`
     "textfile": set(),  # how a text file of the user is read: whoever reads one may import it
     "": {"wire"},  # uetproto/__init__.py
     "__main__": {"cli"},
@@ -119,8 +120,8 @@ OWNERS = {  # third-party package -> the only places that may import it
     "pytest": ("testing/plugin.py",),
     "click": ("cli/", "bench/command.py"),
     "rich": ("cli/",),
-    "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py"),
-    "pyarrow": ("audit/parquet.py",),
+    "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py", "cli/fabric/plot.py"),
+    "pyarrow": ("parquet.py",),
 }
 
 SANS_IO = {"time", "random", "socket", "asyncio"}  # never in `wire` and `engine`
@@ -165,7 +166,7 @@ def may(place: str, name: str) -> bool:
     here = part(place)
     top, _, rest = name.partition(".")
     if top == source.PACKAGE.name:
-        ways = ARROWS[here] | {"errors", "garbage", "knobs", "textfile"}
+        ways = ARROWS[here] | {"errors", "garbage", "knobs", "parquet", "textfile"}
         return (
             part(rest) == here or EVERYTHING in ways or any(rest == way or rest.startswith(f"{way}.") for way in ways)
         )

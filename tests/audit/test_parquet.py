@@ -9,7 +9,6 @@ import pytest
 from tests.support.audit.build import GOLDEN
 from tests.support.cli.frames import ack, capture, frame, nack, trimmed, write
 from tests.support.wire.odd_times import shifted
-from uetproto.audit import parquet
 from uetproto.audit.auditor import audit
 from uetproto.audit.parquet import (
     FINDING_COLUMNS,
@@ -17,12 +16,12 @@ from uetproto.audit.parquet import (
     PACKET_COLUMNS,
     PACKETS,
     PacketTable,
-    check_parquet,
     write_findings,
 )
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.errors import LocalError
+from uetproto.parquet import check_parquet
 from uetproto.wire.capture.pcap import open_capture, open_writer
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -144,7 +143,7 @@ def test_each_place_of_a_finding_is_a_row(tmp_path: Path) -> None:
 
 
 def test_rows_are_written_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "GROUP", 64)
+    monkeypatch.setattr("uetproto.parquet.GROUP", 64)
     written(tmp_path, GOLDEN / "incast-roce.pcapng")
     file = pq.ParquetFile(tmp_path / PACKETS)
     sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]

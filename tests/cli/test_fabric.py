@@ -1,10 +1,14 @@
 """The command `uetproto fabric`: its words, its JSON, its capture, and what it refuses."""
 
 import json
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from tests.support.cli.frames import invoke
 from tests.support.each import each
+from uetproto.wire.capture.pcap import open_capture
 
 SMALL = ("--hosts", "8", "--flow-size", "60000")
 
@@ -50,9 +54,52 @@ def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     (("incast", "--seeds", "5-1"), "no seed"), (("incast", "--seeds", "x"), "'x' is not legal"),
     (("incast", "--rate", "fast"), "--rate fast"), (("incast", "--queue", "-1"), "--queue -1"),
     (("incast", "--seeds", "1-2", "-o", "x.pcapng"), "one run"), (("incast", "-o", "-", "--json"), "standard output"),
+    (("incast", "--tap", "h0"), "with -o FILE"),
+    (("incast", "-o", "x.pcapng", "--tap", "leaf0.spine0"), "there is no leaf0"),
+    (("incast", "--fail", "h0.leaf0"), "there is no h0.leaf0"), (("incast", "--fail", "core0.pod0.agg0@x"), "agg0@ x"),
+    (("incast", "--plot", "fct,cwn", "x.png"), "did you mean cwnd?"),
+    (("incast", "--plot", "fct", "x.gif"), ".png, .svg"), (("incast", "--sample", "0"), "--sample 0"),
+    (("incast", "--flow-size", "1,2"), "one, or 1: one for each of incast"),
     (("incast", "--topology", "ring"), "no such topology"), (("incast", "--topology", "fat-tree:k=2"), "do not fit"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(arguments: tuple[str, ...], words: str) -> None:
     done = invoke("fabric", *arguments)
     assert done.exit_code == 2
     assert words in done.stderr
+
+
+def test_taps_show_hosts_and_cables_between_switches(tmp_path: Path) -> None:
+    path = tmp_path / "tapped.pcapng"
+    options = ("--topology", "leaf-spine:hosts_per_leaf=4,spines=2", "--tap", "spine1.leaf0,h0")
+    done = invoke("fabric", "incast", *SMALL, *options, "-o", str(path))
+    assert done.exit_code == 0, done.output
+    with open_capture(str(path)) as capture:
+        counts = Counter(capture.interfaces[record.interface].name for record in capture)
+    assert list(counts) == ["leaf0.spine1", "h0"], "frames pass the cable before they come to h0"
+    assert 0 < counts["leaf0.spine1"] < counts["h0"], "half of what h0 gets and sends takes this cable"
+    judged = invoke("audit", str(path))
+    assert "no findings" in judged.stdout, judged.stdout
+
+
+def test_a_picture_and_tables(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    picture, tables = tmp_path / "incast.svg", tmp_path / "runs"
+    options = ("--cc", "off,nscc", "--seeds", "1-2", "--plot", "fct,cwnd,queue", str(picture), "--parquet", str(tables))
+    done = invoke("fabric", "incast", *SMALL, *options, "--compare")
+    assert done.exit_code == 0, done.output
+    assert f"drawn in {picture}" in done.stdout
+    text = picture.read_text()
+    assert all(words in text for words in ("nscc mixed: windows", "longest queues", "share of the flows", "h4 &gt; h0"))
+    flows, windows, queues, links = (
+        pq.read_table(tables / f"{name}.parquet").to_pylist() for name in ("flows", "windows", "queues", "links")
+    )
+    assert len(flows) == 16
+    told = [json.loads(line) for line in invoke("fabric", "incast", *SMALL, *options[:4], "--json").stdout.splitlines()]
+    for one in told:
+        these = [row["fct_ps"] for row in flows if (row["cc"], row["seed"]) == (one["cc"], one["seed"])]
+        assert (min(these), max(these)) == (one["fct"]["min"], one["fct"]["max"])
+    assert {row["cc"] for row in windows} == {"nscc"}
+    assert max(row["bytes"] for row in queues) > 4096
+    assert sum(row["lost"] for row in links) == 0
+    first, nic = [row for row in links if (row["cc"], row["seed"]) == ("nscc", 1)], "h4"
+    assert sum(row["bytes"] for row in first if row["source"] == nic) > 60_000

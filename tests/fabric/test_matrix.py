@@ -23,7 +23,9 @@ def test_a_file_of_the_simulator(tmp_path: Path) -> None:
     path.write_text(
         "# made by hand\nNodes 128\nConnections 2\n1->65 id 5 start 0 size 2000000\n\n3->4 start 9 size 1\n"
     )
-    assert traffic_matrix(str(path), 16, 1) == ("two", 128, (Flow(5, 1, 65, 0, 2_000_000), Flow(2, 3, 4, 9, 1)))
+    assert traffic_matrix(str(path), 16, 1) == ("two", 128, (
+        Flow(5, 1, 65, 0, 2_000_000, "two"), Flow(2, 3, 4, 9, 1, "two"),
+    ))  # fmt: skip
 
 
 @each("text, words", [
@@ -50,6 +52,7 @@ def test_what_is_wrong_is_named_with_its_line(text: str, words: str, tmp_path: P
 
 @each("what, hosts, size, words", [
     ("permutatio", 16, 1, "did you mean permutation?"), ("incast", 1, 1, "hosts: 1"), ("incast", 9000, 1, "2 … 8192"),
+    ("incast+incast", 16, 1, "has one twice"), ("incast+outcas", 16, 1, "did you mean outcast?"),
     ("incast", 16, 0, "flow-size: 0"), ("all_to_all", 8000, 1, "at most 1048576"),
 ])  # fmt: skip
 def test_patterns_that_cannot_be(what: str, hosts: int, size: int, words: str) -> None:

@@ -1,5 +1,7 @@
 """A study: what it measures, and that equal seeds give equal runs."""
 
+from itertools import pairwise
+
 import pytest
 
 from tests.support.each import each
@@ -7,6 +9,7 @@ from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError
 from uetproto.fabric.matrix import PATTERNS, Flow, TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import jain, percentile
+from uetproto.fabric.samples import ABSENT, MOST
 from uetproto.fabric.study import Study, StudyConfig
 
 SMALL = 65_536
@@ -67,3 +70,42 @@ def test_slow_links_make_flows_late_that_need_them() -> None:
         Study(StudyConfig(slow_links=3), load)
     with pytest.raises(LocalError, match="only a fat tree"):
         Study(StudyConfig(slow_links=1, topology="switch"), load)
+
+
+def test_a_cable_that_is_cut_loses_what_is_sent_by_it_and_other_paths_carry_the_rest() -> None:
+    load = traffic_matrix("incast", 8, SMALL)
+    fabric, cut = {"hosts_per_leaf": 4, "spines": 4}, ("spine1.leaf0", 5 * MICROSECOND)
+    config = StudyConfig(cc="nscc", topology="leaf-spine", parameters=fabric, failing=(cut,))
+    study = Study(config, load)
+    result = study.run()
+    assert (result.match, result.flows) == (True, 4)
+    lost = {f"{hop.source} > {hop.target}": hop.link.lost for hop in study.network.hops if hop.link.lost}
+    assert set(lost) <= {"leaf0 > spine1", "spine1 > leaf0"}
+    assert sum(lost.values()) == result.drops > 0
+    assert result.retransmissions["RTO"] > 0
+
+
+def test_patterns_joined_run_together_and_are_timed_apart() -> None:
+    load = traffic_matrix("incast+permutation", 8, SMALL, 4096)
+    result = Study(StudyConfig(), load).run()
+    assert (result.flows, result.match, list(result.parts)) == (12, True, ["incast", "permutation"])
+    assert result.fct is not None
+    assert min(one.min for one in result.parts.values()) == result.fct.min
+    assert result.parts["permutation"].min < result.parts["incast"].min
+
+
+def test_samples_show_the_window_and_the_queue() -> None:
+    load = traffic_matrix("incast", 8, 4 * SMALL)
+    plain, study = (Study(StudyConfig(cc="nscc", sample=sample), load) for sample in (None, MICROSECOND // 20))
+    assert study.run() == plain.run(), "samples change nothing"
+    assert study.sampler is not None
+    windows, queues = study.sampler.windows, study.sampler.queues
+    assert list(windows.series) == [f"h{host} > h0" for host in range(4, 8)]
+    assert queues.longest(1) == ["pod0.edge0 > h0"]
+    first, *_ = windows.series.values()
+    assert next(value for value in first if value != ABSENT) == study.plane.config.max_wnd
+    assert MOST / 2 <= len(windows.times) <= MOST
+    assert {b - a for a, b in pairwise(windows.times)} == {windows.interval}
+    assert windows.interval > MICROSECOND // 20
+    assert max(queues.series["pod0.edge0 > h0"]) <= study.network.queues["h0"].peak * 3
+    assert all(len(one) == len(queues.times) for one in queues.series.values())

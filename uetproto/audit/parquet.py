@@ -4,7 +4,7 @@
     SELECT p.* FROM 'packets.parquet' p JOIN 'findings.parquet' f USING (file, interface, number);
 
 A packet of UET or RoCE is one row. Rows are written while the capture is read, so that memory holds only one group of
-rows. Only this module imports pyarrow, and only when there is something to write.
+rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,17 +19,16 @@ from uetproto.audit.judge import Heard
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.address import address_text
 from uetproto.audit.reader.observed import Head, ObservedPacket
-from uetproto.errors import LocalError, missing_package
+from uetproto.parquet import TIME, Column, ParquetTable
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.forms import FORMS
 
 PACKETS, FINDINGS = "packets.parquet", "findings.parquet"
-GROUP = 65_536
-"""Number of rows that are written to a file at a time."""
 
 
-class Column(NamedTuple):
-    """This record describes a column: its name, its type in Arrow, and what it holds."""
+class PacketColumn(NamedTuple):
+    """This record describes a column of packets.parquet: its name, its type in Arrow, what it holds, and where the
+    value comes from."""
 
     name: str
     type: str
@@ -41,66 +40,65 @@ class Column(NamedTuple):
     """Name of the field in the header. It is empty if the field has the same name as the column."""
 
 
-TIME = "timestamp[ns]"
 # fmt: off
 PACKET_COLUMNS = (
-    Column("file",             "string", "capture"),
-    Column("interface",        "string", "its interface"),
-    Column("number",           "int64",  "of the record in the file, from 0"),
-    Column("time",             TIME,     "since 1970, UTC"),
-    Column("length",           "uint32", "bytes on the wire; null: the inside of a sealed packet, which is a row, too"),
-    Column("src",              "string", "address"),
-    Column("dst",              "string", "address"),
-    Column("dscp",             "uint8",  ""),
-    Column("ecn",              "uint8",  "3: marked"),
-    Column("entropy",          "uint16", "UDP source port, or field of the entropy header"),
-    Column("form",             "string", "what leads: a PDS header, a security header that is closed, or bth"),
+    PacketColumn("file",             "string", "capture"),
+    PacketColumn("interface",        "string", "its interface"),
+    PacketColumn("number",           "int64",  "of the record in the file, from 0"),
+    PacketColumn("time",             TIME,     "since 1970, UTC"),
+    PacketColumn("length",           "uint32", "bytes on the wire; null: the inside of a sealed packet, also a row"),
+    PacketColumn("src",              "string", "address"),
+    PacketColumn("dst",              "string", "address"),
+    PacketColumn("dscp",             "uint8",  ""),
+    PacketColumn("ecn",              "uint8",  "3: marked"),
+    PacketColumn("entropy",          "uint16", "UDP source port, or field of the entropy header"),
+    PacketColumn("form",             "string", "what leads: a PDS header, a security header that is closed, or bth"),
     # Any other column is null where the packet has no such field.
-    Column("psn",              "uint32", "",                                              "head"),
-    Column("psn_offset",       "uint32", "from Start_PSN",                                "head"),
-    Column("retx",             "uint8",  "1: retransmission",                             "head"),
-    Column("ar",               "uint8",  "1: asks for an ACK",                            "head"),
-    Column("spdcid",           "uint16", "PDCID of the sender",                           "head"),
-    Column("dpdcid",           "uint16", "PDCID of the receiver",                         "head"),
-    Column("clear_psn_offset", "int32",  "",                                              "head"),
-    Column("cack_psn",         "uint32", "cumulative ACK",                                "head"),
-    Column("ack_psn_offset",   "int32",  "",                                              "head"),
-    Column("sack_psn_offset",  "int32",  "",                                              "head"),
-    Column("sack_bitmap",      "uint64", "",                                              "head"),
-    Column("mpr",              "uint16", "window offered, in units of 128 PSNs",          "head"),
-    Column("nack_code",        "string", "",                                              "head"),
-    Column("nack_psn",         "uint32", "",                                              "head"),
-    Column("ctl_type",         "string", "of a control packet",                           "head"),
-    Column("pkt_id",           "uint32", "RUDI",                                          "head"),
-    Column("sdi",              "uint32", "of a sealed packet, as the next three",         "head"),
-    Column("an",               "uint8",  "",                                              "head"),
-    Column("epoch",            "uint32", "",                                              "head"),
-    Column("tsc",              "uint64", "",                                              "head"),
-    Column("bth_opcode",       "string", "",                                              "head", "opcode"),
-    Column("destqp",           "uint32", "",                                              "head"),
-    Column("p_key",            "uint16", "",                                              "head"),
-    Column("ses",              "string", "form of the SES header"),
-    Column("opcode",           "string", "SES",                                           "ses"),
-    Column("return_code",      "string", "",                                              "ses"),
-    Column("list",             "string", "",                                              "ses"),
-    Column("message_id",       "uint16", "",                                              "ses"),
-    Column("som",              "uint8",  "1: start of message",                           "ses"),
-    Column("eom",              "uint8",  "1: end of message",                             "ses"),
-    Column("job_id",           "uint32", "",                                              "ses"),
-    Column("request_length",   "uint32", "of the whole message",                          "ses"),
-    Column("message_offset",   "uint32", "",                                              "ses"),
-    Column("payload_length",   "uint32", "",                                              "ses"),
-    Column("modified_length",  "uint32", "",                                              "ses"),
-    Column("syndrome",         "uint8",  "AETH",                                          "more"),
-    Column("msn",              "uint32", "AETH",                                          "more"),
-    Column("va",               "uint64", "RETH",                                          "more"),
-    Column("r_key",            "uint32", "RETH",                                          "more"),
-    Column("dmalen",           "uint32", "RETH",                                          "more"),
-    Column("srcqp",            "uint32", "DETH",                                          "more"),
-    Column("payload",          "uint32", "bytes; null: the capture kept less"),
-    Column("content",          "uint32", "equal in copies: of SES header, extensions and payload"),
-    Column("trimmed",          "bool",   ""),
-    Column("unusual",          "bool",   "a reserved bit, a length, a code or the CRC is not as usual"),
+    PacketColumn("psn",              "uint32", "",                                              "head"),
+    PacketColumn("psn_offset",       "uint32", "from Start_PSN",                                "head"),
+    PacketColumn("retx",             "uint8",  "1: retransmission",                             "head"),
+    PacketColumn("ar",               "uint8",  "1: asks for an ACK",                            "head"),
+    PacketColumn("spdcid",           "uint16", "PDCID of the sender",                           "head"),
+    PacketColumn("dpdcid",           "uint16", "PDCID of the receiver",                         "head"),
+    PacketColumn("clear_psn_offset", "int32",  "",                                              "head"),
+    PacketColumn("cack_psn",         "uint32", "cumulative ACK",                                "head"),
+    PacketColumn("ack_psn_offset",   "int32",  "",                                              "head"),
+    PacketColumn("sack_psn_offset",  "int32",  "",                                              "head"),
+    PacketColumn("sack_bitmap",      "uint64", "",                                              "head"),
+    PacketColumn("mpr",              "uint16", "window offered, in units of 128 PSNs",          "head"),
+    PacketColumn("nack_code",        "string", "",                                              "head"),
+    PacketColumn("nack_psn",         "uint32", "",                                              "head"),
+    PacketColumn("ctl_type",         "string", "of a control packet",                           "head"),
+    PacketColumn("pkt_id",           "uint32", "RUDI",                                          "head"),
+    PacketColumn("sdi",              "uint32", "of a sealed packet, as the next three",         "head"),
+    PacketColumn("an",               "uint8",  "",                                              "head"),
+    PacketColumn("epoch",            "uint32", "",                                              "head"),
+    PacketColumn("tsc",              "uint64", "",                                              "head"),
+    PacketColumn("bth_opcode",       "string", "",                                              "head", "opcode"),
+    PacketColumn("destqp",           "uint32", "",                                              "head"),
+    PacketColumn("p_key",            "uint16", "",                                              "head"),
+    PacketColumn("ses",              "string", "form of the SES header"),
+    PacketColumn("opcode",           "string", "SES",                                           "ses"),
+    PacketColumn("return_code",      "string", "",                                              "ses"),
+    PacketColumn("list",             "string", "",                                              "ses"),
+    PacketColumn("message_id",       "uint16", "",                                              "ses"),
+    PacketColumn("som",              "uint8",  "1: start of message",                           "ses"),
+    PacketColumn("eom",              "uint8",  "1: end of message",                             "ses"),
+    PacketColumn("job_id",           "uint32", "",                                              "ses"),
+    PacketColumn("request_length",   "uint32", "of the whole message",                          "ses"),
+    PacketColumn("message_offset",   "uint32", "",                                              "ses"),
+    PacketColumn("payload_length",   "uint32", "",                                              "ses"),
+    PacketColumn("modified_length",  "uint32", "",                                              "ses"),
+    PacketColumn("syndrome",         "uint8",  "AETH",                                          "more"),
+    PacketColumn("msn",              "uint32", "AETH",                                          "more"),
+    PacketColumn("va",               "uint64", "RETH",                                          "more"),
+    PacketColumn("r_key",            "uint32", "RETH",                                          "more"),
+    PacketColumn("dmalen",           "uint32", "RETH",                                          "more"),
+    PacketColumn("srcqp",            "uint32", "DETH",                                          "more"),
+    PacketColumn("payload",          "uint32", "bytes; null: the capture kept less"),
+    PacketColumn("content",          "uint32", "equal in copies: of SES header, extensions and payload"),
+    PacketColumn("trimmed",          "bool",   ""),
+    PacketColumn("unusual",          "bool",   "a reserved bit, a length, a code or the CRC is not as usual"),
 )
 FINDING_COLUMNS = (
     Column("finding",          "int64",  "counts from 0: one that several vantage points show has a row for each"),
@@ -119,64 +117,6 @@ FINDING_COLUMNS = (
 # fmt: on
 
 
-def check_parquet(directory: str) -> None:
-    """Check that files can be written to `directory`, before the capture is read. Raises `LocalError` if they cannot be
-    written, or if pyarrow is missing."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        raise missing_package(f"--parquet {directory}", "pyarrow", "parquet") from None
-    folder = Path(directory)
-    if folder.exists() and not folder.is_dir():
-        raise LocalError(f"--parquet {directory}", "is a file", "a directory")
-    if not folder.exists() and not folder.absolute().parent.is_dir():
-        raise LocalError(f"--parquet {directory}", f"there is no directory {folder.parent}")
-
-
-class _Table:
-    """This class writes a Parquet file in groups of rows."""
-
-    def __init__(self, path: Path, columns: tuple[Column, ...], about: str) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        self._arrow = pyarrow
-        fields = [
-            pyarrow.field(column.name, _type(pyarrow, column.type), metadata={"doc": column.doc}) for column in columns
-        ]
-        self._schema = pyarrow.schema(fields, metadata={"about": about})
-        self._writer = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
-        self._rows: list[tuple[Any, ...]] = []
-        self.rows = 0
-
-    def add(self, row: tuple[Any, ...]) -> None:
-        self._rows.append(row)
-        if len(self._rows) == GROUP:
-            self._write()
-
-    def close(self) -> None:
-        self._write()
-        self._writer.close()
-
-    def _write(self) -> None:
-        if self._rows:
-            self.rows += len(self._rows)
-            columns = zip(*self._rows, strict=True)
-            arrays = [
-                self._arrow.array(values, field.type) for values, field in zip(columns, self._schema, strict=True)
-            ]
-            self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
-            self._rows.clear()
-
-
-def _type(arrow: Any, name: str) -> Any:
-    if name == "list<int64>":
-        return arrow.list_(arrow.int64())
-    if name == "map<string, string>":
-        return arrow.map_(arrow.string(), arrow.string())
-    return arrow.timestamp("ns", tz="UTC") if name == TIME else arrow.type_for_alias(name)
-
-
 # Packets --------------------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +128,8 @@ class PacketTable:
         """Open the file. The directory is made if it does not exist."""
         folder = Path(directory)
         folder.mkdir(exist_ok=True)
-        self._table = _Table(folder / PACKETS, PACKET_COLUMNS, "packets of UET and RoCE, as uetproto audit saw them")
+        columns = [Column(*column[:3]) for column in PACKET_COLUMNS]
+        self._table = ParquetTable(folder / PACKETS, columns, "packets of UET and RoCE, as uetproto audit saw them")
 
     heard: Heard = MappingProxyType({})
     """Empty map, because no function is called at events."""
@@ -239,14 +180,14 @@ class _Packets:
         ))  # fmt: skip
 
 
-def _columns(of: str) -> tuple[Column, ...]:
+def _columns(of: str) -> tuple[PacketColumn, ...]:
     return tuple(column for column in PACKET_COLUMNS if column.of == of)
 
 
 _HEAD, _SES, _MORE = map(_columns, ("head", "ses", "more"))
 
 
-def _values(head: Head, columns: tuple[Column, ...]) -> Iterable[Any]:
+def _values(head: Head, columns: tuple[PacketColumn, ...]) -> Iterable[Any]:
     if head is None:
         return (None,) * len(columns)
     kind: Any = type(head)
@@ -262,7 +203,7 @@ def _more(heads: tuple[Head, ...]) -> list[Any]:
 
 
 @cache
-def _places(kind: Any, columns: tuple[Column, ...]) -> list[tuple[int, dict[int, str] | None]]:
+def _places(kind: Any, columns: tuple[PacketColumn, ...]) -> list[tuple[int, dict[int, str] | None]]:
     """Return the index of each column in a header of this class, -1 for none, and names of codes for text columns."""
     places: list[tuple[int, dict[int, str] | None]] = []
     for column in columns:
@@ -294,7 +235,7 @@ def _text(name: str) -> str:
 
 def write_findings(directory: str, findings: Iterable[Finding]) -> int:
     """Write the findings to findings.parquet in `directory`, and return how many rows the file has."""
-    table = _Table(Path(directory) / FINDINGS, FINDING_COLUMNS, "findings of uetproto audit")
+    table = ParquetTable(Path(directory) / FINDINGS, FINDING_COLUMNS, "findings of uetproto audit")
     for number, finding in enumerate(findings):
         flow = [(name, str(value)) for name, value in finding.flow.items() if value is not None]
         for place in finding.everywhere:

@@ -29,7 +29,7 @@ COMMANDS = {
     "fuzz":       ("uetproto.cli.fuzz",      "Test engines with random steps, on all cores."),
     "generate":   ("uetproto.cli.generate",  "Write stateful traffic of a profile, mutated on request."),
     "collective": ("uetproto.cli.collective.command", "Run a collective: steps, bytes and time beside the formulas."),
-    "fabric":     ("uetproto.cli.fabric",    "Run many flows through a fabric, and time them."),
+    "fabric":     ("uetproto.cli.fabric.command",    "Run many flows through a fabric, and time them."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

@@ -27,6 +27,8 @@ class Flow(NamedTuple):
     """Picoseconds."""
     size: int
     """Bytes."""
+    part: str = ""
+    """Pattern or file that the flow comes from."""
 
 
 class TrafficMatrix(NamedTuple):
@@ -63,23 +65,41 @@ PATTERNS: dict[str, Callable[[int, int], list[Flow]]] = {
 }  # fmt: skip
 
 
-def traffic_matrix(what: str, hosts: int, size: int) -> TrafficMatrix:
-    """Return the flows of a pattern, or those of the matrix file `what`, which then says the number of hosts.
+def traffic_matrix(what: str, hosts: int, *sizes: int) -> TrafficMatrix:
+    """Return the flows of patterns joined by +, or those of the matrix file `what`, which then says the number of
+    hosts. `sizes` has the flow size of each pattern in bytes, or one for all of them.
 
     Raises `LocalError` for a name that is neither, and for what is wrong in a file, with its line; `OSError` for a file
     that cannot be read.
     """
-    if what in PATTERNS:
-        if not 2 <= hosts <= MOST_HOSTS:
-            raise LocalError("hosts", f"{hosts} is not legal", f"2 … {MOST_HOSTS}")
-        if not 1 <= size <= LARGEST:
-            raise LocalError("flow-size", f"{size} is not legal", f"1 … {LARGEST} bytes")
-        if what == "all_to_all" and hosts * (hosts - 1) > MOST_FLOWS:
-            raise LocalError("hosts", f"{hosts * (hosts - 1)} flows", f"at most {MOST_FLOWS}")
-        return TrafficMatrix(what, hosts, tuple(PATTERNS[what](hosts, size)))
+    names = what.split("+")
+    unknown = next((name for name in names if name not in PATTERNS), None)
+    if unknown is None:
+        return _patterns(what, names, hosts, sizes)
     if "." not in what and "/" not in what:
-        raise LocalError("pattern", f"{what!r} is none{similar(what, PATTERNS)}", f"{', '.join(PATTERNS)}, FILE.cm")
+        legal = f"{', '.join(PATTERNS)}, some of them joined by +, FILE.cm"
+        raise LocalError("pattern", f"{unknown!r} is none{similar(unknown, PATTERNS)}", legal)
     return read_matrix(what)
+
+
+def _patterns(what: str, names: Sequence[str], hosts: int, sizes: Sequence[int]) -> TrafficMatrix:
+    if not 2 <= hosts <= MOST_HOSTS:
+        raise LocalError("hosts", f"{hosts} is not legal", f"2 … {MOST_HOSTS}")
+    if len(sizes) not in (1, len(names)):
+        raise LocalError("flow-size", f"{len(sizes)} sizes", f"one, or {len(names)}: one for each of {what}")
+    wrong = next((size for size in sizes if not 1 <= size <= LARGEST), None)
+    if wrong is not None:
+        raise LocalError("flow-size", f"{wrong} is not legal", f"1 … {LARGEST} bytes")
+    if len(set(names)) < len(names):
+        raise LocalError("pattern", f"{what!r} has one twice", "different ones")
+    if "all_to_all" in names and hosts * (hosts - 1) > MOST_FLOWS:
+        raise LocalError("hosts", f"{hosts * (hosts - 1)} flows", f"at most {MOST_FLOWS}")
+    all_sizes = sizes if len(sizes) == len(names) else (sizes[0],) * len(names)
+    flows = [
+        flow._replace(part=name)
+        for name, size in zip(names, all_sizes, strict=True) for flow in PATTERNS[name](hosts, size)
+    ]  # fmt: skip
+    return TrafficMatrix(what, hosts, tuple(flow._replace(number=i) for i, flow in enumerate(flows, 1)))
 
 
 def read_matrix(path: str) -> TrafficMatrix:
@@ -129,7 +149,8 @@ def _flow(words: Sequence[str], place: Location, hosts: int, number: int) -> Flo
         raise LocalError("flow", "without size", "a->b size s", place=place)
     size = _number([said["size"]], place, "size", 1, LARGEST)
     start = _number([said.get("start", "0")], place, "start", 0, 10**18)
-    return Flow(_number([said.get("id", str(number))], place, "id", 0, 2**32), ends[0], ends[1], start, size)
+    number = _number([said.get("id", str(number))], place, "id", 0, 2**32)
+    return Flow(number, ends[0], ends[1], start, size, Path(place.file).stem)
 
 
 def _number(words: Sequence[str], place: Location, name: str, low: int, high: int) -> int:

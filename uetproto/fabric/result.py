@@ -25,6 +25,16 @@ class FlowTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkLoads:
+    """This class has the bytes that links between switches carried: of the least and the most used link, and the mean
+    of all."""
+
+    min: int
+    mean: float
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
 class StudyResult:
     """A study result has the counts of one run, for the whole fabric."""
 
@@ -40,6 +50,8 @@ class StudyResult:
     """Number of flows that ended."""
     fct: FlowTimes | None
     """None: no flow ended."""
+    parts: dict[str, FlowTimes]
+    """Times of the flows of each pattern, if there are several."""
     goodput: float
     """Payload bits a second, of all flows that ended, from the first start to the last end."""
     fairness: float
@@ -50,6 +62,7 @@ class StudyResult:
     retransmissions: dict[str, int]
     acks: int
     nacks: dict[str, int]
+    path_load: LinkLoads | None
     queue_peak: int
     """Largest number of bytes that ever waited in one level of one queue."""
     packets: int
@@ -69,6 +82,13 @@ def percentile(ordered: Sequence[int], share: float) -> int:
     return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]
 
 
+def flow_times(times: Sequence[int]) -> FlowTimes:
+    """Return the least, mean, middle and greatest of flow completion times, of which there is one at least."""
+    ordered = sorted(times)
+    mean = sum(ordered) / len(ordered)
+    return FlowTimes(ordered[0], mean, percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1])
+
+
 def jain(rates: Sequence[float]) -> float:
     """Return Jain's fairness index of rates."""
     squares = sum(rate * rate for rate in rates)
@@ -79,23 +99,28 @@ def summarize(study: "Study") -> StudyResult:
     """Return what a study that has run measured."""
     config, matrix, network = study.config, study.matrix, study.network
     ended = [(flow, study.ended[flow.number]) for flow in matrix.flows if flow.number in study.ended]
-    times = sorted(end - flow.start for flow, end in ended)
+    times = [end - flow.start for flow, end in ended]
+    parts = {
+        part: flow_times([end - flow.start for flow, end in ended if flow.part == part])
+        for part in dict.fromkeys(flow.part for flow, _ in ended)
+    }
     fct = None
     goodput, fairness = 0.0, 1.0
     if times:
-        mean = sum(times) / len(times)
-        fct = FlowTimes(times[0], mean, percentile(times, 0.5), percentile(times, 0.99), times[-1])
+        fct = flow_times(times)
         span = max(end for _, end in ended) - min(flow.start for flow, _ in ended)
         goodput = 8 * SECOND * sum(flow.size for flow, _ in ended) / span
         fairness = jain([flow.size / (end - flow.start) for flow, end in ended])
     match = study.matches()
     failure = "; ".join(study.failed[:3]) or (None if match else "the memory of a target differs from what was sent")
+    loads = [hop.link.bytes for hop in network.hops if f"{hop.source} > {hop.target}" in network.trunks]
+    load = LinkLoads(min(loads), sum(loads) / len(loads), max(loads)) if loads else None
     queues = (*network.queues.values(), *network.trunks.values())
     return StudyResult(
         matrix.name, matrix.hosts, config.rate, config.cc, config.lb, config.profile, config.seed, config.trim,
-        len(ended), fct, goodput, fairness,
+        len(ended), fct, parts if len(parts) > 1 else {}, goodput, fairness,
         network.marks, network.trims, network.drops, dict(study.retransmissions()),
-        sum(fep.pds.counters.ack_tx for fep in study.feps.values()), study.nacks(),
+        sum(fep.pds.counters.ack_tx for fep in study.feps.values()), study.nacks(), load,
         max((queue.peak for queue in queues), default=0), sum(fep.pds.counters.data_tx for fep in study.feps.values()),
         study.clock.now, match, failure,
     )  # fmt: skip

@@ -10,9 +10,10 @@ from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
 from uetproto.emulator.network.build import build
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
-from uetproto.emulator.network.layouts import layout_of
+from uetproto.emulator.network.layouts import cable_of, cables_between_switches, layout_of
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.tap import FrameWriter
+from uetproto.engine.cc.registry import CongestionContexts
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Completion, Event, Mode, Rng, Write
 from uetproto.engine.fep import Fep
@@ -20,8 +21,9 @@ from uetproto.engine.memory import Region
 from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.ses.addressing import Process
 from uetproto.errors import LocalError
-from uetproto.fabric.matrix import TrafficMatrix
+from uetproto.fabric.matrix import Flow, TrafficMatrix
 from uetproto.fabric.result import StudyResult, summarize
+from uetproto.fabric.samples import Sampler
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.garbage import seldom_collected
 
@@ -55,6 +57,13 @@ class StudyConfig:
     """Path selection with congestion control (`CcConfig.lb`)."""
     profile: str = "recommended"
     """How congestion control and switches behave, `recommended` by the notes or as `htsim`, the UEC simulator."""
+    taps: tuple[str, ...] | None = None
+    """Places that a capture shows: names of hosts, such as h3, and of cables between switches, such as leaf0.spine1.
+    None: all hosts."""
+    failing: tuple[tuple[str, int], ...] = ()
+    """Cables between switches that are cut, both directions, and the instants in picoseconds."""
+    sample: int | None = None
+    """Picoseconds between samples of windows and queues (`samples.Sampler`). None: there are none."""
     seed: int = 1
     limit: int = SECOND
     """Picoseconds of virtual time after which a study is given up."""
@@ -86,24 +95,51 @@ class Study:
             payload_mtu=config.ses.payload_mtu, trimming=config.trim, algorithm=config.cc, lb=config.lb,
             profile=config.profile, capacity=config.queue,
         )  # fmt: skip
+        self.taps = self.places(config, matrix)
+        """Interfaces of the capture: places by name, in order."""
         self._flows = {flow.number: flow for flow in matrix.flows}
         most = max(flow.size for flow in matrix.flows)
         self._data = memoryview(Random(config.seed).randbytes(most))
         self.memories: dict[int, bytearray] = {}
+        self.managers: dict[str, CongestionContexts] = {}
+        """Congestion control of each host, by its name; empty without congestion control."""
         self.feps = {f"h{host}": self._fep(host) for host in range(matrix.hosts)}
         self.network = build(
             self.clock, self._network(), {name: self._attachment(name, fep) for name, fep in self.feps.items()},
             dscp=config.how.dscp, chance=self._chance, writer=writer,
         )  # fmt: skip
         self._register()
+        for cable, instant in config.failing:
+            self.clock.at(instant, self._cut, cables_between_switches(self.layout)[cable_of(self.layout, cable)])
+        self.sampler = None if config.sample is None else Sampler(self, config.sample)
+
+    @staticmethod
+    def places(config: StudyConfig, matrix: TrafficMatrix) -> tuple[str, ...]:
+        """Return the interfaces of a capture, in their order. Raises `LocalError` for a place that does not exist."""
+        hosts = dict.fromkeys(f"h{host}" for host in range(matrix.hosts))
+        if config.taps is None:
+            return tuple(hosts)
+        layout = layout_of(config.topology, matrix.hosts, config.parameters)
+        return tuple(dict.fromkeys(name if name in hosts else cable_of(layout, name) for name in config.taps))
+
+    def flow(self, number: int) -> Flow:
+        """Return the flow with a number."""
+        return self._flows[number]
+
+    def _cut(self, ends: tuple[str, str]) -> None:
+        for hop in self.network.hops:
+            if f"{hop.source} > {hop.target}" in ends:
+                hop.link.cut()
 
     def _network(self) -> NetworkConfig:
         config, plane = self.config, self.plane
         controlled = config.cc != OFF
+        cables = cables_between_switches(self.layout)
         return NetworkConfig(
             topology=config.topology, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim, rate=config.rate,
             delay=config.delay, queue_capacity=plane.queue, red=plane.red if controlled else None,
             rules=plane.rules if controlled else None, host_marks=not plane.config.credits, slow=self._slow(),
+            taps={end: self.taps.index(name) for name, ends in cables.items() if name in self.taps for end in ends},
         )  # fmt: skip
 
     def _slow(self) -> dict[str, int]:
@@ -129,7 +165,7 @@ class Study:
         config, congestion = self.config, None
         pds = config.pds
         if config.cc != OFF:
-            congestion = self.plane.contexts(self._chance(f"h{host}", "cc"))
+            congestion = self.managers[f"h{host}"] = self.plane.contexts(self._chance(f"h{host}", "cc"))
             pds = self.plane.tuned(pds)
         return Fep(
             FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=pds, ses=config.ses, congestion=congestion
@@ -138,8 +174,14 @@ class Study:
     def _attachment(self, name: str, fep: Fep) -> NodeAttachment:
         return NodeAttachment(
             address=fep.address, rate=self.config.rate, engine=fep, framer=UetFramer(fep.address, 4, self.config.how),
-            on_event=self._on_event, tap=int(name[1:]), ring=RING if self.config.cc == OFF else 1,
+            on_event=self._on_event,
+            tap=self.taps.index(name) if name in self.taps else None, ring=RING if self.config.cc == OFF else 1,
         )  # fmt: skip
+
+    @staticmethod
+    def name_of(address: int) -> str:
+        """Return the name of the host with an address."""
+        return f"h{address - FIRST_ADDRESS}"
 
     def _register(self) -> None:
         processes: dict[int, Process] = {}

@@ -10,9 +10,10 @@ from typing import Self
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Heard
 from uetproto.audit.listeners import ListenerFactory, ListenerPair, PacketListener
-from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
+from uetproto.audit.parquet import PacketTable, write_findings
 from uetproto.audit.reader.options import Options
 from uetproto.audit.stats.measure import Measures
+from uetproto.parquet import check_parquet
 
 
 class SideOutputs:

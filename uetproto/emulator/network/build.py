@@ -290,7 +290,9 @@ class _NetworkBuilder:
         share = self.config.slow.get(name, 1)
         link = self._link(self.network.switches[target], self.config.rate // share, self.config.delay)
         self.network.hops.append(LinkHop(source, target, link))
-        queue = self.network.trunks[name] = self._queue(name, link, share=share)
+        tap = None if self.capture is None else self.config.taps.get(name)
+        port = link if self.capture is None or tap is None else OutTap(link, self.capture, tap, follows=False)
+        queue = self.network.trunks[name] = self._queue(name, port, share=share)
         if isinstance(queue, UetQueue):
             queue.evict = partial(self.network.switches[source].trim_or_drop, queue, last_hop=False)
         return queue
@@ -301,7 +303,7 @@ class _NetworkBuilder:
             return EmulatedLink(self.clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         return MeteredLink(self.clock, sink, self._payload_of, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
 
-    def _queue(self, name: str, link: EmulatedLink, pauser: Pauser | None = None, share: int = 1) -> OutputQueue:
+    def _queue(self, name: str, link: FrameSender, pauser: Pauser | None = None, share: int = 1) -> OutputQueue:
         marker, capacity = None, self.config.queue_capacity // share
         if self.config.red is not None and (self.config.host_marks or name not in self.network.nics):
             red = self.config.red

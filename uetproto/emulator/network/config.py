@@ -67,6 +67,9 @@ class NetworkConfig(NetworkFeatures):
     slow: Mapping[str, int] = field(default_factory=dict)
     """Number by which the rate of a link between switches is divided, and with it the bytes that its queue holds and
     the bytes at which the queue marks. The key names both switches, such as "core0 > pod0.agg0"."""
+    taps: Mapping[str, int] = field(default_factory=dict)
+    """Number of the capture interface on which the frames of a link between switches are recorded. The keys are those
+    of `slow`."""
     inner_delay: int = 100_000
     """Delay in picoseconds of the links between a switch and the nodes within it."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from uetproto.collectives.topology.graph import Topology as Layout
 from uetproto.collectives.topology.kinds import PARAMETERS, topology
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 
 LAYOUTS = ("leaf-spine", "fat-tree", "rails")
 """Names of the topologies that have a layout."""
@@ -41,4 +41,26 @@ def layout_of(kind: str, stations: int, parameters: Mapping[str, Any]) -> Layout
     return layout
 
 
-__all__ = ["KEYS", "LAYOUTS", "MOST_CABLES", "PARAMETERS", "Layout", "layout_of"]
+def cables_between_switches(layout: Layout | None) -> dict[str, tuple[str, str]]:
+    """Return the cables between switches by name, such as "leaf0.spine1": the names of both directions, "leaf0 >
+    spine1" and "spine1 > leaf0". A network with at most one switch has no layout, and no such cable."""
+    if layout is None:
+        return {}
+    ends = [(layout.name(one), layout.name(other)) for one, other in layout.cables if min(one, other) >= layout.size]
+    return {f"{one}.{other}": (f"{one} > {other}", f"{other} > {one}") for one, other in ends}
+
+
+def cable_of(layout: Layout | None, name: str) -> str:
+    """Return the name of a cable between switches as `cables_between_switches` has it; `name` may have its ends in
+    either order. Raises `LocalError` for a cable that does not exist."""
+    cables = cables_between_switches(layout)
+    if name in cables:
+        return name
+    for found, (_, back) in cables.items():
+        if name == back.replace(" > ", "."):
+            return found
+    shown = ", ".join(list(cables)[:8]) + (" …" if len(cables) > 8 else "")
+    raise LocalError("link", f"there is no {name}{similar(name, cables)}", shown or "none, there is only one switch")
+
+
+__all__ = ["KEYS", "LAYOUTS", "MOST_CABLES", "PARAMETERS", "Layout", "cable_of", "cables_between_switches", "layout_of"]

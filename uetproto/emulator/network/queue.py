@@ -106,6 +106,11 @@ class OutputQueue:
         return max(self._before, self._peak)
 
     @property
+    def length(self) -> int:
+        """Return the number of bytes that wait now, at all levels."""
+        return sum(self._bytes)
+
+    @property
     def late_peak(self) -> int:
         """Return the largest number of bytes that waited at one level since the instant of `watch_from`."""
         return self._peak

@@ -121,6 +121,8 @@ class OutTap:
     link: FrameSender
     capture: Capture
     interface: int
+    follows: bool = True
+    """Whether the network reports what happens to the frames behind this tap."""
 
     @property
     def busy_until(self) -> int:
@@ -128,5 +130,5 @@ class OutTap:
 
     def send(self, frame: bytes) -> int:
         start = self.link.send(frame)
-        self.capture.add(start, frame, self.interface, leaves=True)
+        self.capture.add(start, frame, self.interface, leaves=self.follows)
         return start

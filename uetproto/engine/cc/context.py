@@ -42,6 +42,11 @@ class Ccc:
         """Return the algorithms of the context."""
         return self._algorithms
 
+    @property
+    def window(self) -> float:
+        """Return how many bytes may be in flight, by the strictest algorithm."""
+        return min(one.most() for one in self._algorithms)
+
     def state(self, size: int, now: int) -> CccState:
         """Return the state, for a next packet of `size` bytes."""
         if self.backlog <= 0 and not self.waiting_rtx:
@@ -102,11 +107,11 @@ class Ccc:
     def demand(self) -> int | None:
         if not self.demands:
             return None
-        waiting = int(min(self.backlog + self.rtx_backlog, *(one.most() for one in self._algorithms)))
+        waiting = int(min(self.backlog + self.rtx_backlog, self.window + self._mtu))
         return next(found for one in self._algorithms if (found := one.demand(waiting)) is not None)
 
     def most_overtaking(self) -> tuple[int, int]:
-        most = int(min(one.most() for one in self._algorithms)) // self._mtu
+        most = int(self.window + self._mtu) // self._mtu
         return max(LEAST_OVERTAKING, min(most * 3 // 2, self._most)), self._most
 
     def next_entropy(self, now: int) -> int:

@@ -30,7 +30,7 @@ class CongestionControl(Protocol):
         """Note a cumulative grant of 256-byte quanta, 24 bits."""
 
     def most(self) -> float:
-        """Return how many bytes the algorithm would let be in flight, for the demand of another one."""
+        """Return how many bytes the algorithm would let be in flight."""
 
     def demand(self, waiting: int) -> int | None:
         """Return the cumulative demand in quanta, 24 bits, if `waiting` bytes wait. None: the algorithm has none."""

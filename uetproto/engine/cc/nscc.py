@@ -103,7 +103,7 @@ class Nscc:
         """A window has no credit."""
 
     def most(self) -> float:
-        return self.cwnd + self._config.mtu
+        return self.cwnd
 
     def demand(self, waiting: int) -> int | None:
         return None

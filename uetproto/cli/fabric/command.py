@@ -5,29 +5,31 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from statistics import median
 
 import click
 
 from uetproto import LocalError
 from uetproto.cli.collective.options import topology as topology_of
+from uetproto.cli.fabric import plot
+from uetproto.cli.fabric.words import how, table, title, words
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.outputs import check_outputs
+from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
 from uetproto.cli.terminal import console, printable, tell
 from uetproto.emulator.congestion import OFF, PROFILES
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS, check_algorithm
-from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import similar
 from uetproto.fabric.matrix import PATTERNS, TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import StudyResult
 from uetproto.fabric.study import Study, StudyConfig
+from uetproto.fabric.tables import StudyTables
 from uetproto.knobs import KeyType
+from uetproto.parquet import check_parquet
 from uetproto.toml.values import RATE, size, time
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
-_SIZE, _TIME = size(1, 2**32 - 2), time(0)
+_SIZE, _TIME, _INTERVAL = size(1, 2**32 - 2), time(0), time(1)
 _MOST_SEEDS = 1000
 _SEED = 2**32
 
@@ -40,10 +42,13 @@ Example:
   uetproto fabric permutation --hosts 128 --lb oblivious,mixed --profile htsim --json
   uetproto fabric incast --flow-size "64 KiB" -o incast.pcapng
   uetproto fabric traffic.cm --rate "400 Gb/s" --no-trim
+  uetproto fabric incast --cc off,nscc --plot fct,cwnd,queue incast.png
+  uetproto fabric incast+permutation --flow-size "2 MB,64 KiB" --parquet runs
+  uetproto fabric incast --topology leaf-spine --fail leaf0.spine1@50us --tap h0,leaf0.spine0 -o tapped.pcapng
 
 Patterns: incast, the upper half of the hosts to host 0; outcast, host 0 to the upper half; permutation, host i to
-i + hosts / 2; all_to_all. Each flow is one WRITE in mode RUD. A file is a traffic matrix of the UEC simulator: Nodes,
-Connections, and a->b id i start t size s in a line, t in picoseconds.
+i + hosts / 2; all_to_all; several joined by + run together. Each flow is one WRITE in mode RUD. A file is a traffic
+matrix of the UEC simulator: Nodes, Connections, and a->b id i start t size s in a line, t in picoseconds.
 
 The time of a flow is from its start to the ACK of its last packet at the sender. Hosts are h0, h1, …; 10.0.0.1 is h0.
 
@@ -57,7 +62,10 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     "--topology", default="fat-tree", show_default=True, metavar="T",
     help="Topology, such as fat-tree:k=8 or leaf-spine:hosts_per_leaf=4,spines=2; as for collective.",
 )  # fmt: skip
-@click.option("--flow-size", default="2000000", show_default=True, metavar="B", help="Size of each flow of a pattern.")
+@click.option(
+    "--flow-size", default="2000000", show_default=True, metavar="B,…",
+    help="Size of each flow; with several patterns one for all, or one for each.",
+)  # fmt: skip
 @click.option(
     "--cc", default="nscc", show_default=True, metavar="A,…",
     help=f"Congestion control: {OFF}, {', '.join(ALGORITHMS)}, or some of them joined by +; each is a run.",
@@ -76,46 +84,106 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     "--slow-links", type=click.IntRange(0, 1024), default=0, show_default=True, metavar="N",
     help="Links from core switches to the first aggregation switch of a fat tree with a quarter of the rate.",
 )  # fmt: skip
+@click.option(
+    "--fail", default="", metavar="LINK@T,…",
+    help="Cut cables between switches, such as leaf0.spine1@50us; without a time at the beginning.",
+)  # fmt: skip
 @click.option("--seeds", default="1", show_default=True, metavar="N,N-M", help="Seeds; each is a run.")
-@click.option("-o", "--output", metavar="FILE", help="Capture the frames at all hosts, of a single run.")
+@click.option("-o", "--output", metavar="FILE", help="Capture frames, of a single run.")
+@click.option(
+    "--tap", metavar="PLACE,…",
+    help="Where -o captures: hosts, such as h0, and cables between switches, such as leaf0.spine1; default: all hosts.",
+)  # fmt: skip
+@click.option(
+    "--plot", "picture", nargs=2, metavar="KIND,… FILE",
+    help=f"Draw {', '.join(plot.KINDS)} of the runs as .png or .svg; windows and queues of the first seed.",
+)  # fmt: skip
+@click.option("--parquet", metavar="DIR", help="Write flows, windows, queues and links of all runs as Parquet files.")
+@click.option("--sample", default="1 us", show_default=True, metavar="T", help="Time between samples of those.")
 @click.option("--compare", is_flag=True, help="Print one table of all runs: medians over the seeds.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
 def command(
     pattern: str, hosts: int, rate: str, delay: str, topology: str, flow_size: str, cc: str, lb: str, profile: str,
-    queue: str | None, trim: bool, slow_links: int, seeds: str, output: str | None, compare: bool, as_json: bool,
+    queue: str | None, trim: bool, slow_links: int, fail: str, seeds: str, output: str | None, tap: str | None,
+    picture: tuple[str, str] | None, parquet: str | None, sample: str, compare: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the flows of a pattern, or of a traffic matrix file, through a fabric, and tell how long they take.
 
     Time is virtual, all packets are real bytes, and equal seeds give equal runs.
     """
-    load = traffic_matrix(pattern, hosts, _value("--flow-size", flow_size, _SIZE))
+    load = traffic_matrix(pattern, hosts, *(_value("--flow-size", one, _SIZE) for one in flow_size.split(",")))
     kind, parameters = topology_of(topology)
+    kinds = [] if picture is None else _names("--plot", picture[0], plot.KINDS)
+    interval = _value("--sample", sample, _INTERVAL)
     config = StudyConfig(
         rate=_value("--rate", rate, RATE), delay=_value("--delay", delay, _TIME), topology=kind, parameters=parameters,
         queue=None if queue is None else _value("--queue", queue, _SIZE), trim=trim, profile=profile,
-        slow_links=slow_links,
+        slow_links=slow_links, failing=tuple(map(_failing, filter(None, fail.split(",")))),
+        taps=None if tap is None else tuple(tap.split(",")),
     )  # fmt: skip
     runs = [
         replace(config, cc=algorithm, lb=path, seed=seed)
         for algorithm in _algorithms(cc) for path in _names("--lb", lb, PATHS) for seed in _seeds(seeds)
     ]  # fmt: skip
+    variants = dict.fromkeys((one.cc, one.lb) for one in runs)
     if output is not None and len(runs) > 1:
         raise LocalError(f"-o {output}", f"of {len(runs)} runs", "one run")
+    if tap is not None and output is None:
+        raise LocalError(f"--tap {tap}", "without a capture", "with -o FILE")
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
-    inputs = () if pattern in PATTERNS else (("FILE", pattern),)
-    check_outputs([("-o", output)], inputs)
-    results = []
-    for one in runs:
-        results.append(result := _run(one, load, output))
-        if as_json:
-            click.echo(json.dumps(result.as_dict()))
-        elif not compare:
-            tell(_words(result, output), aside=output == "-")
-    if compare and not as_json:
-        _table(results, aside=output == "-")
+    if set(kinds) - {"fct"} and len(variants) > plot.MOST_PANELS:
+        raise LocalError(f"--plot {picture and picture[0]}", f"{len(variants)} variants", f"at most {plot.MOST_PANELS}")
+    inputs = () if load.name == pattern else (("FILE", pattern),)
+    check_outputs([("-o", output), ("--plot", picture and picture[1])], inputs)
+    if picture is not None:
+        check_plot(picture[1])
+        check_matplotlib(picture[1])
+    if parquet is not None:
+        check_parquet(parquet)
+    results: list[StudyResult] = []
+    drawn: dict[tuple[str, str], plot.Drawable] = {}
+    with ExitStack() as stack:
+        tables = None if parquet is None else stack.enter_context(StudyTables(parquet))
+        for one in runs:
+            sampled = parquet is not None or (set(kinds) - {"fct"} and (one.cc, one.lb) not in drawn)
+            study, result = _run(replace(one, sample=interval) if sampled else one, load, output)
+            results.append(result)
+            if tables is not None:
+                tables.add(study)
+            if kinds:
+                _note(drawn, study, result)
+            if as_json:
+                click.echo(json.dumps(result.as_dict()))
+            elif not compare:
+                tell(words(result, output), aside=output == "-")
+    if picture is not None:
+        plot.plot(list(drawn.values()), kinds, picture[1], title(results[0]))
+    if not as_json:
+        if compare:
+            table(results, aside=output == "-")
+        written = [one for one in (picture and f"drawn in {picture[1]}", parquet and f"tables in {parquet}") if one]
+        tell(map(printable, written), aside=output == "-")
     if any(result.failure is not None for result in results):
         raise click.exceptions.Exit(FAULT)
+
+
+def _note(drawn: dict[tuple[str, str], plot.Drawable], study: Study, result: StudyResult) -> None:
+    """Keep what is drawn of a run."""
+    config = study.config
+    times = [end - study.flow(number).start for number, end in study.ended.items()]
+    found = drawn.get((config.cc, config.lb))
+    if found is None:
+        samples = study.sampler
+        windows, queues = (None, None) if samples is None else (samples.windows, samples.queues)
+        drawn[config.cc, config.lb] = plot.Drawable(how(result), times, windows, queues)
+    else:
+        found.times.extend(times)
+
+
+def _failing(text: str) -> tuple[str, int]:
+    cable, _, instant = text.partition("@")
+    return cable, _value(f"--fail {cable}@", instant, _TIME) if instant else 0
 
 
 def _value(option: str, text: str, kind: KeyType) -> int:
@@ -160,14 +228,14 @@ def _seeds(text: str) -> list[int]:
     return list(found)
 
 
-def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> StudyResult:
-    names = [f"h{host}" for host in range(load.hosts)]
+def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> tuple[Study, StudyResult]:
     with ExitStack() as stack:
         writer = None
         if output is not None:
             comment = f"uetproto fabric {load.name}, seed {config.seed}"
+            places = Study.places(config, load)
             writer = stack.enter_context(
-                open_writer(output, comment=comment, interfaces=[(n, ETHERNET) for n in names])
+                open_writer(output, comment=comment, interfaces=[(name, ETHERNET) for name in places])
             )
         study = Study(config, load, writer)
         show = stack.enter_context(_progress(load.name, len(load.flows)))
@@ -178,63 +246,7 @@ def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> StudyR
             if show is not None:
                 show(ended)
 
-        return study.run(progress)
-
-
-def _how(result: StudyResult) -> str:
-    return OFF if result.cc == OFF else f"{result.cc} {result.lb}"
-
-
-def _title(result: StudyResult) -> str:
-    rate = f"{result.rate / 10**9:g} Gb/s"
-    return f"{printable(result.pattern)}, {result.hosts} hosts, {rate}, {result.profile}; times in µs, medians"
-
-
-def _table(results: list[StudyResult], aside: bool) -> None:
-    """Print a line for each algorithm and path selection: medians over the seeds."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    table = Table(box=SIMPLE, title=_title(results[0]), padding=(0, 1, 0, 0))
-    times_told = ("min", "mean", "p99", "max")
-    for head in ("", "seeds", *times_told, "Gb/s", "fair", "marks", "trims", "drops", "ACKs"):
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
-    for how in dict.fromkeys(map(_how, results)):
-        these = [one for one in results if _how(one) == how]
-        told = [one for one in these if one.fct is not None]
-        times = [
-            f"{median(getattr(one.fct, name) for one in told) / MICROSECOND:,.1f}" if told else "-"
-            for name in times_told
-        ]
-        counts = [f"{median(getattr(one, name) for one in these):,.0f}" for name in ("marks", "trims", "drops", "acks")]
-        rate, fair = (median(getattr(one, name) for one in these) for name in ("goodput", "fairness"))
-        table.add_row(how, f"{len(these)}", *times, f"{rate / 10**9:,.1f}", f"{fair:.2f}", *counts)
-    console(aside).print(table)
-    for one in results:
-        if one.failure is not None:
-            tell([f"{_how(one)}, seed {one.seed}: failed: {printable(one.failure)}"], aside)
-
-
-def _words(result: StudyResult, output: str | None) -> Iterator[str]:
-    yield (
-        f"{printable(result.pattern)}: {result.flows} flows between {result.hosts} hosts, {result.rate / 10**9:g} Gb/s,"
-        f" {_how(result)}, {result.profile}, seed {result.seed}"
-    )
-    if result.fct is not None:
-        fct = result.fct
-        times = (("min", fct.min), ("mean", fct.mean), ("p50", fct.p50), ("p99", fct.p99), ("max", fct.max))
-        yield "  flow completion time, µs: " + ", ".join(f"{name} {value / MICROSECOND:,.1f}" for name, value in times)
-        yield f"  goodput {result.goodput / 10**9:,.1f} Gb/s, fairness {result.fairness:.3f}"
-    again = ", ".join(f"{cause} {count:,}" for cause, count in result.retransmissions.items()) or "none"
-    yield f"  {result.packets:,} packets, sent again: {again}"
-    yield (
-        f"  marked {result.marks:,}, trimmed {result.trims:,}, dropped {result.drops:,}; ACKs {result.acks:,};"
-        f" longest queue {result.queue_peak:,} bytes"
-    )
-    if output is not None:
-        yield f"  capture {printable(output)}"
-    if result.failure is not None:
-        yield f"  failed: {printable(result.failure)}"
+        return study, study.run(progress)
 
 
 @contextmanager
