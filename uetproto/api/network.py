@@ -331,8 +331,8 @@ class EmulatedNetwork(ABC):
                 raise self.invalid("wire", f"objects, with {name}", "bytes")
 
     def _check_pfc(self, config: NetworkConfig, pfc: Pfc, given: Any) -> None:
-        if config.topology != "switch":
-            raise self.invalid("pfc", f"topology {config.topology}", "topology switch: it is the switch that pauses")
+        if config.topology == "pair":
+            raise self.invalid("pfc", "topology pair", "a topology with switches: it is the switch that pauses")
         least = headroom(config, pfc, self.nodes.values())
         if config.queue_capacity < least:
             raise self.invalid("queue_capacity", given, f"{least} bytes, for pfc")

@@ -14,6 +14,7 @@ from uetproto.emulator.network.build import build
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
+from uetproto.emulator.network.layouts import layout_of
 from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.pfc import ROOM, PauseGate, Pauser, Pfc, PfcIngress
@@ -229,7 +230,7 @@ def test_an_open_gate_changes_nothing() -> None:
     outlet.clock.run()
     assert outlet.sink.times == [20_000, 40_000, 60_000]
     assert outlet.rooms == [40_000]  # when the last one has begun
-    assert (outlet.gate.paused, outlet.gate.room) == (0, ROOM)
+    assert (outlet.gate.pause.total, outlet.gate.room) == (0, ROOM)
 
 
 def test_a_pause_stops_all_but_the_frame_that_has_begun_until_its_time_is_over() -> None:
@@ -239,11 +240,11 @@ def test_a_pause_stops_all_but_the_frame_that_has_begun_until_its_time_is_over()
     outlet.at(25_000, PFC.frame(100))
     outlet.clock.advance(100_000)
     assert outlet.sink.times == [20_000, 40_000]
-    assert (outlet.gate.paused, outlet.gate.room) == (75_000, ROOM - 3)
+    assert (outlet.gate.pause.total, outlet.gate.room) == (75_000, ROOM - 3)
     outlet.clock.run()
     assert outlet.sink.times == [20_000, 40_000, 173_000, 193_000, 213_000]
     assert [frame[53] for frame in outlet.sink.frames] == [0, 1, 2, 3, 4]
-    assert (outlet.gate.paused, outlet.gate.pauses, outlet.gate.ignored) == (100 * QUANTUM, 1, 0)
+    assert (outlet.gate.pause.total, outlet.gate.pause.pauses, outlet.gate.pause.ignored) == (100 * QUANTUM, 1, 0)
     assert outlet.nic.seen == []
 
 
@@ -254,7 +255,7 @@ def test_a_resume_ends_it() -> None:
     outlet.at(50_000, PFC.frame(0), PFC.frame(0))
     outlet.clock.run()
     assert outlet.sink.times == [70_000]
-    assert (outlet.gate.paused, outlet.gate.pauses) == (50_000, 1)
+    assert (outlet.gate.pause.total, outlet.gate.pause.pauses) == (50_000, 1)
 
 
 def test_a_later_pause_counts_from_when_it_comes() -> None:
@@ -268,7 +269,7 @@ def test_a_later_pause_counts_from_when_it_comes() -> None:
     outlet.send(100_500, data())
     outlet.clock.run()
     assert outlet.sink.times == [58_400, 101_000 + 5 * QUANTUM + 20_000]
-    assert outlet.gate.paused == 38_400 + 1_000 + 5 * QUANTUM
+    assert outlet.gate.pause.total == 38_400 + 1_000 + 5 * QUANTUM
 
 
 def test_other_classes_still_go() -> None:
@@ -297,8 +298,8 @@ def test_the_rest_arrives_at_the_nic_and_what_says_nothing_is_counted() -> None:
     outlet.clock.run()
     assert outlet.sink.times == [20_001]
     assert outlet.nic.frames == [data(), cnp(), *(PAUSE[:size] for size in range(14))]
-    assert outlet.gate.ignored == 3 + 20  # of the cut ones those that show their EtherType
-    assert (outlet.gate.pauses, outlet.gate.paused) == (0, 0)
+    assert outlet.gate.pause.ignored == 3 + 20  # of the cut ones those that show their EtherType
+    assert (outlet.gate.pause.pauses, outlet.gate.pause.total) == (0, 0)
 
 
 # The NIC behind the gate ----------------------------------------------------------------------------------------------
@@ -385,7 +386,7 @@ def test_pauses_at_any_instant_never_stall_or_reorder() -> None:
         nic._step()
         clock.run()
         assert [int.from_bytes(frame[50:54], "big") for frame in sink.frames] == list(range(200))
-        assert sink.times[-1] <= 200 * 20_000 + gate.paused
+        assert sink.times[-1] <= 200 * 20_000 + gate.pause.total
 
 
 def test_an_engine_that_is_overdue_does_not_stop_time() -> None:
@@ -474,11 +475,11 @@ def test_incast_with_pfc_loses_nothing(size: int) -> None:
         assert [psn for src, psn in sink.got if src == address] == list(range(1000))
         name = f"{address:x}"
         ingress, gate = network.ingresses[name], network.gates[name]
-        assert ingress.pauses == gate.pauses > 0
+        assert ingress.pauses == gate.pause.pauses > 0
         assert ingress.bytes == 0
         assert 20_000 < ingress.peak <= MOST
-        assert gate.paused > 0
-        assert gate.ignored == 0
+        assert gate.pause.total > 0
+        assert gate.pause.ignored == 0
     pauses = [(tap, frame) for _, tap, frame, _ in writer.frames if frame[12:14] == PAUSE[12:14]]
     assert len(pauses) == sum(i.pauses + i.resumes for i in network.ingresses.values())
     assert {tap for tap, _ in pauses} == {0, 1, 2, 3}
@@ -598,3 +599,72 @@ def test_marks_become_notifications() -> None:
     notified = [frame[:6] for frame in frames if level_by(DSCP)(frame) is Level.HIGH]
     assert sorted(notified) == [mac(address) for address in SENDERS]
     assert frames == [frame for *_, frame, _ in writes(None, 1 << 20, red)[3].frames]  # one seed, one trace
+
+
+# Between switches -----------------------------------------------------------------------------------------------------
+
+
+def fabric(pfc: Pfc | None, capacity: int) -> tuple[BuiltNetwork, Blaster, Writer]:
+    """Four senders at two leaves, 1000 packets each, to one port at a third leaf, over one spine."""
+    clock, writer = Clock(), Writer()
+    layout = layout_of("leaf-spine", 6, {"hosts_per_leaf": 2, "spines": 1})
+    config = NetworkConfig(
+        topology="leaf-spine", layout=layout, delay=DELAY, mtu=MTU, queue_capacity=capacity, pfc=pfc,
+        taps={"leaf1 > spine0": 6, "spine0 > leaf1": 6},
+    )  # fmt: skip
+    other = SINK + 1
+    engines = {SINK: Blaster(SINK), other: Blaster(other)} | {one: Blaster(one, SINK, 1000, 942) for one in SENDERS}
+    stations = {
+        f"{address:x}": NodeAttachment(
+            address=address, rate=RATE, engine=engine, framer=RoceFramer(address, 4, RoceConfig()),
+            on_event=lambda _: None, tap=tap,
+        )
+        for tap, (address, engine) in enumerate(engines.items())
+    }  # fmt: skip
+    network = build(clock, config, stations, dscp=DSCP, chance=chance, writer=writer)
+    for nic in network.nics.values():
+        nic._step()
+    clock.run()
+    assert network.capture is not None
+    network.capture.close()
+    return network, engines[SINK], writer
+
+
+def test_switches_pause_switches_and_nothing_is_lost() -> None:
+    dropping, _, _ = fabric(None, 5 * MOST)
+    assert dropping.drops > 1000
+    network, sink, writer = fabric(SMALL, 5 * MOST)
+    assert (network.drops, len(sink.got)) == (0, 4000)
+    for address in SENDERS:
+        assert [psn for src, psn in sink.got if src == address] == list(range(1000))
+        assert network.gates[f"{address:x}"].pause.pauses > 0, "the pause comes through to the senders"
+    for leaf in ("leaf1", "leaf2"):
+        ingress = network.ingresses[f"{leaf} > spine0"]
+        assert ingress.pauses > 0
+        assert 20_000 < ingress.peak <= MOST
+    assert network.ingresses["spine0 > leaf0"].pauses == 0, "a port that is as fast as the trunk has no queue"
+    assert all(ingress.bytes == 0 for ingress in network.ingresses.values())
+    trunk = [frame for _, tap, frame, _ in writer.frames if tap == 6]
+    pauses = [frame for frame in trunk if frame[12:14] == PAUSE[12:14]]
+    found = network.ingresses["leaf1 > spine0"]
+    assert len(pauses) == found.pauses + found.resumes
+    assert len(trunk) - len(pauses) == 2000
+
+
+def test_the_switch_with_most_to_hold_says_how_much_headroom_is_asked_for() -> None:
+    with pytest.raises(LocalError, match=f"leave no headroom for pfc; legal: {2 * MOST} bytes"):
+        fabric(SMALL, 2 * MOST - 1)
+
+
+def test_a_held_queue_sends_all_but_data() -> None:
+    clock = Clock()
+    sink, queue = port(clock)
+    queue.hold()
+    first, second = data(300, psn=1), data(300, psn=2)
+    for frame in (first, cnp(), second):
+        assert queue.put(frame)
+    clock.run()
+    assert (sink.frames, queue.length) == ([cnp()], 600)
+    clock.at(clock.now + MICROSECOND, lambda _: queue.release())
+    clock.run()
+    assert (sink.frames, queue.length) == ([cnp(), first, second], 0)

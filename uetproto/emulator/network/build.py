@@ -16,11 +16,11 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.faults import FaultyPort
 from uetproto.emulator.network.frame_outcome import FrameOutcomes
-from uetproto.emulator.network.layouts import LAYOUTS
+from uetproto.emulator.network.layouts import LAYOUTS, cables_between_switches
 from uetproto.emulator.network.link import EmulatedLink, FrameReceiver, FrameSender
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
-from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc
+from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc, TrunkPort
 from uetproto.emulator.network.ports import PortLinks, PortQueues, port_names, port_obstacle
 from uetproto.emulator.network.queue import OutputQueue, UetQueue, level_by
 from uetproto.emulator.network.red import Marker
@@ -114,12 +114,26 @@ class _NodeRate(Protocol):
 
 
 def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
-    """Return the largest number of bytes that may wait in one switch on their way to one node. It is the sum of the
-    numbers for all other nodes (`Pfc.most`).
+    """Return the largest number of bytes that may wait in one switch on their way to one neighbour.
+
+    It is the sum of the numbers for all other neighbours (`Pfc.most`).
     """
-    delays = {True: config.delay, False: config.inner_delay}
-    shares = (pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=config.mtu) for node in nodes)
-    return sum(sorted(shares)[1:])
+    layout = config.layout
+    switches: dict[str, list[int]] = {} if layout is None else {name: [] for name in layout.switches}
+    hosts = 0
+    for node in nodes:
+        at = node.at
+        if at is None:
+            at = "" if layout is None else layout.name(layout.neighbour(hosts))
+            hosts += 1
+        delay = config.delay if node.at is None else config.inner_delay
+        switches.setdefault(at if layout is not None else "", []).append(
+            pfc.most(rate=node.rate, delay=delay, mtu=config.mtu)
+        )
+    for ends in cables_between_switches(layout).values():
+        for end in ends:  # "leaf0 > spine1": a neighbour of spine1
+            switches[end.partition(" > ")[2]].append(pfc.most(rate=config.rate, delay=config.delay, mtu=config.mtu))
+    return max(sum(sorted(shares)[1:]) for shares in switches.values())
 
 
 class _Forward:
@@ -144,6 +158,8 @@ class _NetworkBuilder:
         config, capture = self.config, self.capture
         self.outcomes = FrameOutcomes() if capture is None else capture.outcomes
         self.network = BuiltNetwork(capture=capture)
+        self._trunk_ports: dict[str, TrunkPort] = {}
+        self._trunk_links: dict[str, EmulatedLink] = {}
         self._encodes = config.wire == "bytes"
         self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
         self._meter = PayloadSize(self.dscp, sharp=config.sharp) if config.metered else None
@@ -153,14 +169,10 @@ class _NetworkBuilder:
 
     def star(self) -> None:
         """Attach all nodes to one switch. Raises `LocalError` for queues in which PFC has no headroom."""
-        config, network = self.config, self.network
+        network = self.network
         network.switch = switch = self._switch("switch")
-        pauser = None
-        if config.pfc is not None:
-            least, room = headroom(config, config.pfc, self.nodes.values()), config.queue_capacity
-            if room < least:
-                raise LocalError("queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more")
-            pauser = Pauser(self.clock, config.pfc, self.dscp)
+        self._check_headroom()
+        pauser = self._pauser()
         for name, node in self.nodes.items():
             if node.at is not None:
                 self._switch_at(name, node)
@@ -185,14 +197,13 @@ class _NetworkBuilder:
             wire.attach(mac_bytes(node), self._tapped(node, nic))
 
     def fabric(self) -> None:
-        """Join switches and nodes as the layout says. Raises `LocalError` for PFC, which needs a single switch."""
-        config, network, layout = self.config, self.network, self.config.layout
+        """Join switches and nodes as the layout says. Raises `LocalError` for queues in which PFC has no headroom."""
+        network, layout = self.network, self.config.layout
         hosts = {name: node for name, node in self.nodes.items() if node.at is None}
         if layout is None or layout.size != len(hosts):
             size = "none" if layout is None else f"one for {layout.size} stations"
             raise LocalError("layout", size, f"one for {len(hosts)} stations")
-        if config.pfc is not None:
-            raise LocalError("pfc", f"is not done between switches, topology {layout.kind} has several", "switch")
+        self._check_headroom()
         vertices = {mac_bytes(node): rank for rank, node in enumerate(hosts.values())}
         trees = MulticastTrees(layout, network)
         routings = [
@@ -208,12 +219,27 @@ class _NetworkBuilder:
                 switch, mac = self._switch_at(name, node), mac_bytes(node)
                 vertices[mac] = layout.size + switches.index(switch)
                 ports[name] = SwitchPort(switch, mac, vertices[mac])
+        pausers = {name: self._pauser() for name in layout.switches}
         for name, node in self.nodes.items():
-            self._attach(name, node, ports[name])
+            self._attach(name, node, ports[name], pausers[ports[name].switch.name])
         for number, (source, target) in enumerate(layout.links):
             if source >= layout.size and target >= layout.size:
-                trunk = self._trunk(layout.name(source), layout.name(target))
+                trunk = self._trunk(layout.name(source), layout.name(target), pausers)
                 routings[source - layout.size].trunks[number] = trunk
+        for name, port in self._trunk_ports.items():
+            back = " > ".join(reversed(name.split(" > ")))
+            network.ingresses[name] = port.lead(network.trunks[back], self._trunk_links[back].duration)
+
+    def _check_headroom(self) -> None:
+        config = self.config
+        if config.pfc is None:
+            return
+        least, room = headroom(config, config.pfc, self.nodes.values()), config.queue_capacity
+        if room < least:
+            raise LocalError("queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more")
+
+    def _pauser(self) -> Pauser | None:
+        return None if self.config.pfc is None else Pauser(self.clock, self.config.pfc, self.dscp)
 
     def _no_inner(self) -> None:
         for name, node in self.nodes.items():
@@ -284,15 +310,19 @@ class _NetworkBuilder:
         network.nics[name] = nic
         return nic if gate is None else gate
 
-    def _trunk(self, source: str, target: str) -> OutputQueue:
+    def _trunk(self, source: str, target: str, pausers: Mapping[str, Pauser | None]) -> OutputQueue:
         """Add a port of a switch, and the link from it to another switch."""
         name = f"{source} > {target}"
         share = self.config.slow.get(name, 1)
-        link = self._link(self.network.switches[target], self.config.rate // share, self.config.delay)
+        sink: FrameReceiver = self.network.switches[target]
+        pauser = pausers[target]
+        if pauser is not None and self.config.pfc is not None:
+            sink = self._trunk_ports[name] = TrunkPort(self.clock, pauser, sink, self.config.pfc)
+        link = self._trunk_links[name] = self._link(sink, self.config.rate // share, self.config.delay)
         self.network.hops.append(LinkHop(source, target, link))
         tap = None if self.capture is None else self.config.taps.get(name)
         port = link if self.capture is None or tap is None else OutTap(link, self.capture, tap, follows=False)
-        queue = self.network.trunks[name] = self._queue(name, port, share=share)
+        queue = self.network.trunks[name] = self._queue(name, port, pausers[source], share)
         if isinstance(queue, UetQueue):
             queue.evict = partial(self.network.switches[source].trim_or_drop, queue, last_hop=False)
         return queue

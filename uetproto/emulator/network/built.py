@@ -70,7 +70,8 @@ class BuiltNetwork:
     markers: dict[str, Marker] = field(default_factory=dict)
     """RED markers of the output queues. The keys are those of `queues` and `trunks`."""
     ingresses: dict[str, PfcIngress] = field(default_factory=dict)
-    """Input ports of the switch, one for each node. The dictionary is empty without PFC."""
+    """Input ports of the switches: the key is the name of a node, or names two switches, such as "leaf0 > spine1". The
+    dictionary is empty without PFC."""
     gates: dict[str, PauseGate] = field(default_factory=dict)
     """Gates between the nodes' NICs and their links, one for each node. The dictionary is empty without PFC."""
     wire: ScriptedWire | None = None

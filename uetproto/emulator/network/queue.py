@@ -71,8 +71,8 @@ class OutputQueue:
     """
 
     __slots__ = (
-        "_awake", "_before", "_bytes", "_clock", "_level_of", "_link", "_observer", "_peak", "_size_of", "_waiting",
-        "capacity", "marker",
+        "_awake", "_before", "_bytes", "_clock", "_held", "_level_of", "_link", "_observer", "_peak", "_size_of",
+        "_waiting", "capacity", "marker",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,7 @@ class OutputQueue:
         self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
         self._bytes = [0 for _ in Level]
         self._awake = False  # whether an event will serve the queue
+        self._held = False  # whether data may not be sent, as PFC pauses it
         self._observer = observer
         self._peak = self._before = 0  # most bytes since `watch_from`, and before it
         self.capacity = capacity
@@ -130,7 +131,7 @@ class OutputQueue:
 
     def put(self, frame: bytes) -> bool:
         """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
-        if not self._awake and self._clock.now >= self._link.busy_until:
+        if not self._awake and self._clock.now >= self._link.busy_until and not self._is_held(frame):
             self._link.send(frame)
             return True
         level = self._level_of(frame)
@@ -139,16 +140,34 @@ class OutputQueue:
             return False
         if self.marker is not None:
             frame = self.marker.pass_on(frame, self._bytes[level])
+        self._append(level, frame, waiting)
+        return True
+
+    def _append(self, level: Level, frame: bytes, waiting: int) -> None:
+        """Let a frame wait; with it, `waiting` bytes wait at its level."""
         self._bytes[level] = waiting
         self._waiting[level].append(frame)
         if waiting > self._peak:
             self._peak = waiting
         if self._observer is not None:
             self._observer.enters(frame)
-        if not self._awake:
+        if not self._awake and not (self._held and level is Level.LOW):
             self._awake = True
             self._clock.at(self._link.busy_until, self._serve)
-        return True
+
+    def hold(self) -> None:
+        """Send no data from now on (PFC). All other frames still leave."""
+        self._held = True
+
+    def release(self) -> None:
+        """Send data again."""
+        self._held = False
+        if not self._awake and self._waiting[Level.LOW]:
+            self._awake = True
+            self._clock.at(max(self._clock.now, self._link.busy_until), self._serve)
+
+    def _is_held(self, frame: bytes) -> bool:
+        return self._held and self._level_of(frame) is Level.LOW
 
     def _leaving(self, level: int, frame: bytes) -> bytes:
         """Return the frame as it leaves the queue."""
@@ -160,14 +179,14 @@ class OutputQueue:
             self._clock.at(self._link.busy_until, self._serve)
             return
         for level, frames in enumerate(self._waiting):
-            if frames:
+            if frames and not (self._held and level == Level.LOW):
                 frame = frames.popleft()
                 self._bytes[level] -= self._size_of(frame)
                 self._link.send(self._leaving(level, frame))
                 if self._observer is not None:
                     self._observer.leaves(frame)
                 break
-        if any(self._waiting):
+        if any(self._waiting[: Level.LOW] if self._held else self._waiting):
             self._clock.at(self._link.busy_until, self._serve)
         else:
             self._awake = False
@@ -203,7 +222,7 @@ class UetQueue(OutputQueue):
 
     def put(self, frame: bytes) -> bool:
         """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
-        if not self._awake and self._clock.now >= self._link.busy_until:
+        if not self._awake and self._clock.now >= self._link.busy_until and not self._is_held(frame):
             self._link.send(frame)
             return True
         level = self._level_of(frame)
@@ -223,15 +242,7 @@ class UetQueue(OutputQueue):
                 self.evict(last)
                 if waiting > self._limits[level]:
                     return False
-        self._bytes[level] = waiting
-        self._waiting[level].append(frame)
-        if waiting > self._peak:
-            self._peak = waiting
-        if self._observer is not None:
-            self._observer.enters(frame)
-        if not self._awake:
-            self._awake = True
-            self._clock.at(self._link.busy_until, self._serve)
+        self._append(level, frame, waiting)
         return True
 
     def _leaving(self, level: int, frame: bytes) -> bytes:

@@ -195,10 +195,10 @@ _FABRIC = {
     "red_kmin": BYTES.says("A queue up to this length marks nothing.", source="roce.md §13"),
     "red_kmax": BYTES.says("A queue above this length marks everything.", source="roce.md §13"),
     "red_pmax": KeyType(_share, "a share, 0 … 1").says("The share that is marked at red_kmax.", source="roce.md §13"),
-    "pfc": BOOLEAN.says("The switch sends PFC pauses.", "false, true with one of its keys", "roce.md §13"),
+    "pfc": BOOLEAN.says("The switches send PFC pauses.", "false, true with one of its keys", "roce.md §13"),
     "pfc_priority": integer(0, 7).says("The class that is paused."),
-    "pfc_xoff": BYTES.says("The switch pauses a station of which more bytes wait."),
-    "pfc_xon": BYTES.says("The switch resumes a station of which fewer bytes wait."),
+    "pfc_xoff": BYTES.says("A switch pauses a neighbour of which more bytes wait."),
+    "pfc_xon": BYTES.says("A switch resumes a neighbour of which fewer bytes wait."),
     "pfc_quanta": integer(2, 65535).says("The duration of a pause, in units of 512 bit times."),
     "pfc_repeat": integer(1, 65535).says("A pause in force is repeated after so many units of 512 bit times."),
     "encapsulation": choice({"udp": True, "native": False}).says("How UET packets travel over IP.", "udp"),
@@ -680,8 +680,8 @@ class _Reader(TomlFile):
         red = self.optional(Red, "red", values, told)
         pfc = self.optional(Pfc, "pfc", values, False)
         fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc)
-        if pfc is not None and fabric.topology != "switch":
-            raise self.refuse("fabric.pfc", "is what a switch does", "topology = 'switch'")
+        if pfc is not None and fabric.topology == "pair":
+            raise self.refuse("fabric.pfc", "is what a switch does", "a topology with switches")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
         topology = "scripted" if "step" in self.data else fabric.topology
