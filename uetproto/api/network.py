@@ -130,6 +130,11 @@ class NetworkOptions(NetworkFeatures):
     taps: Iterable[str] | None = None
     """Nodes whose ports are captured: their names, "all", or None for the first node alone."""
 
+    @property
+    def has_several_switches(self) -> bool:
+        """Return whether the topology is one of several switches."""
+        return self.topology in LAYOUTS
+
     @classmethod
     def of(cls, keywords: NetworkKeywords, **more: Any) -> Self:
         """Return the options that the keywords of a public constructor describe. Raises `TypeError` for an unknown

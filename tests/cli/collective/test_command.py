@@ -31,7 +31,7 @@ from uetproto.wire.capture.pcap import open_capture
 KEYS = [
     "op", "algorithm", "ranks", "bytes", "steps", "bytes_per_rank_tx", "bytes_on_links", "payload_on_links",
     "virtual_time_ps", "formula", "correct", "drops", "trims", "marks", "retransmissions", "transport", "topology",
-    "dtype", "seed", "ports",
+    "dtype", "seed", "ports", "cc", "lb", "message_times",
 ]  # fmt: skip
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -96,12 +96,12 @@ def test_what_was_run_is_told() -> None:
         "all_reduce", "--topology", "rails:gpus_per_node=2", "--dtype", "int16", "--seed", "7", "--bytes", "4KiB",
         "--ports", "2",
     )  # fmt: skip
-    assert {name: found[name] for name in KEYS[-9:]} == {
+    assert {name: found[name] for name in KEYS[-12:-3]} == {
         "drops": 0, "trims": 0, "marks": 0, "retransmissions": {}, "transport": "uet",
         "topology": "rails:gpus_per_node=2", "dtype": "int16", "seed": 7, "ports": 2,
     }  # fmt: skip
     (planned,) = objects("all_reduce", "--algorithm", "ring", "--schedule")
-    assert [planned[name] for name in KEYS[-9:-5]] == [None] * 4
+    assert [planned[name] for name in KEYS[-12:-8]] == [None] * 4
 
 
 EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
@@ -358,7 +358,8 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce --op BAND", "BAND on float32; legal for BAND: bool, int"),
         ("all_reduce --op FOO", "no such operation; legal: SUM, PRODUCT"),
         ("broadcast --op SUM", "legal with all_reduce, reduce, reduce_scatter"),
-        ("all_reduce --transport tcp", "no such transport; legal: model, uet, roce"),
+        ("all_reduce --transport tcp", "no such transport: tcp; legal: model, uet, roce"),
+        ("all_reduce --transport uet,model", "the model has no packets; legal: model alone"),
         ("all_reduce --transport model -o x.pcap", "legal with --transport uet, roce"),
         ("all_reduce --compare ring,tree -o x.pcap", "a capture holds one collective, here are 2"),
         ("all_reduce -o - --json", "both want standard output"),
@@ -409,10 +410,16 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce --cross-nic 0 --topology rails --schedule", "--schedule says what ranks send"),
         ("all_reduce --schedule --plot x.png", "a schedule is drawn as .svg"),
         ("all_reduce --schedule -o x.pcap", "--schedule runs nothing"),
-        ("all_reduce --cc dcqcn", "--cc dcqcn: no such algorithm; legal: off, nscc, rccc"),
+        ("all_reduce --cc dcqcn", "--cc dcqcn: dcqcn not over uet; legal: with --transport roce"),
+        ("all_reduce --cc bbr", "no such algorithm: bbr; legal: off; over uet nscc, rccc"),
         ("all_reduce --cc nscc --lb ecmp", "--lb ecmp: no such path selection; legal: oblivious"),
         ("all_reduce --lb reps", "--lb reps: without congestion control; legal: with --cc"),
-        ("all_reduce --cc nscc --transport roce", "--cc nscc: not over roce; legal: with --transport uet"),
+        ("all_reduce --cc nscc --transport roce", "nscc not over roce; legal: with --transport uet"),
+        ("all_reduce --mtu 1500", "--mtu 1500: is not legal; legal: 1024, 2048, 4096, 8192"),
+        ("all_reduce --mtu 8192 --transport uet,roce", "legal: 1024, 2048, 4096"),
+        ("all_reduce --rate fast", "--rate fast: legal is"),
+        ("all_reduce --loss 2", "--loss"),
+        ("all_reduce --loss 0.1 --transport model", "--loss 0.1: the model has no packets"),
         ("all_gather --cc nscc --algorithm multicast", "multicast has senders that do not wait"),
     ],
 )
@@ -532,3 +539,52 @@ def test_measured_names_are_those_of_the_interface() -> None:
     assert list(one.as_dict()) == KEYS
     assert one.as_dict()["formula"] is None
     assert np.array(one.sent).sum() == 0
+
+
+def test_transports_and_congestion_control_side_by_side() -> None:
+    fabric = ("--ranks", "8", "--bytes", "512KiB", "--topology", "leaf-spine:hosts_per_leaf=4,spines=1")
+    both = ("--transport", "uet,roce", "--cc", "off,nscc,pfc,dcqcn+pfc", "--algorithm", "linear")
+    done = objects("all_to_all", *fabric, *both)
+    ways = [(one["transport"], one["cc"], one["lb"]) for one in done]
+    assert ways == [
+        ("uet", "off", None), ("uet", "nscc", "mixed"), ("roce", "off", None), ("roce", "pfc", None),
+        ("roce", "dcqcn+pfc", None),
+    ]  # fmt: skip
+    for one in done:
+        times = one["message_times"]
+        assert 0 < times["p50"] <= times["p99"] <= times["max"] <= one["virtual_time_ps"]
+    assert all(one["drops"] == 0 for one in done if "pfc" in one["cc"])
+    assert done[1]["marks"] > 0
+    table = call("all_to_all", *fabric, *both).stdout.splitlines()
+    assert [line.split()[1:3] for line in table[2:]] == [
+        ["uet", "off"], ["uet", "nscc"], ["roce", "off"], ["roce", "pfc"], ["roce", "dcqcn+pfc"]
+    ]  # fmt: skip
+    assert f"{done[1]['virtual_time_ps'] / 1e6:,.2f}" in table[3]
+
+
+def test_several_switches_have_congestion_control_unless_it_is_off() -> None:
+    small = ("all_to_all", "--ranks", "4", "--bytes", "4KiB", "--topology")
+    spine = "leaf-spine:hosts_per_leaf=2,spines=1"
+    asked = [("switch",), (spine,), (spine, "--cc", "off"), (spine, "--lb", "reps"), (spine, "--transport", "roce")]
+    found = [objects(*small, *more)[0] for more in asked]
+    assert [(one["cc"], one["lb"]) for one in found] == [
+        ("off", None), ("nscc", "mixed"), ("off", None), ("nscc", "reps"), ("off", None)
+    ]  # fmt: skip
+
+
+def test_rate_delay_payload_and_loss_are_those_that_were_asked_for() -> None:
+    small = ("broadcast", "--ranks", "2", "--bytes", "1MiB", "--algorithm", "linear")
+    plain, slow, short, lossy = (
+        objects(*small, *more)[0]
+        for more in (
+            (),
+            ("--rate", "100 Gb/s"),
+            ("--mtu", "1024", "--delay", "2 us"),
+            ("--loss", "0.01", "--seed", "3"),
+        )
+    )
+    assert 3 < slow["virtual_time_ps"] / plain["virtual_time_ps"] < 4
+    assert slow["formula"]["time_ps"] > 3 * plain["formula"]["time_ps"]
+    assert short["bytes_on_links"] > plain["bytes_on_links"] + 2 * 768 * 60
+    assert lossy["drops"] > 0
+    assert sum(lossy["retransmissions"].values()) > 0

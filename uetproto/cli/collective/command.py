@@ -17,7 +17,7 @@ from uetproto.api.distributed import DistError, TransportError
 from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import plot
-from uetproto.cli.collective.report import heading, one, sweep, table
+from uetproto.cli.collective.report import congestion_table, heading, how, one, sweep, table
 from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
@@ -36,7 +36,7 @@ from uetproto.emulator.congestion import OFF
 from uetproto.emulator.network.ports import MOST_PORTS
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS as CC
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError
 from uetproto.textfile import read_bounded
 
 
@@ -82,11 +82,11 @@ Algorithms:
   auto, for all_reduce: ring, double_tree or sharp, the one with the least time by its formula; the report says why.
 
 The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha and beta are those of the fabric: a
-message crosses it three times (grant, bytes, acknowledgement) at 1 µs for each hop, and a byte takes its time on a
-cable of 400 Gb/s. Messages that are sent at once share alpha; in the model without packets they follow each other. A
-sender whose grant has arrived before it sends is faster than its formula, up to three times. The time of SHARP
-starts when all ranks are members of a group. With several ports a message over uet is spread over them; over roce it
-uses that of its queue pair. The model has alpha 1 µs and no packets: bytes_on_links is null.
+message crosses it three times (grant, bytes, acknowledgement) at --delay for each hop, and a byte takes its time on a
+cable. Messages that are sent at once share alpha; in the model without packets they follow each other. A sender whose
+grant has arrived before it sends is faster than its formula, up to three times. The time of SHARP starts when all ranks
+are members of a group. With several ports a message over uet is spread over them; over roce it uses that of its queue
+pair. The model has alpha 1 µs and no packets: bytes_on_links is null.
 
 {EXIT_STATUS}"""
 )
@@ -111,8 +111,8 @@ uses that of its queue pair. The model has alpha 1 µs and no packets: bytes_on_
     help=f"Topology: {', '.join(PARAMETERS)}; with parameters as in leaf-spine:hosts_per_leaf=4.",
 )  # fmt: skip
 @click.option(
-    "--transport", default="uet", show_default=True, metavar="X",
-    help=f"Transport: {', '.join(TRANSPORTS)}, or model, which has alpha and beta and no packets.",
+    "--transport", default="uet", show_default=True, metavar="X,...",
+    help=f"Transports, each is a run: {', '.join(TRANSPORTS)}; or model, which has alpha and beta and no packets.",
 )  # fmt: skip
 @click.option("--channels", type=click.IntRange(1), metavar="N", help=f"Parallel channels of {_having('channels')}.")
 @click.option("--slices", type=click.IntRange(1), metavar="N", help=f"Slices of the pipeline of {_having('slices')}.")
@@ -136,10 +136,18 @@ uses that of its queue pair. The model has alpha 1 µs and no packets: bytes_on_
 )  # fmt: skip
 @click.option("--multicast", multiple=True, metavar="NAME=VALUE", help="Parameter of multicast: roots=1; repeatable.")
 @click.option(
-    "--cc", default=OFF, show_default=True, metavar="A",
-    help=f"Congestion control over UET: {OFF}, {', '.join(CC)}, joined by +; switches then trim.",
+    "--cc", metavar="A,...",
+    help=f"Congestion control; each is a run. UET: {OFF}, {', '.join(CC)}, joined by +, with switches that trim; RoCE:"
+    f" {OFF}, {', '.join(options.ROCE_CC)}. Default: over UET with several switches nscc, otherwise {OFF}.",
 )  # fmt: skip
 @click.option("--lb", metavar="P", help=f"Path selection with --cc: {', '.join(PATHS)}; default: mixed.")
+@click.option("--rate", default=options.DEFAULT_RATE, show_default=True, metavar="R", help="Rate of each cable.")
+@click.option("--delay", default=options.DEFAULT_DELAY, show_default=True, metavar="T", help="Delay of each cable.")
+@click.option("--mtu", type=int, metavar="B", help="Largest payload of a packet; default: 4096.")
+@click.option(
+    "--loss", type=click.FloatRange(0, 1), default=0, show_default=True, metavar="SHARE",
+    help="Share of the frames of hosts that are lost.",
+)  # fmt: skip
 @click.option("--gpus", metavar="FILE", help="File with the GPU matrix of each host: the text of nvidia-smi topo -m.")
 @click.option("--schedule", "only_schedule", is_flag=True, help="Check and show the schedule, and run nothing.")
 @click.option("--plot", "plot_file", metavar="FILE", help="Draw the results to .png or .svg, or the schedule to .svg.")
@@ -168,8 +176,12 @@ def command(
     ports: int,
     sharp: tuple[str, ...],
     multicast: tuple[str, ...],
-    cc: str,
+    cc: str | None,
     lb: str | None,
+    rate: str,
+    delay: str,
+    mtu: int | None,
+    loss: float,
     gpus: str | None,
     only_schedule: bool,
     plot_file: str | None,
@@ -184,9 +196,8 @@ def command(
     """
     check_outputs([("-o", output), ("--plot", plot_file)], [("--gpus", gpus)])
     ops = options.operations(op)
-    if transport not in ("model", *TRANSPORTS):
-        known = ("model", *TRANSPORTS)
-        raise LocalError(f"--transport {transport}", f"no such transport{similar(transport, known)}", ", ".join(known))
+    transports = options.transports(transport)
+    transport = transports[0]
     kind, shape = options.topology(topology)
     matrix = None if gpus is None else parse(read_bounded(gpus).decode(errors="replace"))
     if matrix is not None:
@@ -205,21 +216,27 @@ def command(
             raise LocalError(f"{name} {value}", "--schedule says what ranks send, over whichever NIC")
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
     common: dict[str, Any] = {
-        "dtype": dtype(type_), "transport": "model" if only_schedule else transport, "kind": kind, "shape": shape,
+        "dtype": dtype(type_), "kind": kind, "shape": shape,
         "matrix": matrix, "seed": seed, "ports": options.ports(ports, transport),
         **({} if policy is None else {"cross_nic": policy}),
         **options.in_network(names, sharp, multicast),
-        **options.congestion(cc, lb, transport, names),
+        **options.fabric_values(rate, delay, mtu, loss, transports),
     }  # fmt: skip
+    variants: list[dict[str, Any]] = [{"transport": "model"}]
+    if not only_schedule:
+        variants = options.congestion(cc, lb, transports, kind, names)
     cases = []
     for one_op, of_op in by_op.items():
         bytes_ = options.length(one_op, length)
         own = options.own_options(one_op, of_op, bytes_, given)
         reduces = options.reduce_op(one_op, reduce_op)
         cases += [
-            CollectiveCase(op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common)
+            CollectiveCase(
+                op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common, **variant
+            )
             for n in numbers
             for a in of_op
+            for variant in variants
         ]
     if only_schedule:
         for case in cases:
@@ -236,7 +253,7 @@ def command(
     found: list[MeasuredCollective] = []
     interrupted = 0
     for each in prepared:
-        name = f"{each.algorithm}, {each.case.ranks} ranks"
+        name = f"{each.algorithm}, {each.case.ranks} ranks" + (f", {how(each.case)}" if len(variants) > 1 else "")
         try:
             with _progress(name) as progress:
                 found.append(each.run(output, taps, progress))
@@ -267,9 +284,13 @@ def _report(found: Sequence[MeasuredCollective], prepared: Sequence[PreparedCase
         yield from one(found[0], prepared[0], painter())
         return
     several = len({each.ranks for each in found}) > 1
+    variants = {(each.transport, each.cc) for each in found}
     for number, op in enumerate(dict.fromkeys(each.op for each in found)):
         yield from [""] * (number > 0)
         first = next(each for each in prepared if each.case.op == op)
+        if len(variants) > 1:
+            yield from congestion_table([each for each in found if each.op == op], first, painter())
+            continue
         yield from (sweep if several else table)([each for each in found if each.op == op], first, painter())
 
 

@@ -13,12 +13,17 @@ from uetproto.collectives.algorithms.schedule import REDUCING
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.kinds import PARAMETERS
 from uetproto.emulator.congestion import OFF
+from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.engine.cc.config import PATHS
+from uetproto.engine.cc.registry import ALGORITHMS as CC
 from uetproto.engine.cc.registry import check_algorithm
 from uetproto.errors import LocalError, similar
-from uetproto.toml.values import size
+from uetproto.toml.values import RATE, size, time
+from uetproto.wire.headers.roce import PMTUS
+from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 
-_BYTES = size(0, 1 << 40)
+_BYTES, _TIME = size(0, 1 << 40), time()
+DEFAULT_RATE, DEFAULT_DELAY = "400 Gb/s", "1 us"
 DEFAULT_BYTES = "1 MiB"
 _DIGITS = 6
 """Largest number of digits of a number in the text of a topology."""
@@ -200,21 +205,95 @@ def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | N
     return int(policy)
 
 
-def congestion(cc: str, lb: str | None, transport: str, algorithms: Sequence[str | None]) -> dict[str, str]:
-    """Return the options `cc` and `lb` of a case."""
-    if cc == OFF:
-        if lb is not None:
-            raise LocalError(f"--lb {lb}", "without congestion control", "with --cc")
-        return {}
-    if transport != "uet":
-        raise LocalError(f"--cc {cc}", f"not over {transport}", "with --transport uet")
+ROCE_CC = ("pfc", "dcqcn", "dcqcn+pfc")
+"""Values of `--cc` over RoCE: pauses of the switches, rates of the senders by marks, or both."""
+
+
+def transports(text: str) -> list[str]:
+    """Return the transports of a comma-separated list."""
+    found, known = list(dict.fromkeys(text.split(","))), ("model", *TRANSPORTS)
+    for name in found:
+        if name not in known:
+            raise LocalError(
+                f"--transport {text}", f"no such transport: {name}{similar(name, known)}", ", ".join(known)
+            )
+    if len(found) > 1 and "model" in found:
+        raise LocalError(f"--transport {text}", "the model has no packets", "model alone")
+    return found
+
+
+def congestion(
+    cc: str | None, lb: str | None, transports: Sequence[str], kind: str, algorithms: Sequence[str | None]
+) -> list[dict[str, str]]:
+    """Return the variants to run: `transport`, `cc` and `lb` of a case. Each name in the list `cc` goes with those of
+    the transports that have it. Without `cc` UET has NSCC in a network of several switches, unless the network carries
+    the collective out."""
     inside = [name for name in algorithms if name in SHARP or name == MULTICAST]
-    if inside:
+    if cc is None:
+        if lb is not None and (kind not in LAYOUTS or "uet" not in transports):
+            raise LocalError(f"--lb {lb}", "without congestion control", "with --cc")
+        on = kind in LAYOUTS and not inside and AUTO not in algorithms
+        chosen = {name: ["nscc" if on and name == "uet" else OFF] for name in transports}
+    else:
+        chosen = {name: _controls(cc, name) for name in transports}
+        for one in cc.split(","):
+            if not any(one in found for found in chosen.values()):
+                _refuse_control(cc, one, transports)
+    controlled = [one for found in chosen.values() for one in found if one != OFF]
+    if inside and controlled:
         raise LocalError(f"--cc {cc}", f"{inside[0]} has senders that do not wait", "another --algorithm")
-    try:
-        check_algorithm(cc)
-    except LocalError as error:
-        raise LocalError(f"--cc {cc}", "no such algorithm", f"{OFF}, {error.legal}") from None
     if lb is not None and lb not in PATHS:
         raise LocalError(f"--lb {lb}", f"no such path selection{similar(lb, PATHS)}", ", ".join(PATHS))
-    return {"cc": cc, "lb": lb or "mixed"}
+    if lb is not None and not any(one != OFF for one in chosen.get("uet", ())):
+        raise LocalError(f"--lb {lb}", "without congestion control", "with --cc")
+    return [
+        {"transport": name, "cc": one, "lb": lb or "mixed"} for name, found in chosen.items() for one in found
+    ]  # fmt: skip
+
+
+def _controls(cc: str, transport: str) -> list[str]:
+    """Return those names of a list that a transport has."""
+    return [one for one in dict.fromkeys(cc.split(",")) if one == OFF or _has(transport, one)]
+
+
+def _has(transport: str, cc: str) -> bool:
+    if transport != "uet":
+        return transport == "roce" and cc in ROCE_CC
+    try:
+        check_algorithm(cc)
+    except LocalError:
+        return False
+    return True
+
+
+def _refuse_control(text: str, name: str, transports: Sequence[str]) -> None:
+    for other in TRANSPORTS:
+        if _has(other, name):
+            raise LocalError(f"--cc {text}", f"{name} not over {', '.join(transports)}", f"with --transport {other}")
+    legal = {"uet": f"{', '.join(CC)}, joined by +", "roce": ", ".join(ROCE_CC)}
+    known = "; ".join(f"over {one} {legal[one]}" for one in transports if one in legal)
+    raise LocalError(f"--cc {text}", f"no such algorithm: {name}", f"{OFF}{known and '; '}{known}")
+
+
+def fabric_values(rate: str, delay: str, mtu: int | None, loss: float, transports: Sequence[str]) -> dict[str, Any]:
+    """Return rate, delay, payload MTU and loss of a case."""
+    if "model" in transports:
+        given = (
+            ("--mtu", mtu, None),
+            ("--loss", loss, 0),
+            ("--rate", rate, DEFAULT_RATE),
+            ("--delay", delay, DEFAULT_DELAY),
+        )
+        for name, value, default in given:
+            if value != default:
+                raise LocalError(f"{name} {value}", "the model has no packets", f"--transport {', '.join(TRANSPORTS)}")
+    found = {}
+    for name, text, kind in (("rate", rate, RATE), ("delay", delay, _TIME)):
+        try:
+            found[name] = kind.check(int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text)
+        except ValueError:
+            raise LocalError(f"--{name} {text}", f"legal is {kind.legal}") from None
+    legal = [one for one in PAYLOAD_MTUS if "roce" not in transports or one in PMTUS]
+    if mtu is not None and mtu not in legal:
+        raise LocalError(f"--mtu {mtu}", "is not legal", f"{', '.join(map(str, legal))}")
+    return found | {"mtu": mtu, "loss": loss}

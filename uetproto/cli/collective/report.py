@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC
 from uetproto.cli.collective.offload import SHARP, Offer
-from uetproto.cli.collective.run import WAYS, PreparedCase
+from uetproto.cli.collective.run import DELAY, RATE, WAYS, CollectiveCase, PreparedCase
 from uetproto.cli.terminal import Paint
 from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, MeasuredCollective
+from uetproto.emulator.congestion import OFF
 
 MOST_LINES = 16
 """Largest number of ranks, links or other entries that a list shows."""
@@ -25,19 +26,30 @@ _HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
 """Algorithms that need fewer bytes than the ring, which moves 2(N−1)/N times as many (collectives.md §3.9, §3.10.7)."""
 
 
+def how(case: CollectiveCase) -> str:
+    """Return transport, congestion control and path selection as text."""
+    if case.cc == OFF:
+        return case.transport
+    return f"{case.transport} {case.cc}" + (f" {case.lb}" if case.transport == "uet" else "")
+
+
 def heading(prepared: PreparedCase) -> str:
     """Return the parameters of a run as text, except algorithm and number of ranks."""
     case = prepared.case
     parts = [f"{case.length:,} bytes of {case.dtype.name}" if case.op != "barrier" else "no bytes"]
     if case.op in ("all_reduce", "reduce", "reduce_scatter"):
         parts.append(str(case.reduce_op))
-    parts.append("without packets" if case.transport == "model" else f"over {case.transport}")
+    parts.append("without packets" if case.transport == "model" else f"over {how(case)}")
     gpus = prepared.topology.gpus_per_node
     parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else [])]
     parts += [f"{case.ports} ports a NIC"] if case.ports > 1 else []
     parts += [f"{name} {value}" for name, value in case.options.items()]
     parts += [f"cross-NIC {case.cross_nic}"] if case.cross_nic != PREFER_SAME_NIC else []
     parts += [f"{name}={value}" for name, value in (*case.sharp.items(), *case.multicast.items())]
+    parts += [f"{case.rate / 10**9:g} Gb/s"] if case.rate != RATE else []
+    parts += [f"{case.delay / 10**6:g} µs"] if case.delay != DELAY else []
+    parts += [f"MTU {case.mtu}"] if case.mtu is not None else []
+    parts += [f"{case.loss:g} of the frames lost"] if case.loss else []
     parts.append(f"seed {case.seed}")
     return ", ".join(parts)
 
@@ -196,6 +208,30 @@ def table(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
             yield from (
                 f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps, *one.network.log)
             )
+
+
+def congestion_table(
+    found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint
+) -> Iterator[str]:  # fmt: skip
+    """Yield a table with a row for each algorithm, transport and congestion control: time, messages, losses."""
+    several = len({one.ranks for one in found}) > 1
+    where = heading(prepared).replace(f"over {how(prepared.case)}, ", "")
+    yield f"{paint(found[0].op, 'bold')}: {'' if several else f'{found[0].ranks} ranks, '}{where}; times in µs"
+    names = [f"{one.algorithm}{f', {one.ranks} ranks' if several else ''}" for one in found]
+    ways = [f"{one.transport} {one.cc}{f' {one.lb}' if one.lb else ''}" for one in found]
+    wide, way = max(map(len, (*names, "algorithm"))), max(map(len, (*ways, "over")))
+    heads = ("time", "formula", "message p50", "p99", "max", "dropped", "trimmed", "marked", "sent again")
+    yield paint(f"{'algorithm':{wide}}  {'over':{way}}" + "".join(f"  {head:>11}" for head in heads), "bold")
+    for name, over, one in zip(names, ways, found, strict=True):
+        theory, times, counts = one.formula, one.message_times, one.counts
+        cells = [number(one.time), number(theory.time) if theory else NONE]
+        cells += [NONE] * 3 if times is None else [number(time) for time in times]
+        if counts is None:
+            cells += [NONE] * 4
+        else:
+            again = sum(counts.retransmissions.values())
+            cells += [f"{count:,}" for count in (counts.drops, counts.trims, counts.marks, again)]
+        yield f"{name:{wide}}  {over:{way}}" + "".join(f"  {cell:>11}" for cell in cells) + _wrong(one, paint)
 
 
 def _losses(found: Sequence[MeasuredCollective], paint: Paint, indent: str = "") -> Iterator[str]:

@@ -13,6 +13,7 @@ from uetproto.api.distributed.choice import choose
 from uetproto.api.distributed.networks.hosts import ALLOW_CROSS, NEVER_CROSS, PREFER_SAME_NIC
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.api.distributed.networks.transports import TRANSPORTS
+from uetproto.api.distributed.networks.uet import SES
 from uetproto.cli.collective.links import LinkMeter
 from uetproto.cli.collective.offload import SHARP, Offer, OffloadMonitor, levels_of, multicast_costs, offer, refusal
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, buffers
@@ -28,6 +29,7 @@ from uetproto.collectives.costs.measure import (
     MeasuredNetwork,
     formula,
     in_picoseconds,
+    message_times,
     promised,
 )
 from uetproto.collectives.costs.sample import Dtype, Sample, check_sample
@@ -40,15 +42,25 @@ from uetproto.collectives.topology.intra_node import IntraNode
 from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import SECOND
 from uetproto.emulator.congestion import OFF
-from uetproto.emulator.network.layouts import LAYOUTS
+from uetproto.emulator.network.build import NodeRate, headroom
+from uetproto.emulator.network.config import NetworkConfig
+from uetproto.emulator.network.layouts import LAYOUTS, layout_of
+from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.red import Red
 from uetproto.engine.contract import MICROSECOND
+from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.sharp.options import BY_NAME, SharpOptions, disabled
 from uetproto.errors import LocalError
 
 RATE = 400 * 10**9
-"""Rate of every cable in bits per second."""
+"""Default rate of every cable in bits per second."""
 DELAY = MICROSECOND
-"""Delay of every cable, and of a hop within a host, in picoseconds."""
+"""Default delay of every cable, and delay of a hop within a host, in picoseconds."""
+MARKS_PER_GIGABIT = 1_000, 4_000
+"""Bytes in a queue, for each Gb/s of a link, up to which DCQCN's switches mark nothing, and above which they mark
+everything; at 400 Gb/s 400 kB and 1.6 MB."""
+MARKS_AT_MOST = 0.2
+"""Chance of a mark at the larger of these lengths."""
 WAYS = 3
 """Number of times that the delay of a path counts in the time of a message: the grant, the bytes and the
 acknowledgement each cross the fabric once."""
@@ -98,9 +110,17 @@ class CollectiveCase:
     multicast: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     cc: str = OFF
-    """Congestion control of UET, with switches that trim."""
+    """Congestion control: of UET, with switches that trim; of RoCE "dcqcn", "pfc" or "dcqcn+pfc"."""
     lb: str = "mixed"
-    """Path selection with congestion control."""
+    """Path selection with the congestion control of UET."""
+    rate: int = RATE
+    """Rate of every cable in bits per second."""
+    delay: int = DELAY
+    """Delay of every cable in picoseconds."""
+    mtu: int | None = None
+    """Largest payload of a packet in bytes. None means that of the transport."""
+    loss: float = 0
+    """Share of the frames that hosts send which are lost."""
 
 
 class PreparedCase:
@@ -175,8 +195,8 @@ class PreparedCase:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
         hops, relayed = self._farthest
         return Costs(
-            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha,
-            8 / (RATE * self._ports_of_a_message) + relayed * self.inside.beta, gap=0,
+            (WAYS * hops * self.case.delay) / SECOND + relayed * self.inside.alpha,
+            8 / (self.case.rate * self._ports_of_a_message) + relayed * self.inside.beta, gap=0,
         )  # fmt: skip
 
     @property
@@ -227,8 +247,8 @@ class PreparedCase:
         if case.ranks == 1:
             return FormulaResult(0, 0, 0)
         if self.algorithm == MULTICAST:
-            way = self._farthest[0] * DELAY / SECOND
-            multicast = multicast_costs(self._network(None, None), case.op, self.between.alpha, way, RATE / 8)
+            way = self._farthest[0] * case.delay / SECOND
+            multicast = multicast_costs(self._network(None, None), case.op, self.between.alpha, way, case.rate / 8)
         elif self.sharp is None:
             return None
         return in_picoseconds(found(InNetworkCase(
@@ -252,7 +272,7 @@ class PreparedCase:
         if refused is not None:
             return refused
         network = self._network(None, None, sharp=True)
-        return offer(network, [members[0] for members in self.groups], self._asked, DELAY / SECOND, RATE / 8)
+        return offer(network, [members[0] for members in self.groups], self._asked, case.delay / SECOND, case.rate / 8)
 
     @property
     def _subgroups(self) -> tuple[str, ...]:
@@ -326,6 +346,7 @@ class PreparedCase:
         return {
             "transport": case.transport, "topology": f"{case.kind}:{shape}" if shape else case.kind,
             "dtype": case.dtype.name, "seed": case.seed, "ports": case.ports,
+            "cc": case.cc, "lb": case.lb if case.cc != OFF and case.transport == "uet" else None,
         }  # fmt: skip
 
     def run(
@@ -336,7 +357,7 @@ class PreparedCase:
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
-        watched = MeasuredNetwork(inner, _paced(progress, total))
+        watched = MeasuredNetwork(inner, _paced(progress, total), timed=isinstance(inner, PacketNetwork))
         monitor = OffloadMonitor(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
         sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)
         with dist.World(
@@ -360,7 +381,8 @@ class PreparedCase:
             op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=steps,
             messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
             promised=trav, time=done - (report.made if report is not None else 0), formula=theory,
-            correct=sample.correct, network=report, choice=self.choice, counts=counts, **self.conditions,
+            correct=sample.correct, network=report, choice=self.choice, counts=counts,
+            message_times=message_times(watched.times), **self.conditions,
         )  # fmt: skip
 
     def _formula_instead(self, by_ranks: str | None) -> tuple[FormulaResult | None, int | None, str]:
@@ -398,17 +420,41 @@ class PreparedCase:
             return ModelNetwork(case.ranks, self._path)
         more: dict[str, Any] = {"shape": dict(case.shape)} if case.kind in LAYOUTS else {}
         if sharp or (self.offloaded and self.algorithm in SHARP):
-            more |= {"sharp": dict(case.sharp), "inner_rate": RATE * self._most_ports}
-        elif case.cc != OFF:
-            more |= {"cc": case.cc, "lb": case.lb, "trimming": True}
+            more |= {"sharp": dict(case.sharp), "inner_rate": case.rate * self._most_ports}
         elif self.offloaded:
             more["multicast"] = dict(case.multicast)
+        if case.loss:
+            more["faults"] = {"drop": case.loss}
+        more |= self._uet() if case.transport == "uet" else self._roce()
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
-            case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, cross_nic=case.cross_nic,
-            ports=case.ports, seed=case.seed, capture=capture, taps=taps, **more,
+            case.ranks, topology=case.kind, rate=case.rate, delay=case.delay, hosts=self.hosts,
+            cross_nic=case.cross_nic, ports=case.ports, seed=case.seed, capture=capture, taps=taps, **more,
         )  # fmt: skip
         network.intra = IntraNode(self.bandwidth, latency=DELAY)
         return network
+
+    def _uet(self) -> dict[str, Any]:
+        """Return the options of the network that only UET has."""
+        case = self.case
+        more: dict[str, Any] = {} if case.mtu is None else {"ses": replace(SES, payload_mtu=case.mtu)}
+        return more | {"cc": case.cc} | ({} if case.cc == OFF else {"lb": case.lb, "trimming": True})
+
+    def _roce(self) -> dict[str, Any]:
+        """Return the options of the network that only RoCE has."""
+        case, chosen = self.case, self.case.cc.split("+")
+        config = RoceConfig() if case.mtu is None else RoceConfig(path_mtu=case.mtu)
+        more: dict[str, Any] = {}
+        if "dcqcn" in chosen:
+            config = replace(config, congestion="dcqcn")
+            kmin, kmax = (number * case.rate // 10**9 for number in MARKS_PER_GIGABIT)
+            more["red"] = Red(kmin=kmin, kmax=kmax, pmax=MARKS_AT_MOST)
+        if "pfc" in chosen:
+            pfc = Pfc()
+            layout = layout_of(case.kind, case.ranks, case.shape) if case.kind in LAYOUTS else None
+            cables = NetworkConfig(topology=case.kind, layout=layout, rate=case.rate, delay=case.delay)
+            hosts = [NodeRate(case.rate)] * case.ranks
+            more |= {"pfc": pfc, "queue_capacity": max(cables.queue_capacity, headroom(cables, pfc, hosts))}
+        return more | ({} if config == RoceConfig() else {"config": config})
 
     @property
     def _most_ports(self) -> int:

@@ -3,6 +3,7 @@
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from uetproto.collectives.transport import (
     NetworkCounts,
     RankTransport,
     Tag,
+    TransportError,
 )
 
 
@@ -31,14 +33,20 @@ class MeasuredNetwork(CollectiveNetwork):
     """This class wraps another network. It counts the steps that have messages, and the messages and bytes that ranks
     send."""
 
-    def __init__(self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None) -> None:
-        """Wrap a network. `tick` is called for every message, with the number of messages so far."""
+    def __init__(
+        self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None, *, timed: bool = False
+    ) -> None:
+        """Wrap a network. `tick` is called for every message, with the number of messages so far. With `timed`, the
+        time of each message is kept."""
+        self.timed = timed
         self.network = network
         self.size = network.size
         self.offload = network.offload
         self.steps: set[int] = set()
         self.messages = 0
         self.sent = [0] * network.size
+        self.times = array("q")
+        """Time of each message in picoseconds, from when its sender was told to send it until it has ended."""
         self._tick = tick
         self._ends = [_WatchedEnd(self, network.end(rank)) for rank in range(network.size)]
 
@@ -85,6 +93,7 @@ class _WatchedEnd:
         self._end = end
         self._count = network.count
         self._send = end.send
+        self._timed, self._times = network.timed, network.times
         self.rank = end.rank
         self.size = end.size
         self.receive = end.receive
@@ -96,7 +105,13 @@ class _WatchedEnd:
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
         self._count(self.rank, tag.step, data.nbytes)
-        self._send(peer, tag, data, done)
+        start, times = self._end.now, self._times
+
+        def ended(failure: TransportError | None) -> None:
+            times.append(self._end.now - start)
+            done(failure)
+
+        self._send(peer, tag, data, ended if self._timed else done)
 
 
 class FormulaResult(NamedTuple):
@@ -198,6 +213,24 @@ class InNetwork:
         }  # fmt: skip
 
 
+class MessageTimes(NamedTuple):
+    """This record holds the times of the messages between hosts, from when a sender was told to send one until it has
+    ended, in picoseconds."""
+
+    p50: int
+    p99: int
+    max: int
+
+
+def message_times(times: Sequence[int]) -> MessageTimes | None:
+    """Return the times of messages, or None if there are none."""
+    if not times:
+        return None
+    ordered = sorted(times)
+    p50, p99 = (ordered[min(len(ordered) - 1, share * len(ordered) // 100)] for share in (50, 99))
+    return MessageTimes(p50, p99, ordered[-1])
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
     """This record holds the measurements of one collective."""
@@ -227,6 +260,12 @@ class MeasuredCollective:
     seed: int
     ports: int = 1
     """Number of ports of each NIC."""
+    cc: str = "off"
+    """Congestion control, as `--cc` takes it."""
+    lb: str | None = None
+    """Path selection with the congestion control of UET. It is None otherwise."""
+    message_times: MessageTimes | None = None
+    """Times of the messages. It is None if the transport has no packets, or the network carried out the collective."""
     counts: NetworkCounts | None = None
     """Counts of frames that were lost and of packets that were sent again, from the start until all ranks are done. It
     is None if nothing was run."""
@@ -315,6 +354,9 @@ class MeasuredCollective:
             "dtype": self.dtype,
             "seed": self.seed,
             "ports": self.ports,
+            "cc": self.cc,
+            "lb": self.lb,
+            "message_times": None if self.message_times is None else self.message_times._asdict(),
         }
         if self.network is not None:
             found["in_network"] = self.network.as_dict()

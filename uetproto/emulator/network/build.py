@@ -8,7 +8,7 @@ receiver.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from uetproto.emulator.network import unencoded_frames
 from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
@@ -104,7 +104,7 @@ def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
     return 2 * decision_time(config, nodes) + 8 * SECOND * 3 * config.queue_capacity // slowest + paused
 
 
-class _NodeRate(Protocol):
+class PlacedRate(Protocol):
     """This protocol has the attributes of a node that `headroom` reads."""
 
     @property
@@ -113,7 +113,14 @@ class _NodeRate(Protocol):
     def at(self) -> str | None: ...
 
 
-def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[_NodeRate]) -> int:
+class NodeRate(NamedTuple):
+    """This record is a node as `headroom` reads it: the rate of its cable, and the switch that contains it."""
+
+    rate: int
+    at: str | None = None
+
+
+def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[PlacedRate]) -> int:
     """Return the largest number of bytes that may wait in one switch on their way to one neighbour.
 
     It is the sum of the numbers for all other neighbours (`Pfc.most`).

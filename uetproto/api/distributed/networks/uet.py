@@ -151,7 +151,7 @@ WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": Ue
 DELIVERIES = {mode.name: mode for mode in PDC_MODES}
 """Maps the names RUD and ROD to their modes, which deliver each packet exactly once."""
 
-_ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
+SES = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
 """Configuration of a target that holds messages until their receives are posted."""
 
 
@@ -178,7 +178,9 @@ class UetNetwork(PacketNetwork):
 
         `way` is "write" or "send", and `delivery` is "RUD" or "ROD". Further options are those of `NetworkOptions`, and
         `pds`, `ses`, `how`, `hosts`, `nodes`, `cross_nic`, `intra_bandwidth` and `intra_latency`. `sharp` is True, or
-        has options by name, to put an aggregation node into every switch (`sharp_fabric.settings`).
+        has options by name, to put an aggregation node into every switch (`sharp_fabric.settings`). In a network of
+        several switches `cc` is "nscc" and `trimming` is True by default, unless `sharp` is given or `wire` is
+        "objects".
         """
         if way not in WAYS:
             raise unknown("way", way, WAYS)
@@ -186,8 +188,10 @@ class UetNetwork(PacketNetwork):
             raise unknown("delivery", delivery, DELIVERIES)
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
         sharp = settings(rest.pop("sharp", None), cables, mgid=("none",))
+        if "cc" not in given and sharp is None and cables.has_several_switches and cables.wire == "bytes":
+            cables = replace(cables, cc="nscc", trimming=given.get("trimming", True))
         self.mode = DELIVERIES[delivery]
-        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": _ROOMY}
+        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": SES}
         chosen, hosts = defaults | rest, names(size)
         specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
         if sharp is not None:
