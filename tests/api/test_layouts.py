@@ -95,9 +95,15 @@ def test_shapes_that_cannot_be(kind: Any, arguments: dict[str, Any], text: str) 
         kind(("a", "b", "c"), **arguments)
 
 
-def test_pfc_is_for_one_switch() -> None:
-    with pytest.raises(LocalError, match=r"pfc: topology rails .*topology switch"):
-        verbs.Network(("a", "b"), topology="rails", pfc=verbs.Pfc())
+def test_pfc_is_for_switches() -> None:
+    """Queues that have no capacity of their own hold what the headroom needs; those that have one must."""
+    with pytest.raises(LocalError, match=r"pfc: topology pair .*a topology with switches"):
+        verbs.Network(("a", "b"), topology="pair", pfc=verbs.Pfc())
+    for nodes in (2, 12):
+        with verbs.Network(map(str, range(nodes)), topology="rails", pfc=verbs.Pfc()) as grown:
+            capacity = next(iter(grown.world.network.queues.values())).capacity
+        with pytest.raises(LocalError, match=rf"queue_capacity: {capacity - 1} is not legal; legal: {capacity} bytes"):
+            verbs.Network(map(str, range(nodes)), topology="rails", pfc=verbs.Pfc(), queue_capacity=capacity - 1)
 
 
 def test_a_group_over_a_fabric() -> None:

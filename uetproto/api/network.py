@@ -47,7 +47,7 @@ FAULTS = {
 _OPTIONS = {
     "topology": one_of(("switch", "pair", *LAYOUTS)), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
     "ports": PORTS,
-    "queue_capacity": BYTES, "trimming": BOOLEAN, "metered": BOOLEAN, "sharp": BOOLEAN, "inner_delay": _TIME,
+    "trimming": BOOLEAN, "metered": BOOLEAN, "sharp": BOOLEAN, "inner_delay": _TIME,
     "most_groups": integer(0, MOST_GROUPS), "wire": one_of(WIRES),
 }  # fmt: skip
 _FIRST = int(ip_address("10.0.0.1"))
@@ -82,7 +82,7 @@ class NetworkKeywords(TypedDict, total=False):
     rate: int | str
     delay: int | str
     mtu: int
-    queue_capacity: int | str
+    queue_capacity: int | str | None
     faults: Faults | Mapping[str, Any] | None
     faults_from: Iterable[str]
     seed: int
@@ -105,8 +105,9 @@ class NetworkOptions(NetworkFeatures):
     """Number of ports of each host's NIC, unless its `PlaceSpec.ports` is given; each port has a cable."""
     delay: int | str = MICROSECOND
     """Propagation delay of each cable: a number of picoseconds, or a text."""
-    queue_capacity: int | str = 1 << 20
-    """Number of bytes that an output queue of a switch holds for each traffic class."""
+    queue_capacity: int | str | None = None
+    """Number of bytes that an output queue of a switch holds for each traffic class; None stands for 1 MiB, with PFC
+    for what its headroom needs, if that is more, and with congestion control for a bandwidth-delay product."""
     inner_rate: int | str | None = None
     """Rate of the inner ports of a switch, which lead to the nodes that it contains; None stands for the sum of the
     rates of all cables of the switch."""
@@ -114,8 +115,7 @@ class NetworkOptions(NetworkFeatures):
     """Propagation delay of the inner ports of a switch: a number of picoseconds, or a text."""
     cc: str = OFF
     """Congestion control of UET: "nscc", "rccc", "nscc+rccc", or "off" (cms.md §3, §4). With it, each endpoint has the
-    time-outs, and switches have the queues, that fit the network; `queue_capacity`, unless it is given, is a
-    bandwidth-delay product. It goes with `trimming`."""
+    time-outs, and switches have the queues, that fit the network. It goes with `trimming`."""
     lb: str = "mixed"
     """Path selection with congestion control: "oblivious", "bitmap", "reps" or "mixed" (cms.md §5)."""
     faults: Faults | Mapping[str, Any] | None = None
@@ -163,6 +163,8 @@ class EmulatedNetwork(ABC):
         self.plane: NetworkPlane | None = None
         """What the network is for congestion control. None: there is none."""
         checked = {name: self.checked(name, getattr(options, name), key) for name, key in _OPTIONS.items()}
+        if options.queue_capacity is not None:
+            checked["queue_capacity"] = self.checked("queue_capacity", options.queue_capacity, BYTES)
         red, pfc, capture = options.red, options.pfc, options.capture
         self.typed("seed", options.seed, int)
         for name, value, kind in (("capture", capture, str), ("red", red, Red), ("pfc", pfc, Pfc)):
@@ -339,7 +341,7 @@ class EmulatedNetwork(ABC):
         if config.topology == "pair":
             raise self.invalid("pfc", "topology pair", "a topology with switches: it is the switch that pauses")
         least = headroom(config, pfc, self.nodes.values())
-        if config.queue_capacity < least:
+        if config.queue_capacity is not None and config.queue_capacity < least:
             raise self.invalid("queue_capacity", given, f"{least} bytes, for pfc")
 
     def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:

@@ -81,6 +81,10 @@ REFUSALS: list[tuple[tuple[str, str] | str, str]] = [
     ("[fabric]\npfc = false\npfc_xoff = 9", "fabric.pfc_xoff: does not go with pfc = false"),
     ("[fabric]\npfc_xoff = 9", "fabric: pfc: xon 32768, xoff 9; legal: 0 < xon ≤ xoff, bytes"),
     ('[fabric]\ntopology = "pair"\npfc = true', "fabric.pfc: is what a switch does; legal: a topology with switches"),
+    (
+        "[fabric]\nqueue_capacity = 9\npfc = true",
+        "fabric.queue_capacity: 9 bytes leave no headroom for pfc; legal: ",
+    ),
     ("[roce]\npath_mtu = 4095", "roce.path_mtu: 4095 is not legal; legal: 256, 512, 1024, 2048, 4096"),
     ("[roce]\nspeed = 1", "roce.speed: unknown key; legal: path_mtu, timeout"),
     ('[qp.a]\nnode = "z"', "qp.a.node: no such node: 'z'; legal: a, b"),

@@ -2,7 +2,7 @@
 nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from uetproto.api.fi.errors import CHECKS
@@ -99,12 +99,11 @@ class FiNetwork(EmulatedNetwork):
 
     def congestion(self, options: NetworkOptions, checked: Mapping[str, Any], hops: int) -> NetworkPlane:
         """Return the plane. Endpoints get its time-out, unless they have one that is not the default."""
-        default = {one.name: one.default for one in fields(NetworkOptions)}["queue_capacity"]
         try:
             plane = NetworkPlane(
                 rate=checked["rate"], delay=checked["delay"], hops=hops, how=self.how, trimming=checked["trimming"],
                 payload_mtu=self.ses.payload_mtu, algorithm=options.cc, lb=options.lb,
-                capacity=None if options.queue_capacity == default else checked["queue_capacity"],
+                capacity=checked.get("queue_capacity"),
             )  # fmt: skip
             check_algorithm(options.cc)
             plane.config  # noqa: B018 - checks the rest

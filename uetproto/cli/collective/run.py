@@ -42,9 +42,7 @@ from uetproto.collectives.topology.intra_node import IntraNode
 from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import SECOND
 from uetproto.emulator.congestion import OFF
-from uetproto.emulator.network.build import NodeRate, headroom
-from uetproto.emulator.network.config import NetworkConfig
-from uetproto.emulator.network.layouts import LAYOUTS, layout_of
+from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
 from uetproto.engine.contract import MICROSECOND
@@ -449,11 +447,7 @@ class PreparedCase:
             kmin, kmax = (number * case.rate // 10**9 for number in MARKS_PER_GIGABIT)
             more["red"] = Red(kmin=kmin, kmax=kmax, pmax=MARKS_AT_MOST)
         if "pfc" in chosen:
-            pfc = Pfc()
-            layout = layout_of(case.kind, case.ranks, case.shape) if case.kind in LAYOUTS else None
-            cables = NetworkConfig(topology=case.kind, layout=layout, rate=case.rate, delay=case.delay)
-            hosts = [NodeRate(case.rate)] * case.ranks
-            more |= {"pfc": pfc, "queue_capacity": max(cables.queue_capacity, headroom(cables, pfc, hosts))}
+            more["pfc"] = Pfc()
         return more | ({} if config == RoceConfig() else {"config": config})
 
     @property

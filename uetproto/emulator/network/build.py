@@ -50,6 +50,8 @@ def build(
     """
     build_topology = TOPOLOGIES[config.topology]
     _check_ports(config, nodes)
+    if config.pfc is not None and config.queue_capacity is None:
+        config = replace(config, queue_capacity=max(config.capacity, headroom(config, config.pfc, nodes.values())))
     patience = None if config.topology == "scripted" else decision_time(config, nodes)
     capture = None if writer is None else Capture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
@@ -77,7 +79,7 @@ def time_between(config: NetworkConfig) -> int:
     if layout is None:
         return 0
     most = max(layout.hops(0, rank) for rank in range(layout.size)) - 2
-    waiting = 3 * config.queue_capacity + config.mtu
+    waiting = 3 * config.capacity + config.mtu
     return max(0, most) * (8 * SECOND * waiting // config.rate + config.delay)
 
 
@@ -93,7 +95,7 @@ def decision_time(config: NetworkConfig, nodes: Nodes) -> int:
     time += time_between(config)
     inner = [node.rate for node in nodes.values() if node.at is not None]
     if inner:
-        time += 8 * SECOND * (3 * config.queue_capacity + config.mtu) // min(inner) + config.inner_delay
+        time += 8 * SECOND * (3 * config.capacity + config.mtu) // min(inner) + config.inner_delay
     return time
 
 
@@ -101,7 +103,7 @@ def longest_flight(config: NetworkConfig, nodes: Nodes) -> int:
     """Return the longest time in picoseconds that a frame can be under way, even through full queues and PFC pauses."""
     slowest = min(node.rate for node in nodes.values())
     paused = 0 if config.pfc is None else SECOND * 512 * config.pfc.quanta // slowest
-    return 2 * decision_time(config, nodes) + 8 * SECOND * 3 * config.queue_capacity // slowest + paused
+    return 2 * decision_time(config, nodes) + 8 * SECOND * 3 * config.capacity // slowest + paused
 
 
 class PlacedRate(Protocol):
@@ -241,7 +243,7 @@ class _NetworkBuilder:
         config = self.config
         if config.pfc is None:
             return
-        least, room = headroom(config, config.pfc, self.nodes.values()), config.queue_capacity
+        least, room = headroom(config, config.pfc, self.nodes.values()), config.capacity
         if room < least:
             raise LocalError("queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more")
 
@@ -341,7 +343,7 @@ class _NetworkBuilder:
         return MeteredLink(self.clock, sink, self._payload_of, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
 
     def _queue(self, name: str, link: FrameSender, pauser: Pauser | None = None, share: int = 1) -> OutputQueue:
-        marker, capacity = None, self.config.queue_capacity // share
+        marker, capacity = None, self.config.capacity // share
         if self.config.red is not None and (self.config.host_marks or name not in self.network.nics):
             red = self.config.red
             if share > 1:

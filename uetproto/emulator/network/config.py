@@ -14,6 +14,9 @@ from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.engine.contract import MICROSECOND, Engine
 from uetproto.framing.framer import Framer
 
+QUEUE_CAPACITY = 1 << 20
+"""Number of bytes that an output queue holds for each of its levels, unless another one is given."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFeatures:
@@ -62,8 +65,9 @@ class NetworkConfig(NetworkFeatures):
     """Delay of each cable in picoseconds."""
     rules: QueueRules | None = None
     """Rules of UET for the queues of the switches. None: the plain rules, by which data is marked when it arrives."""
-    queue_capacity: int = 1 << 20
-    """Number of bytes that each output queue holds for each of its levels (`queue.Level`)."""
+    queue_capacity: int | None = None
+    """Number of bytes that each output queue holds for each of its levels (`queue.Level`). None: `QUEUE_CAPACITY`, or
+    with PFC what its headroom needs, if that is more."""
     slow: Mapping[str, int] = field(default_factory=dict)
     """Number by which the rate of a link between switches is divided, and with it the bytes that its queue holds and
     the bytes at which the queue marks. The key names both switches, such as "core0 > pod0.agg0"."""
@@ -72,6 +76,11 @@ class NetworkConfig(NetworkFeatures):
     of `slow`."""
     inner_delay: int = 100_000
     """Delay in picoseconds of the links between a switch and the nodes within it."""
+
+    @property
+    def capacity(self) -> int:
+        """Return the number of bytes that an output queue holds, where PFC asks for no more."""
+        return QUEUE_CAPACITY if self.queue_capacity is None else self.queue_capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from uetproto.emulator.network.build import NodeRate, headroom
 from uetproto.emulator.network.config import NetworkConfig
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
@@ -189,7 +190,10 @@ _FABRIC = {
     "rate": RATE.says("The rate of every link."),
     "delay": time().says("The delay of every link."),
     "mtu": integer(68, 65535).says("The largest IP packet of every link, in bytes."),
-    "queue_capacity": BYTES.says("The bytes that each class of an output queue of a switch holds."),
+    "queue_capacity": BYTES.says(
+        "The bytes that each class of an output queue of a switch holds.",
+        "1 MiB, or what the headroom of pfc needs, if that is more",
+    ),
     "trimming": BOOLEAN.says("A switch trims packets for which a queue has no room."),
     "red": BOOLEAN.says("The switch marks packets by RED.", "false, true with one of its keys", "roce.md §13"),
     "red_kmin": BYTES.says("A queue up to this length marks nothing.", source="roce.md §13"),
@@ -682,6 +686,11 @@ class _Reader(TomlFile):
         fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc)
         if pfc is not None and fabric.topology == "pair":
             raise self.refuse("fabric.pfc", "is what a switch does", "a topology with switches")
+        if pfc is not None and fabric.queue_capacity is not None and "step" not in self.data:
+            least = headroom(fabric, pfc, [NodeRate(node.rate or fabric.rate) for node in nodes.values()])
+            if fabric.queue_capacity < least:
+                wrong = f"{fabric.queue_capacity} bytes leave no headroom for pfc"
+                raise self.refuse("fabric.queue_capacity", wrong, f"{least} bytes and more")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
         topology = "scripted" if "step" in self.data else fabric.topology
