@@ -30,6 +30,8 @@ class LowerHeaders(NamedTuple):
     """UDP source port, or the value of the entropy header."""
     dscp: int = 0
     ecn: int = 0
+    port: int | None = None
+    """UDP destination port; None stands for the port to which the framer sends."""
 
 
 ENTROPY_SIZE = 2
@@ -107,6 +109,10 @@ class SplitFramer(Framer, Protocol):
 
     def lower(self, packet: Datagram, /) -> bytes:
         """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""
+
+    def lower_headers(self, lower: LowerHeaders, size: int, /) -> bytes:
+        """Return all bytes before the transport header that have these values. `size` is the number of bytes behind
+        them, trailer included."""
 
     def seal(self, packet: Datagram, /) -> bytes:
         """Return the bytes behind UDP or the entropy header, with their trailer.

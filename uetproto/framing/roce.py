@@ -57,9 +57,12 @@ class RoceFramer(FlowFramer):
 
     overhead = ICRC_SIZE
 
-    def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
+    def __init__(self, address: int, ip_version: int, config: RoceConfig, *, local_port: int | None = None) -> None:
+        """Make a framer for `address`. `local_port` is the UDP port at which packets arrive; if it is None, this is the
+        port to which they are sent."""
         super().__init__(address, ip_version)
         self._config = config
+        self._local_port = config.udp_port if local_port is None else local_port
         self._checks = config.icrc
         self._entropy_at = self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
         self._start = ETHERNET_SIZE + below_roce(ip_version)
@@ -145,7 +148,7 @@ class RoceFramer(FlowFramer):
         size += _UDP.size
         hop_limit = hop_limit or config.hop_limit
         ip = self._head_of_ip(lower, mac, IpProtocol.UDP, size, hop_limit=hop_limit, flow_label=flow_label)
-        return ip + _UDP.encode({"sport": lower.entropy, "dport": config.udp_port, "length": size})
+        return ip + _UDP.encode({"sport": lower.entropy, "dport": lower.port or config.udp_port, "length": size})
 
     # Receiving
 
@@ -181,7 +184,7 @@ class RoceFramer(FlowFramer):
     def _flow_of(self, head: bytes, lower: ParsedLower, room: int) -> ReceivedFlow | None:
         udp, good = UdpHeader.read(head, self._udp_at), lower.good
         ours = self.is_for(lower.dst)
-        if good and not (ours and lower.protocol == IpProtocol.UDP and udp.dport == self._config.udp_port):
+        if good and not (ours and lower.protocol == IpProtocol.UDP and udp.dport == self._local_port):
             self.foreign += 1
             return None
         least = _UDP.size + ICRC_SIZE

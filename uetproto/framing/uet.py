@@ -60,10 +60,15 @@ class Encapsulation:
 class UetFramer(FlowFramer):
     """A UET framer turns the datagrams of one address into frames and back, and counts the frames that it drops."""
 
-    def __init__(self, address: int, ip_version: int, how: Encapsulation, *, ecn_capable: bool = True) -> None:
-        """Make a framer for `address`. Data leaves with ECT(0) if `ecn_capable`, otherwise with ToS 0 (observed.md)."""
+    def __init__(
+        self, address: int, ip_version: int, how: Encapsulation, *, ecn_capable: bool = True,
+        local_port: int | None = None,
+    ) -> None:  # fmt: skip
+        """Make a framer for `address`. Data leaves with ECT(0) if `ecn_capable`, otherwise with ToS 0 (observed.md).
+        `local_port` is the UDP port at which packets arrive; if it is None, this is the port to which they are sent."""
         super().__init__(address, ip_version)
         self._how = how
+        self._local_port = how.udp_port if local_port is None else local_port
         self._crc = how.crc
         self.overhead = how.trailer_size
         self._ecn_capable = ecn_capable
@@ -136,7 +141,7 @@ class UetFramer(FlowFramer):
         how = self._how
         if how.udp:
             size += _UDP.size
-            last = _UDP.encode({"sport": lower.entropy, "dport": how.udp_port, "length": size})
+            last = _UDP.encode({"sport": lower.entropy, "dport": lower.port or how.udp_port, "length": size})
         else:
             size += _ENTROPY.size
             last = _ENTROPY.encode({"entropy": lower.entropy})
@@ -185,7 +190,7 @@ class UetFramer(FlowFramer):
         good = good and least <= lower.size <= room
         if how.udp:
             udp = UdpHeader.read(head, at)
-            if good and udp.dport != how.udp_port:
+            if good and udp.dport != self._local_port:
                 self.foreign += 1
                 return None
             good = good and (udp.length == lower.size or bool(trimmed))

@@ -23,9 +23,9 @@ from tests.support.each import each
 from uetproto.errors import LocalError
 from uetproto.wire.capture import pcap
 from uetproto.wire.capture.pcap import (
+    CaptureInterface,
     CaptureReader,
     CaptureWriter,
-    Interface,
     PcapngWriter,
     PcapWriter,
     Record,
@@ -107,7 +107,7 @@ def test_round_trip(form: str, big_endian: bool, nanoseconds: bool, compressed: 
     assert {(r.interface, r.link, r.comment) for r in records} == {(0, 1, None)}
     assert reader.damage == []
     name = "a.0" if form == "pcapng" else ""
-    assert reader.interfaces == [Interface(name, 1, pcap.SNAPLEN, 10**9 if nanoseconds else 10**6)]
+    assert reader.interfaces == [CaptureInterface(name, 1, pcap.SNAPLEN, 10**9 if nanoseconds else 10**6)]
 
 
 @forms
@@ -183,8 +183,8 @@ def test_comments_and_interfaces() -> None:
     records, reader = read(out.getvalue())
     assert reader.comments == ["CRC is there"]
     assert reader.interfaces == [
-        Interface("a.0", 1, pcap.SNAPLEN, 10**9),
-        Interface("b.1", 101, 96, 10**6, 0, "tail port"),
+        CaptureInterface("a.0", 1, pcap.SNAPLEN, 10**9),
+        CaptureInterface("b.1", 101, 96, 10**6, 0, "tail port"),
     ]
     assert [r[1:6] + (r.comment,) for r in records] == [
         (1, b"one", 3, 0, 1, None),
@@ -241,7 +241,7 @@ def test_resolution_and_offset_of_times(resolution: int, offset: int, ticks: int
 def test_options_of_wrong_sizes_are_left_out() -> None:
     options = struct.pack("<2H", 9, 0) + struct.pack("<2H4x", 14, 4) + struct.pack("<2H", 2, 900)
     (record,), reader = read(section() + interface(options) + packet(1, b"data"))
-    assert (record.time_ns, reader.interfaces, reader.damage) == (1000, [Interface("", 1, 0)], [])
+    assert (record.time_ns, reader.interfaces, reader.damage) == (1000, [CaptureInterface("", 1, 0)], [])
 
 
 # ------------------------------------------------------------------------------------------- sources and targets

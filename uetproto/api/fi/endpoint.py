@@ -731,7 +731,7 @@ class Endpoint:
 
     def _peer(self, dest: Peer, name: str = "dest") -> Address:
         peer = self.av.lookup(dest, name)
-        if peer.fa == self.domain.node.fep.address:
+        if peer.fa == self.domain.node.fep.address and not self.domain.node.shares_address:
             raise invalid(name, str(peer), "an endpoint of another node (there is no loop-back)")
         return peer
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from uetproto.api.fi.domain import Domain, Job
 from uetproto.api.fi.endpoint import Endpoint
@@ -14,7 +14,11 @@ from uetproto.api.network import NetworkKeywords, NetworkOptions
 from uetproto.api.node import DrivenNetwork
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import EndpointDriver
+from uetproto.live.interface import LOCAL, Interface
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
+
+if TYPE_CHECKING:
+    from uetproto.api.fi.live import LiveFabric
 
 Op = AtomicOpcode
 """Operations of atomics: `FI_SUM` is `Op.SUM`, and `FI_ATOMIC_READ` is `Op.READ`. Their numbers are those on the wire,
@@ -50,28 +54,55 @@ class Fabric(DrivenNetwork):
     manager."""
 
     world: FiNetwork
-    """The emulated network; a fabric that `driven` made does not have this attribute."""
+    """The emulated network; a fabric that is not emulated does not have this attribute."""
+    live: "LiveFabric"
+    """Driver of the live link; an emulated fabric does not have this attribute."""
     checks = CHECKS
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, how: Encapsulation | None = None,
         pds: PdsConfig | None = None, ses: SesConfig | None = None, trimming: bool = False,
-        cc: str = "off", lb: str = "mixed", **network: Unpack[NetworkKeywords],
+        cc: str | None = None, lb: str = "mixed", live: Interface | None = None, **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
         `how` is the encapsulation of packets. `pds` and `ses` are parameters of all nodes; a `NodeSpec` may replace
         them for its node. `trimming`, `cc`, `lb` and `network` are explained at `NetworkOptions`. Raises FI_EINVAL for
         illegal arguments, and `LocalError` or `OSError` for the capture file.
+
+        With `live`, nothing is emulated: the fabric is this host's node "local" on a real link, with real time, and
+        `trimming`, `lb` and `network` do not apply. There `cc` is "nscc" unless it is "off", and `pds` is completed by
+        `live.rate.live_pds`. Raises `LocalError` or `OSError` if an address, a port or a file is not to be had.
         """
+        if live is not None:
+            self._open_live(nodes, live, how or Encapsulation(), pds, ses or SesConfig(), cc or "nscc", network)
+            return
         self.world = FiNetwork(
             nodes,
-            NetworkOptions.of(network, trimming=trimming, cc=cc, lb=lb),
+            NetworkOptions.of(network, trimming=trimming, cc="off" if cc is None else cc, lb=lb),
             how=Encapsulation() if how is None else how,
             pds=PdsConfig() if pds is None else pds,
             ses=SesConfig() if ses is None else ses,
         )
         self._begin(self.world, self.world.nodes)
+
+    def _open_live(
+        self, nodes: Iterable[str] | Mapping[str, NodeSpec], live: Interface, how: Encapsulation,
+        pds: PdsConfig | None, ses: SesConfig, cc: str, network: NetworkKeywords,
+    ) -> None:  # fmt: skip
+        from uetproto.api.fi.live import LiveFabric
+
+        if network:
+            raise invalid(next(iter(network)), "given", "none with live")
+        if cc not in ("nscc", "off"):
+            raise invalid("cc", cc, "nscc, off")
+        if not isinstance(live, Interface):
+            raise invalid("live", live, "Interface(...)")
+        names = tuple(nodes) if nodes != ("a", "b") else (LOCAL,)
+        if len(names) != 1:
+            raise invalid("nodes", f"{len(names)} nodes", "one with live, which is this host")
+        self.live = LiveFabric(names[0], live, how=how, pds=pds, ses=ses, cc=cc)
+        self._begin(self.live, {names[0]: self.live.fi_node})
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, FiNode]) -> Self:

@@ -44,6 +44,8 @@ class FiNode(LocalNode):
         self.fep = fep
         self.pds = pds
         self.ses = ses
+        self.shares_address = False
+        """Whether packets to the address of the node reach another endpoint, which has another UDP port."""
 
     def cancel(self, receive: Receive) -> bool:
         """Withdraw a posted receive, and pass the resulting events to the listeners. Return False if a message has

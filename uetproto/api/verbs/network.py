@@ -1,7 +1,7 @@
 """This module has the network of the ibverbs-shaped API, with its devices, the driver that runs them, and its time."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from uetproto.api.network import NetworkKeywords, NetworkOptions, Pfc, Red
 from uetproto.api.node import DrivenNetwork
@@ -17,6 +17,10 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, QpState, QpType
 from uetproto.engine.roce.psn import BITS, MASK
 from uetproto.engine.roce.qp import REQUIRED, bring_up_steps
+from uetproto.live.interface import LOCAL, Interface
+
+if TYPE_CHECKING:
+    from uetproto.api.verbs.live import LiveAdapter
 
 QKEY = 0x11111111
 """Q_Key of the UD queue pairs that `connect` brings up."""
@@ -30,22 +34,47 @@ class Network(DrivenNetwork):
     manager."""
 
     world: VerbsNetwork
-    """The emulated network that drives the nodes; a `Network` that `driven` made does not have this attribute."""
+    """The emulated network that drives the nodes; a `Network` that is not emulated does not have this attribute."""
+    live: "LiveAdapter"
+    """Driver of the live link; an emulated network does not have this attribute."""
     checks = CHECKS
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, config: RoceConfig | None = None,
-        red: Red | None = None, pfc: Pfc | None = None, **network: Unpack[NetworkKeywords],
+        red: Red | None = None, pfc: Pfc | None = None, live: Interface | None = None,
+        **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
         `config` has the parameters of all adapters; a `NodeSpec` may replace them for its node. `red`, `pfc` and
         `network` are explained at `NetworkOptions`. Raises EINVAL for illegal arguments, and `LocalError` or `OSError`
         for the capture file.
+
+        With `live`, nothing is emulated: the network is this host's node "local" on a real link, with real time, and
+        `red`, `pfc` and `network` do not apply. `config` is completed by `live.rate.live_roce`. Raises `LocalError` or
+        `OSError` if an address, a port or a file is not to be had.
         """
+        if live is not None:
+            self._open_live(nodes, live, config, network)
+            return
         options = NetworkOptions.of(network, red=red, pfc=pfc)
         self.world = VerbsNetwork(nodes, options, config=RoceConfig() if config is None else config)
         self._begin(self.world, self.world.nodes, self.world.psns)
+
+    def _open_live(
+        self, nodes: Iterable[str] | Mapping[str, NodeSpec], live: Interface, config: RoceConfig | None,
+        network: NetworkKeywords,
+    ) -> None:  # fmt: skip
+        from uetproto.api.verbs.live import LiveAdapter
+
+        if network:
+            raise invalid("network", next(iter(network)), "none with live")
+        instance("live", live, Interface, "Interface(...)")
+        names = tuple(nodes) if nodes != ("a", "b") else (LOCAL,)
+        if len(names) != 1:
+            raise invalid("nodes", f"{len(names)} nodes", "one with live, which is this host")
+        self.live = LiveAdapter(names[0], live, config=config)
+        self._begin(self.live, {names[0]: self.live.verbs_node}, self.live.psns)
 
     @classmethod
     def driven(cls, driver: EndpointDriver, nodes: Mapping[str, VerbsNode], psns: Rng) -> Self:

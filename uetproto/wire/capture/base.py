@@ -79,7 +79,7 @@ make_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class CaptureInterface:
     """An interface is the network interface on which frames were captured, as the capture describes it."""
 
     name: str
@@ -205,7 +205,7 @@ class CaptureReader(ABC):
     _reach: int  # bytes that `_plausible` may look at
 
     def __init__(self, window: Window, owned: ExitStack) -> None:
-        self.interfaces: list[Interface] = []
+        self.interfaces: list[CaptureInterface] = []
         self.comments: list[str] = []
         self.damage: list[Damage] = []
         self.section = 0

@@ -35,10 +35,10 @@ from uetproto.wire.capture.base import (
     SLL,
     SLL2,
     SNAPLEN,
+    CaptureInterface,
     CaptureReader,
     CaptureWriter,
     Damage,
-    Interface,
     Record,
     Source,
     Window,
@@ -49,8 +49,8 @@ from uetproto.wire.capture.pcapng import SECTION, PcapngReader, PcapngWriter
 
 __all__ = [
     "ERF", "ETHERNET", "INFINIBAND", "IPV4", "IPV6", "LINK_NAMES", "RAW", "RAW_BSD", "RAW_OPENBSD", "SLL", "SLL2",
-    "SNAPLEN", "CaptureReader", "CaptureWriter", "Damage", "Interface", "PcapReader", "PcapWriter", "PcapngReader",
-    "PcapngWriter", "Record", "open_capture", "open_writer",
+    "SNAPLEN", "CaptureInterface", "CaptureReader", "CaptureWriter", "Damage", "PcapReader", "PcapWriter",
+    "PcapngReader", "PcapngWriter", "Record", "open_capture", "open_writer",
 ]  # fmt: skip
 
 _MICRO, _NANO, _MODIFIED = 0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34
@@ -148,7 +148,7 @@ class PcapReader(CaptureReader):
         self._likely = re.compile(rb"(?=.{8}(?!\0{4})" + length * 2 + rb")", re.DOTALL)
         if len(window.data) >= _HEADER_SIZE:
             *_, snaplen, link = struct.unpack_from(order + _HEADER, window.data)
-            self.interfaces.append(Interface("", link & _LINK, snaplen, self._ticks))
+            self.interfaces.append(CaptureInterface("", link & _LINK, snaplen, self._ticks))
             if snaplen:  # many writers write up to 65535 bytes whatever snap length they state
                 self._limit = min(max_record, max(snaplen, 65_535))
 

@@ -16,9 +16,9 @@ from uetproto.wire.capture.base import (
     MAX_LENGTH,
     SECOND,
     SNAPLEN,
+    CaptureInterface,
     CaptureReader,
     CaptureWriter,
-    Interface,
     Record,
     Source,
     Window,
@@ -210,7 +210,7 @@ class PcapngReader(CaptureReader):
                 snaplen = before.snaplen if before.snaplen == snaplen else snaplen
                 ticks = before.resolution if before.resolution == ticks else ticks
                 clock = self._clocks[-1] if self._clocks and self._clocks[-1] == clock else clock
-            self.interfaces.append(Interface(name, link, snaplen, ticks, shift, comment))
+            self.interfaces.append(CaptureInterface(name, link, snaplen, ticks, shift, comment))
             self._clocks.append(clock)
 
     def _snaplen(self) -> int:

@@ -1,0 +1,149 @@
+"""The engines over UDP sockets of loopback: what both ends hold afterwards, and what an audit says of the captures."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.live import addresses, running
+from uetproto import LocalError
+from uetproto.api import fi, verbs
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.live import Interface
+from uetproto.live.rate import PeerRate
+
+SIZE = 200_000
+
+
+def clean(*files: Path) -> None:
+    for file in files:
+        report = audit([file], Options(complete=True))
+        assert report.findings == []
+        assert report.packets > 10
+        assert not report.others
+
+
+def exchange(interfaces: list[Interface], **options: Any) -> tuple[fi.Fabric, fi.Fabric]:
+    """Write to the other end and read back, and close; the memory is the same then."""
+    here, there = (fi.Fabric(live=interface, **options) for interface in interfaces)
+    a, b = here.endpoint("local"), there.endpoint("local")
+    a.av.insert(b.address.pack())
+    data, memory, back = random.Random(1).randbytes(SIZE), bytearray(SIZE), bytearray(SIZE)
+    region = b.domain.mr_reg(memory)
+    here.live.learn(there.live.node.address, PeerRate(there.live.path.buffer))
+    with running(there.live):
+        a.write(data, b.address, 0, region.key)
+        assert [entry.ok for entry in a.cq.sread(timeout="20 s")] == [True]
+        a.read(back, b.address, 0, region.key)
+        assert [entry.ok for entry in a.cq.sread(timeout="20 s")] == [True]
+        here.close()
+    assert memory == back == data
+    assert not here.live.path.counters.refused
+    return here, there
+
+
+@pytest.mark.parametrize("options", [{}, {"cc": "off", "pds": PdsConfig(mp_range=128, default_mpr=1)}])
+def test_uet(tmp_path: Path, options: dict[str, Any]) -> None:
+    files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
+    here, there = exchange(
+        [Interface(at, capture=str(file)) for at, file in zip(addresses(), files, strict=True)], **options
+    )
+    clean(*files)
+    assert here.live.path.counters.sent == there.live.path.counters.received > 2 * SIZE // 4096
+
+
+def test_ipv6_with_two_ports() -> None:
+    """On ::1 both ends have one address, and so two ports."""
+    ports = [random.Random().randrange(10_000, 20_000) * 2 for _ in "ab"]
+    ports[1] |= 1
+    interfaces = [Interface("::1", local_port=port, checksum="off") for port in ports]
+    here = fi.Fabric(live=interfaces[0], how=fi.Encapsulation(udp_port=ports[1]))
+    there = fi.Fabric(live=interfaces[1], how=fi.Encapsulation(udp_port=ports[0]))
+    a, b = here.endpoint("local"), there.endpoint("local")
+    a.av.insert(b.address)
+    memory = bytearray(SIZE)
+    region = b.domain.mr_reg(memory)
+    with running(there.live):
+        a.write(bytes(range(250)) * (SIZE // 250), b.address, 0, region.key)
+        assert [entry.ok for entry in a.cq.sread(timeout="20 s")] == [True]
+        here.close()
+    assert memory == bytes(range(250)) * (SIZE // 250)
+
+
+def connected(here: verbs.Network, there: verbs.Network) -> tuple[verbs.QP, verbs.QP]:
+    """Bring up two queue pairs, as two programs do that tell each other their numbers."""
+    ends = []
+    for network in (here, there):
+        device = network.device("local")
+        ends.append(device.alloc_pd().create_qp(verbs.QpType.RC, device.create_cq()))
+    for one, other in (ends, ends[::-1]):
+        wanted = {
+            "pkey_index": 0, "port": 1, "access_flags": verbs.ALL, "dest_qpn": other.qp_num, "sq_psn": 5, "rq_psn": 5,
+            "av": verbs.AddressVector(other.device.node.address),
+        }  # fmt: skip
+        for state, values in bring_up_steps(one.qp_type, one.device.config, wanted):
+            one.modify(state, **values)
+    return ends[0], ends[1]
+
+
+def test_roce(tmp_path: Path) -> None:
+    files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
+    here, there = (
+        verbs.Network(live=Interface(at, capture=str(file))) for at, file in zip(addresses(), files, strict=True)
+    )
+    qp, far = connected(here, there)
+    source, target = qp.pd.reg_mr(bytearray(b"gradient" * 20_000)), far.pd.reg_mr(bytearray(160_000))
+    with running(there.live):
+        qp.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
+        assert [entry.status for entry in qp.send_cq.wait(timeout="20 s")] == [verbs.Status.SUCCESS]
+        here.close()
+    assert bytes(target) == bytes(source)
+    clean(*files)
+
+
+def test_what_is_not_to_be_had(tmp_path: Path) -> None:
+    """Each obstacle is said in one line, with the argument that it is about."""
+    (local,) = addresses(1)
+    with fi.Fabric(live=Interface(local)) as fabric:
+        for text, interface in (
+            ("local_port: port 4793 of .* is in use", Interface(local)),
+            ("local: 192.0.2.1 is no address of this host", Interface("192.0.2.1")),
+            ("device: fe80::1 is a link-local address", Interface("fe80::1")),
+            ("path: 'udpp' is not legal .did you mean udp", Interface(local, path="udpp")),
+        ):
+            with pytest.raises(LocalError, match=text):
+                fi.Fabric(live=interface)
+        endpoint = fabric.endpoint("local")
+        unreachable = fi.Address(fa=0xF0000001, pid_on_fep=0, start_index=15)  # 240.0.0.1
+        endpoint.av.insert(unreachable)
+        with pytest.raises(LocalError, match=r"peer: there is no way from 127[.0-9]* to 240\.0\.0\.1: "):
+            endpoint.write(b"x", unreachable, 0, 7)
+    illegal: list[dict[str, Any]] = [
+        {"local": "10.0.0"}, {"local": "0.0.0.0"}, {"local": local, "entropies": 0},
+        {"local": local, "segmentation": True},
+    ]  # fmt: skip
+    for wrong in illegal:
+        with pytest.raises(LocalError, match="legal"):
+            Interface(**wrong)
+
+
+def test_a_link_that_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest packets are held against the MTU before the first one leaves."""
+    local, far = addresses()
+    monkeypatch.setattr("uetproto.live.sockets.mtu_towards", lambda *_: 1500)
+    with fi.Fabric(live=Interface(local)) as fabric:
+        endpoint, peer = (
+            fabric.endpoint("local"),
+            fi.Address(fa=int(Interface(far).address), pid_on_fep=0, start_index=15),
+        )
+        endpoint.av.insert(peer)
+        with pytest.raises(
+            LocalError, match=r"payload_mtu: its longest IP packets have 4\d* bytes; legal: at most 1500"
+        ):
+            endpoint.write(b"x", peer, 0, 7)
+    with fi.Fabric(live=Interface(local), ses=SesConfig(payload_mtu=1024)) as fabric:
+        fabric.live.check_peer(int(Interface(far).address))

@@ -1,0 +1,68 @@
+"""This module has the node of a fabric on a live link: one fabric endpoint of this host, driven by real time."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from uetproto.api.fi.node import FiNode
+from uetproto.api.node import NodePlace
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import Close
+from uetproto.engine.fep import Fep
+from uetproto.engine.pds.states import Role
+from uetproto.framing.sizes import UET_EXTENSION, ip_size
+from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.live.interface import Interface
+from uetproto.live.path import PathSetup
+from uetproto.live.rate import PeerRate, PeerRates, live_pds, rto_for
+from uetproto.live.world import LiveWorld
+
+_NOMINAL = 40
+"""Number of bytes that the nominal size of a packet has beyond its UDP length (cms.md §1)."""
+
+
+class LiveFabric(LiveWorld):
+    """This class drives the fabric endpoint of a live link."""
+
+    def __init__(
+        self, name: str, interface: Interface, *, how: Encapsulation, pds: PdsConfig | None, ses: SesConfig, cc: str
+    ) -> None:
+        """Open the interface. `cc` is a congestion control algorithm or "off". Raises `LocalError` or `OSError` if a
+        port, an address or a file is not to be had."""
+        address = interface.address
+        seed = random.SystemRandom().getrandbits(64) if interface.seed is None else interface.seed
+        rng, version = random.Random(seed), address.version
+        around = how.around(version)
+        self._rates: PeerRates | None = None
+        if cc != "off":
+            overhead = around - ip_size(version) + _NOMINAL
+            self._rates = PeerRates(rng, overhead=overhead, payload_mtu=ses.payload_mtu, algorithm=cc)
+        self._asked = pds
+        config = live_pds(cc=cc != "off", base=pds)
+        self.fep = Fep(int(address), rng, pds=config, ses=ses, ip_version=version, congestion=self._rates)
+        framer = UetFramer(
+            int(address), version, how, ecn_capable=config.ecn_capable, local_port=interface.local_port
+        )  # fmt: skip
+        setup = PathSetup(
+            interface=interface, transport="uet", peer_port=how.udp_port if how.udp else None,
+            ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
+        )  # fmt: skip
+        node = FiNode(NodePlace(name, int(address), version), self.fep, config, ses)
+        node.shares_address = interface.local_port not in (None, how.udp_port)
+        self.fi_node = node
+        longest = how.around(version, extension=UET_EXTENSION) + ses.payload_mtu
+        super().__init__(node, setup, framer, needed=longest, finish=self._closes)
+
+    def learn(self, peer: int, rate: PeerRate) -> None:
+        """Fit window and RTO of conversations that begin from now on to what was measured of a peer. Parameters that
+        the program gave stay."""
+        if self._rates is not None:
+            self._rates.learn(peer, rate)
+        if self._asked is None or self._asked.rto_init_time == PdsConfig().rto_init_time:
+            pds = self.fep.pds
+            pds.config = replace(pds.config, rto_init_time=rto_for(rate.rtt))
+
+    def _closes(self) -> list[Any]:
+        """Return the work that closes the PDCs that this endpoint opened."""
+        peers = {pdc.peer: None for pdc in self.fep.pds.pdcs.values() if pdc.role is Role.INITIATOR}
+        return [Close(peer=peer) for peer in peers]

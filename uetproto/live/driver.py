@@ -1,0 +1,159 @@
+"""This module has the loop that runs one engine on a path: packets in, timers, packets out, events.
+
+What the kernel has no room for waits in order, and the engine makes no new requests meanwhile.
+"""
+
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.engine.contract import MILLISECOND, SECOND, Engine
+from uetproto.errors import LocalError
+from uetproto.framing.framer import Framer
+from uetproto.live.path import Path
+from uetproto.live.recorder import Recorder
+from uetproto.live.time import MonotonicClock
+
+BATCH = 32
+"""Number of requests that are sent, and of frames that are received, before the loop looks at the other side."""
+LONGEST_SLEEP = 100 * MILLISECOND
+"""Longest time in picoseconds for which the loop sleeps, so that whoever waits can look at other things."""
+_RETRY = MILLISECOND
+"""Time until frames are offered again, if nothing tells when the kernel has room."""
+_STILL = 2 * SECOND
+"""Time between two turns, in picoseconds, above which the process stood still."""
+_MOST_FILES = 1024
+"""File descriptors from this number on cannot be waited for with `select`, which alone waits for microseconds."""
+
+
+class Driver:
+    """This class runs an engine: `turn` does what there is to do now, or sleeps until there is something."""
+
+    def __init__(
+        self, engine: Engine, framer: Framer, path: Path, clock: MonotonicClock, on_event: Callable[[Any], None],
+        recorder: Recorder | None = None,
+    ) -> None:  # fmt: skip
+        self.engine = engine
+        self.framer = framer
+        self.path = path
+        self.clock = clock
+        self.on_event = on_event
+        self.recorder = recorder
+        self.stood_still: list[int] = []
+        """Times in picoseconds for which the process did not run: the host slept, or the process was stopped."""
+        self._out: deque[bytes] = deque()
+        """Frames that the kernel has not taken yet."""
+        self._soon: deque[Callable[[], None]] = deque()
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._turned = clock.now
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of frames that wait for room in the kernel."""
+        return len(self._out)
+
+    def submit(self, work: Any) -> None:
+        """Pass work to the engine, and send what it then has to send. Raises `LocalError` for work that is not
+        possible."""
+        now = self.clock.now
+        self.engine.submit(work, now)
+        self._send(now)
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Call `action` in the next turn, before the loop sleeps."""
+        self._soon.append(action)
+
+    def watch(self, file: int, ready: Callable[[], None]) -> None:
+        """Call `ready` whenever a file descriptor is readable."""
+        if file >= _MOST_FILES:
+            raise LocalError("sessions", f"file descriptor {file} is above {_MOST_FILES - 1}", "fewer open files")
+        self._watched[file] = ready
+
+    def forget(self, file: int) -> None:
+        """Watch a file descriptor no longer."""
+        self._watched.pop(file, None)
+
+    def turn(self, until: int) -> None:
+        """Send, report events and receive; if there is nothing to do, sleep until there is, or until the time `until`.
+
+        The sleep ends after `LONGEST_SLEEP` at the latest.
+        """
+        now = self.clock.now
+        if now - self._turned > _STILL:
+            self.stood_still.append(now - self._turned)
+        self._turned = now
+        more = self._send(now)
+        happened = self.tell_events()
+        soon, self._soon = self._soon, deque()
+        for action in soon:
+            action()
+        frames = self.path.receive(BATCH)
+        if frames:
+            self._take(frames)
+        elif not (more or happened or soon):
+            self._sleep(until)
+        elif self._watched:
+            self._look(0)
+
+    def tell_events(self) -> bool:
+        """Report the events of the engine, and return whether there were any."""
+        events = self.engine.events()
+        for event in events:
+            self.on_event(event)
+        return bool(events)
+
+    def _send(self, now: int) -> bool:
+        """Send what the engine has to send, and return whether it may have more at once."""
+        out, path = self._out, self.path
+        waits = bool(out)
+        packets = self.engine.poll(now, 0 if waits else BATCH)
+        if packets:
+            entropy, frame_of = path.entropy, self.framer.frame
+            for packet in packets:
+                packet.entropy = entropy(packet.entropy)
+                frame = frame_of(packet)
+                if frame:
+                    out.append(frame)
+        if not out:
+            return False
+        taken = path.send(out)
+        if taken == len(out):
+            if self.recorder is not None:
+                self.recorder.sent(out, now)
+            out.clear()
+            return len(packets) >= BATCH or waits
+        for _ in range(taken):
+            frame = out.popleft()
+            if self.recorder is not None:
+                self.recorder.sent((frame,), now)
+        return False
+
+    def _take(self, frames: list[bytes]) -> None:
+        now = self.clock.now
+        if self.recorder is not None:
+            self.recorder.received(frames, now)
+        datagram_of, receive = self.framer.packet, self.engine.receive
+        for frame in frames:
+            packet = datagram_of(frame)
+            if packet is not None:
+                receive(packet, now)
+
+    def _sleep(self, until: int) -> None:
+        now = self.clock.now
+        at = self.engine.deadline()
+        until = min(until, now + LONGEST_SLEEP) if at is None else min(until, at, now + LONGEST_SLEEP)
+        if self._out and self.path.blocked is None:
+            until = min(until, now + _RETRY)
+        self._look(max(until - now, 0) / SECOND)
+
+    def _look(self, seconds: float) -> None:
+        """Wait for the path and for watched files, and call what is ready."""
+        blocked = self.path.blocked if self._out else None
+        ready, _, _ = select.select(
+            (self.path.fileno(), *self._watched), () if blocked is None else (blocked,), (), seconds
+        )
+        for file in ready:
+            action = self._watched.get(file)
+            if action is not None:
+                action()

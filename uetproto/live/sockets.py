@@ -1,0 +1,153 @@
+"""This module has what the paths share: options of Linux sockets that Python does not name, and calls around them."""
+
+import errno
+import os
+import resource
+import socket
+import struct
+import sys
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+from uetproto.errors import LocalError
+
+# Values of <linux/in.h>, <linux/in6.h>, <linux/udp.h>, <asm-generic/socket.h>.
+IP_RECVERR, IPV6_RECVERR = 11, 25
+IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_DO = 10, 23, 2
+IP_MTU, IPV6_MTU = 14, 24
+IP_RECVTOS, IPV6_RECVTCLASS = 13, 66
+SO_NO_CHECK, UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 11, 101, 102
+UDP_SEGMENT = 103
+SO_RCVBUFFORCE = 33
+MSG_ERRQUEUE = 0x2000
+
+ANCILLARY = 128
+"""Number of bytes of ancillary data that are received with a packet."""
+ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
+"""Errors that say that the kernel has no room for a packet now."""
+KEPT = 64
+"""File descriptors that sockets for entropy values leave to the rest of the process."""
+_EXTENDED = struct.Struct("=IBBBBII")
+
+Socket = socket.socket
+Address = tuple[Any, ...]
+
+
+class QueuedError(NamedTuple):
+    """This tuple is an entry of the error queue of a socket (struct sock_extended_err)."""
+
+    number: int
+    """Error number."""
+    info: int
+    """The MTU, for EMSGSIZE."""
+
+
+def linux() -> None:
+    """Raise `LocalError` unless this is Linux, whose socket options the paths need."""
+    if sys.platform != "linux":
+        raise LocalError("path", f"live links need the socket options of Linux, and this is {sys.platform}")
+
+
+def open_socket(version: int, kind: int, protocol: int = 0) -> Socket:
+    """Return a new socket that never waits, and whose packets are never fragmented.
+
+    Sizes beyond the path MTU and ICMP errors go to its error queue.
+    """
+    linux()
+    found = Socket(socket.AF_INET if version == 4 else socket.AF_INET6, kind, protocol)
+    found.setblocking(False)
+    if version == 4:
+        found.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_DO)
+        found.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+        found.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
+    else:
+        found.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_DO)
+        found.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
+        found.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVTCLASS, 1)
+    return found
+
+
+def enlarge(found: Socket, size: int) -> int:
+    """Ask for a receive buffer of `size` bytes, and return how many bytes the kernel keeps."""
+    try:
+        found.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size // 2)  # the kernel doubles the number
+    except OSError:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
+    return found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def bind(found: Socket, address: int, version: int, port: int, device: str | None, name: str = "local_port") -> None:
+    """Bind a socket to an address and to no other. Raises `LocalError` that says what stands against it."""
+    try:
+        at = target(address, version, port, device)
+    except LocalError:
+        found.close()
+        raise
+    try:
+        found.bind(at)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            parts = name, f"port {port} of {at[0]} is in use by another socket", "a port that is free"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            parts = "local", f"{at[0]} is no address of this host", "an address that `ip address` shows"
+        else:
+            parts = name, f"port {port} of {at[0]}: {os.strerror(error.errno or 0)}", "a port that this user may have"
+        raise LocalError(*parts) from None
+
+
+def ip_text(address: int, version: int) -> str:
+    """Return an address as text."""
+    return str(ip_address(address.to_bytes(4 if version == 4 else 16, "big")))
+
+
+def target(address: int, version: int, port: int, device: str | None) -> Address:
+    """Return the socket address of an address and a port."""
+    if version == 4:
+        return str(ip_address(address)), port
+    found = ip_address(address.to_bytes(16, "big"))
+    scope = 0
+    if found.is_link_local:
+        if device is None:
+            raise LocalError("device", f"{found} is a link-local address", "the name of the network interface")
+        try:
+            scope = socket.if_nametoindex(device)
+        except OSError:
+            raise LocalError("device", f"there is no network interface {device!r}") from None
+    return str(found), port, 0, scope
+
+
+def mtu_towards(local: int, address: int, version: int, device: str | None) -> int:
+    """Return the path MTU from a local address to another, as the kernel knows it. Raises `LocalError` without a
+    route."""
+    with Socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as found:
+        at = target(address, version, 9, device)
+        try:
+            found.bind(target(local, version, 0, device))
+            found.connect(at)
+            if version == 4:
+                return found.getsockopt(socket.IPPROTO_IP, IP_MTU)
+            return found.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
+        except OSError as error:
+            told = f"there is no way from {ip_text(local, version)} to {at[0]}: {os.strerror(error.errno or 0)}"
+            raise LocalError("peer", told, "an address with a route from there") from None
+
+
+def queued_errors(found: Socket) -> list[QueuedError]:
+    """Return and remove the entries of the error queue of a socket."""
+    errors: list[QueuedError] = []
+    while True:
+        try:
+            _, ancillary, _, _ = found.recvmsg(0, 512, MSG_ERRQUEUE)
+        except OSError:
+            return errors
+        for level, kind, data in ancillary:
+            if (level, kind) in ((socket.IPPROTO_IP, IP_RECVERR), (socket.IPPROTO_IPV6, IPV6_RECVERR)):
+                number, _, _, _, _, info, _ = _EXTENDED.unpack_from(data)
+                errors.append(QueuedError(number, info))
+
+
+def spare_descriptors() -> tuple[int, int]:
+    """Return how many more files this process may open, and its limit (`ulimit -n`)."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(limit - len(os.listdir("/proc/self/fd")) - KEPT, 1), limit
