@@ -1,5 +1,6 @@
 """This module fits congestion control to a network: window, time-outs, and queues of switches (cms.md §7, §8)."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -70,6 +71,7 @@ class NetworkPlane:
             algorithm="nscc" if self.algorithm == OFF else self.algorithm,
             form="htsim" if self.profile == "htsim" else "notes", lb=self.lb, rate=self.rate, base_rtt=rtt,
             mtu=self.frame - below + NOMINAL, mss=self.payload_mtu, trimming=self.trimming,
+            probe_allowance=self.hops * self.duration(self.frame - self.around - uet_pds.CP.size),
         )  # fmt: skip
 
     @cached_property
@@ -104,9 +106,14 @@ class NetworkPlane:
         return 15 * MICROSECOND + 6 * self.duration(self.queue)
 
     def tuned(self, pds: PdsConfig) -> PdsConfig:
-        """Return the parameters of PDS with the time-out of this plane, and without trimming with the search for losses
-        that fits it. What is not the default stays."""
+        """Return the parameters of PDS with the time-out of this plane, with an MPR of MaxWnd at least, and without
+        trimming with the search for losses that fits it. What is not the default stays; an MPR that masks the window
+        is warned of."""
         usual = PdsConfig()
+        if pds.mp_range == usual.mp_range:
+            pds = replace(pds, mp_range=max(pds.mp_range, self.config.mpr))
+        elif (text := self.config.masked_by(pds.mp_range)) is not None:
+            warnings.warn(text, stacklevel=2)
         if pds.rto_init_time == usual.rto_init_time:
             pds = replace(pds, rto_init_time=self.rto)
         if self.trimming or pds.inferred_loss != usual.inferred_loss:

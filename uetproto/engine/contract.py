@@ -601,6 +601,16 @@ class AckReport(NamedTuple):
     """Number of packets that the destination holds out of order. None: not told."""
 
 
+class PathSelection(Protocol):
+    """A path selection gives each request its entropy value, and hears what became of it (cms.md §5)."""
+
+    def next(self, now: int) -> int:
+        """Return the entropy value of the next request, 16 bits."""
+
+    def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:
+        """Note what happened to a packet with an entropy value."""
+
+
 class CongestionContext(Protocol):
     """A congestion control context (CCC) is shared by the PDCs of one {peer, traffic class, mode} (cms.md §2).
 
@@ -633,10 +643,15 @@ class CongestionContext(Protocol):
     def lost(self, size: int, now: int) -> None:
         """Note an inferred loss or a time-out of a packet, which waits for its retransmission from now on."""
 
-    def settled(self, size: int, waiting: bool) -> None:
-        """Note that a packet needs no transmission any more, though it was not acknowledged as received data.
+    def found(self, size: int) -> None:
+        """Note that a packet which waits for its retransmission was received after all. Its bytes count as in flight
+        again, until an ACK reports them."""
 
-        `waiting`: it waited for its retransmission; else it was in flight.
+    def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
+        """Note the end of a PDC: `packets` of those in flight, and `size` bytes, are no longer, and `waiting` packets
+        of together `waiting_size` bytes do not wait for their retransmission any more.
+
+        `size` may be negative, as rcvd_bytes is rounded up.
         """
 
     def credited(self, credit: int, now: int) -> None:
@@ -649,11 +664,17 @@ class CongestionContext(Protocol):
         """Return how many packets the destination may hold out of order until those that are missing are taken for
         lost, and how many PSNs from the lowest missing one on are looked at (cms.md §6)."""
 
-    def next_entropy(self, now: int) -> int:
-        """Return the entropy value of the next request."""
+    def paths(self) -> PathSelection:
+        """Return what chooses the entropy values of a new PDC: all PDCs on RUD share it, one on ROD has its own."""
 
-    def path(self, entropy: int, feedback: PathFeedback, now: int) -> None:
-        """Note what happened to a packet with an entropy value."""
+    def wants_probe(self) -> bool:
+        """Return whether a PROBE should be sent now, for a base RTT without queueing. It is True once at most."""
+
+    def probed(self, rtt: int) -> None:
+        """Note the round-trip time of a PROBE in picoseconds."""
+
+    def rto(self) -> int | None:
+        """Return the time-out that fits the round-trip times of the ACKs. None: the PDC has its own, which is fixed."""
 
     def deadline(self) -> int:
         """Return when `on_time` has something to do, or NEVER."""
@@ -671,8 +692,8 @@ class CongestionReceiver(Protocol):
     def asked(self, ccc_id: int | None, target: int, now: int) -> None:
         """Note the demand of a request with req_cc_state, or of a CREDIT_REQ, which names no context (None)."""
 
-    def trimmed(self, last_hop: bool, now: int) -> None:
-        """Note a data packet of which only the header arrived."""
+    def granted(self) -> int | None:
+        """Return the newest cumulative grant to the sender, in 256-byte quanta, 24 bits. None: it has no credit."""
 
     def ack_state(self, arrived_at: int, ooo_count: int, now: int) -> tuple[int, bytes]:
         """Return cc_type and the 8 bytes of congestion control state of an ACK_CC.

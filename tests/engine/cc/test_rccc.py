@@ -86,7 +86,7 @@ def drained(pacer: CreditPacer, until: int = SECOND) -> list[tuple[int, int, int
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=8))
 def test_no_grant_beyond_the_target_and_no_rate_beyond_the_share(targets: list[int]) -> None:
-    pacer = CreditPacer(CONFIG.rate, 0)
+    pacer = CreditPacer(lambda now: CONFIG.rate, 0)
     for number, target in enumerate(targets):
         pacer.asked((number, 0), number, target, 0)
     found = drained(pacer)
@@ -98,7 +98,7 @@ def test_no_grant_beyond_the_target_and_no_rate_beyond_the_share(targets: list[i
 
 
 def test_equal_senders_get_equal_shares_in_each_round() -> None:
-    pacer = CreditPacer(CONFIG.rate, 0)
+    pacer = CreditPacer(lambda now: CONFIG.rate, 0)
     for number in range(5):
         pacer.asked((number, 0), number, 10 * GRANT, 0)
     found = drained(pacer)
@@ -108,7 +108,7 @@ def test_equal_senders_get_equal_shares_in_each_round() -> None:
 
 
 def test_demands_of_long_ago_and_of_pdcs_that_are_gone() -> None:
-    pacer = CreditPacer(CONFIG.rate, 0)
+    pacer = CreditPacer(lambda now: CONFIG.rate, 0)
     pacer.asked((1, 0), 7, 2 * GRANT, 0)
     pacer.asked((1, 0), 7, GRANT, 0)  # older
     assert [one[1:] for one in drained(pacer)] == [(7, GRANT), (7, 2 * GRANT)]
@@ -126,7 +126,7 @@ def test_demands_of_long_ago_and_of_pdcs_that_are_gone() -> None:
 
 
 def test_credit_in_advance_is_given_only_while_nobody_asks() -> None:
-    pacer = CreditPacer(CONFIG.rate, 3 * GRANT)
+    pacer = CreditPacer(lambda now: CONFIG.rate, 3 * GRANT)
     pacer.asked((1, 0), 1, GRANT, 0)
     pacer.asked((2, 0), 2, 2 * GRANT, 0)
     assert [one[1:] for one in drained(pacer)] == [

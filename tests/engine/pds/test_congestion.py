@@ -1,7 +1,7 @@
 """What PDS tells a congestion control context adds up, whatever happens to the packets (cms.md §2)."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import hypothesis.strategies as st
 import pytest
@@ -9,25 +9,43 @@ from hypothesis import given
 
 from tests.support.each import each
 from tests.support.engine.fep_world import Adversity, FepWorld
-from tests.support.engine.fixed_window import LARGEST, FixedWindow, FixedWindows
+from tests.support.engine.fixed_window import LARGEST, OVERHEAD, FixedWindow, FixedWindows
 from uetproto.engine import Completion, Fep, Mode, PdsConfig, Region, SesConfig, Write
-from uetproto.engine.contract import PathFeedback, Probe, Read, Trim
-from uetproto.engine.pds.messages import Request, parse
+from uetproto.engine.cc.config import CcConfig
+from uetproto.engine.cc.registry import CongestionContexts
+from uetproto.engine.contract import (
+    MICROSECOND,
+    MILLISECOND,
+    Close,
+    CongestionManager,
+    PathFeedback,
+    PdcClosed,
+    Probe,
+    Read,
+    Trim,
+)
+from uetproto.engine.pds.messages import Control, Request, parse
 from uetproto.wire.headers.uet_pds import CtlType, PdsType
 
 A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024
+GIGA = 10**9
 CALM = Adversity()
 
 
 class World:
     """Two endpoints, each with congestion control of its own, and memory at the second."""
 
-    def __init__(self, window: int, target: int | None = None, seed: int = 0, **knobs: object) -> None:
+    def __init__(
+        self, window: int, target: int | None = None, seed: int = 0, managers: Mapping[int, CongestionManager] = {},
+        **knobs: object,
+    ) -> None:  # fmt: skip
+        """Without `managers`, congestion control is a fixed window."""
         settings = {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31, "idle_time": 0, **knobs}
         self.windows = {n: FixedWindows(window, target) for n in (A, B)}
+        self.managers = managers or self.windows
         a, b = (
             Fep(n, random.Random(seed + n), pds=PdsConfig(**settings), ses=SesConfig(payload_mtu=1024),
-                congestion=self.windows[n])  # type: ignore[arg-type]
+                congestion=self.managers[n])  # type: ignore[arg-type]
             for n in (A, B)
         )  # fmt: skip
         self.memory = bytearray(random.Random(seed).randbytes(SIZE))
@@ -85,9 +103,8 @@ def test_all_adds_up(
     for context in world.contexts():
         assert (context.flying, context.waiting, context.backlog) == (0, 0, 0)
         assert context.most <= window
-    if not rate:
-        for context in world.contexts():
-            assert -256 * 3 <= context.inflight <= 0  # rcvd_bytes is rounded up, once a PDC
+    for context in world.contexts():
+        assert -256 * 3 <= context.inflight <= 0, "rcvd_bytes is rounded up, once a PDC"
 
 
 @each("mode", [Mode.RUD, Mode.ROD])
@@ -100,7 +117,7 @@ def test_nothing_beyond_the_window_leaves_before_an_ack(mode: Mode) -> None:
     world.world.run(random.Random(1), CALM)
     assert context.most == 3
     assert context.rtts
-    assert set(context.paths) == {PathFeedback.NO_ECN}
+    assert set(context.heard_of) == {PathFeedback.NO_ECN}
     assert context.received >= 10 * 1024
 
 
@@ -122,12 +139,12 @@ def test_a_trimmed_packet_waits_for_the_window(last_hop: bool, trim: Trim) -> No
     world.world.run(random.Random(1), CALM)
     world.write(0, bytes(4 * 1024), Mode.RUD)
     context = world.windows[A].contexts[B, Mode.RUD]
-    context.paths.clear()
+    context.heard_of.clear()
     world.world.wire.trim(world.world.number(0), last_hop)
     world.world.deliver(world.world.number(0))
     world.world.deliver(world.world.number(1))  # the NACK, before the other packet
     assert context.trims == [trim]
-    assert context.paths == [PathFeedback.NACK if trim is Trim.TRIMMED else PathFeedback.NO_ECN]
+    assert context.heard_of == [PathFeedback.NACK if trim is Trim.TRIMMED else PathFeedback.NO_ECN]
     assert context.again == 1, "it goes before new data"
     assert [one.retx for one in world.sent()[1:]] == [0, 0, 1]
     world.world.run(random.Random(1), CALM)
@@ -146,6 +163,86 @@ def test_demands_and_grants_are_on_the_wire() -> None:
     (grant,) = [data for _, src, data in world.world.trace if src == B and data[0] >> 3 == PdsType.CP]
     assert parse(grant).ctl_type == CtlType.CREDIT  # type: ignore[union-attr]
     assert parse(grant).payload == 0x1234  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_one_probe_follows_the_first_answer_for_the_base_rtt(refused: bool) -> None:
+    world = World(2)
+    world.write(0, b"", Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    context = world.windows[A].contexts[B, Mode.RUD]
+    context.unprobed = True
+    before = len(world.world.trace)
+    world.write(0, bytes(4 * 1024), Mode.RUD)
+    if refused:
+        world.world.wire.trim(world.world.number(0))
+    world.world.run(random.Random(1), CALM)
+    kinds = [(parse(data), at) for at, src, data in world.world.trace[before:] if src == A]
+    probes = [at for message, at in kinds if isinstance(message, Control) and message.ctl_type == CtlType.PROBE]
+    assert len(probes) == 1
+    assert len(context.probes) == 1
+    assert context.probes[0] > 0
+
+
+def test_the_bytes_that_rounding_adds_go_with_their_pdc() -> None:
+    """Else every PDC would widen the window of its context by up to 255 bytes for ever."""
+    world = World(4)
+    for number in range(5):
+        world.write(0, bytes(100), Mode.RUD)
+        world.world.run(random.Random(1), CALM)
+        context = world.windows[A].contexts[B, Mode.RUD]
+        assert -256 < context.inflight < 0, number
+        world.world.submit(A, Close(peer=B))
+        world.world.run(random.Random(1), CALM)
+        assert context.inflight == 0
+
+
+def test_a_pdc_that_ends_lets_others_send() -> None:
+    """PDCs that wait for the window of their context go on when another one, which had filled it, fails."""
+    world = World(2, max_rto_retx_cnt=1)
+    for context in range(2):
+        world.write(0, b"", Mode.RUD, context)
+    world.world.run(random.Random(1), CALM)
+    world.write(0, bytes(2 * 1024), Mode.RUD, 0)
+    lost = next(iter(world.world.feps[A].pds.pdcs))
+    world.write(4096, bytes(1024), Mode.RUD, 1)
+    assert len(world.sent()) == 4, "the window is full"
+    while not any(isinstance(event, PdcClosed) for event in world.world.events[A]):
+        for number in list(world.world.wire.flight):
+            packet = world.world.wire.flight[number]
+            if packet.src == A and parse(bytes(packet.header)).spdcid == lost:  # type: ignore[union-attr]
+                del world.world.wire.flight[number]
+        world.world.pass_time(MILLISECOND // 4)
+    world.world.run(random.Random(1), CALM)
+    assert world.completed().count(True) == 3
+
+
+@pytest.mark.parametrize("ccx", [False, True])
+def test_a_slow_host_slows_the_sender_down(ccx: bool) -> None:
+    """Penalties in ACKs (ACK_CC or ACK_CCX) shrink the window, and restore_cwnd gives it back."""
+    cc = CcConfig(rate=80 * GIGA, base_rtt=2 * MICROSECOND, mtu=LARGEST, host_rate=GIGA // 2, host_backlog=8 * 1024)
+    world = World(0, ack_ccx=ccx, ack_gen_trigger=0, managers={
+        n: CongestionContexts(cc, random.Random(n), overhead=OVERHEAD, largest=LARGEST) for n in (A, B)
+    })  # fmt: skip
+    world.write(0, b"", Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    nscc = world.managers[A].contexts[B, Mode.RUD].algorithms[0]  # type: ignore[attr-defined]
+    before, least, host = nscc.cwnd, nscc.cwnd, world.managers[B].host  # type: ignore[attr-defined]
+    most = 0
+    world.write(0, bytes(SIZE), Mode.RUD)
+    while world.world.wire.flight:
+        world.world.deliver(world.world.number(0))
+        world.world.pass_time(MICROSECOND)
+        least, most = min(least, nscc.cwnd), max(most, host.waiting(world.world.now))
+    assert least < 1.1 * LARGEST, "127 leaves a window of one packet"
+    assert most <= 2 * SIZE
+    world.world.pass_time(2 * MILLISECOND)
+    assert host.waiting(world.world.now) == 0
+    world.write(0, bytes(1024), Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    assert nscc.cwnd == pytest.approx(before, rel=0.01)
+    kinds = {data[0] >> 3 for _, src, data in world.world.trace if src == B}
+    assert kinds == {PdsType.ACK_CCX if ccx else PdsType.ACK_CC}
 
 
 def test_control_packets_are_not_counted() -> None:

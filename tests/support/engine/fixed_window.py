@@ -8,6 +8,7 @@ from uetproto.engine.contract import (
     CongestionReceiver,
     Mode,
     PathFeedback,
+    PathSelection,
     Trim,
 )
 from uetproto.wire.headers.uet_pds import CcType
@@ -26,10 +27,15 @@ class FixedWindow:
         self.backlog = self.flying = self.waiting = self.inflight = 0
         self.received = 0
         """Sum of `new` of all ACKs."""
-        self.paths: list[PathFeedback] = []
+        self.heard_of: list[PathFeedback] = []
+        """What became of packets."""
         self.trims: list[Trim] = []
         self.rtts: list[int] = []
         self.most = self.again = 0
+        self.probes: list[int] = []
+        """Round-trip times of PROBEs."""
+        self.unprobed = False
+        """Whether a PROBE for the base RTT is wanted."""
 
     def state(self, size: int, now: int) -> CccState:
         if not (self.backlog or self.waiting):
@@ -77,12 +83,27 @@ class FixedWindow:
         self.waiting += size
         assert self.flying >= 0
 
-    def settled(self, size: int, waiting: bool) -> None:
-        if waiting:
-            self.waiting -= size
-        else:
-            self.flying -= 1
-            self.inflight -= size
+    def found(self, size: int) -> None:
+        self.waiting -= size
+        self.inflight += size
+        assert self.waiting >= 0
+
+    def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
+        self.flying -= packets
+        self.inflight -= size
+        self.waiting -= waiting_size
+        assert self.flying >= 0
+        assert self.waiting >= 0
+
+    def wants_probe(self) -> bool:
+        wanted, self.unprobed = self.unprobed, False
+        return wanted
+
+    def probed(self, rtt: int) -> None:
+        self.probes.append(rtt)
+
+    def rto(self) -> int | None:
+        return None
 
     def credited(self, credit: int, now: int) -> None:
         """Grants change nothing."""
@@ -93,7 +114,10 @@ class FixedWindow:
     def most_overtaking(self) -> tuple[int, int]:
         return 3, self.window
 
-    def next_entropy(self, now: int) -> int:
+    def paths(self) -> PathSelection:
+        return self
+
+    def next(self, now: int) -> int:
         return 0xC001
 
     def deadline(self) -> int:
@@ -102,16 +126,16 @@ class FixedWindow:
     def on_time(self, now: int) -> bool:
         raise AssertionError("nothing is timed")
 
-    def path(self, entropy: int, feedback: PathFeedback, now: int) -> None:
+    def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:
         assert entropy == 0xC001
-        self.paths.append(feedback)
+        self.heard_of.append(feedback)
 
 
 class Counting:
     """This receiver counts bytes as cms.md §3.2 says."""
 
     def __init__(self) -> None:
-        self.bytes = self.trims = 0
+        self.bytes = 0
         self.targets: list[tuple[int | None, int]] = []
 
     def arrived(self, size: int, now: int) -> None:
@@ -121,8 +145,8 @@ class Counting:
     def asked(self, ccc_id: int | None, target: int, now: int) -> None:
         self.targets.append((ccc_id, target))
 
-    def trimmed(self, last_hop: bool, now: int) -> None:
-        self.trims += 1
+    def granted(self) -> int | None:
+        return None
 
     def ack_state(self, arrived_at: int, ooo_count: int, now: int) -> tuple[int, bytes]:
         service = (now - arrived_at) // 128_000

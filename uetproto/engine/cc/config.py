@@ -8,6 +8,10 @@ from uetproto.knobs import BOOL, TIME, KeyType, check_knobs, knob
 
 FORMS = ("notes", "htsim")
 PATHS = ("oblivious", "bitmap", "reps", "mixed")
+MPR_UNIT, MOST_MPR = 128, 32640
+"""Unit and largest value of MPR in PSNs (pds.md §8.6)."""
+LEAST_REROUTE = 10
+"""Least number of base RTTs after which a ROD PDC in use changes its entropy value again (cms.md §5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +39,24 @@ class CcConfig:
     ack_gen_trigger: int = knob(16384, range(2**20 + 1), "bytes",
         "Below a window of so many bytes every packet asks for an ACK.", "cms.md §3.4")
     quick_adapt: bool = knob(True, BOOL, "", "Whether NSCC may set its window to what was delivered.", "cms.md §3.4")
-    reroute_time: int = knob(150 * MICROSECOND, range(10 * SECOND + 1), TIME,
-        "t_reroute: a ROD context in use changes its entropy value at most so often, after a mark or a loss.",
-        "cms.md §5")
+    reroute_time: int = knob(0, range(10 * SECOND + 1), TIME,
+        "t_reroute: a ROD PDC changes its entropy value at most so often, after a mark or a loss, and at most every 10"
+        " base RTTs.", "cms.md §5")
+    base_rtt_probe: bool = knob(False, BOOL, "",
+        "After its first ACK or NACK, a context with NSCC sends a PROBE, whose round-trip time may lower the base RTT.",
+        "cms.md §3.5")
+    probe_allowance: int = knob(0, range(SECOND + 1), TIME,
+        "How much longer a full packet takes than a PROBE on the longest path of an idle network; it is added to the"
+        " round-trip time of the PROBE.", "cms.md §3.5")
+    rto: str = knob("fixed", ("fixed", "rtt"), "",
+        "The time-out of a packet: RTO_Init_Time (fixed), or what the round-trip times of the ACKs suggest (rtt).",
+        "cms.md §6")
+    host_rate: int = knob(0, range(10**15 + 1), "b/s",
+        "How fast the host takes data from its NIC, for destination flow control. 0: as fast as it arrives.",
+        "cms.md §3.4")
+    host_backlog: int = knob(1 << 20, range(1, 2**40), "bytes",
+        "So many bytes may wait for the host before ACKs carry a penalty, which is greatest at twice as many.",
+        "cms.md §3.4")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -62,6 +81,18 @@ class CcConfig:
     def max_wnd(self) -> int:
         """Return MaxWnd in bytes."""
         return self.bdp * 3 // 2
+
+    @property
+    def mpr(self) -> int:
+        """Return the least MPR, in PSNs and a multiple of 128, that does not mask a window of MaxWnd, up to the largest
+        one that there is."""
+        return min(-(-self.max_wnd // (self.mtu * MPR_UNIT)) * MPR_UNIT, MOST_MPR)
+
+    def masked_by(self, mp_range: int) -> str | None:
+        """Return a warning if a receiver that advertises `mp_range` PSNs masks a window of MaxWnd, else None."""
+        if mp_range >= self.mpr:
+            return None
+        return f"mp_range {mp_range} masks MaxWnd, {self.max_wnd // self.mtu} packets; legal: {self.mpr} and more"
 
     @cached_property
     def target_qdelay(self) -> int:

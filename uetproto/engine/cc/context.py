@@ -1,13 +1,15 @@
 """This module has the congestion control context (CCC), which counts what waits and what flies (cms.md §2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from uetproto.engine.cc.config import CcConfig
-from uetproto.engine.cc.contract import CongestionControl, Entropy
-from uetproto.engine.contract import AckReport, CccState, PathFeedback, Trim
+from uetproto.engine.cc.contract import CongestionControl
+from uetproto.engine.contract import AckReport, CccState, PathSelection, Trim
 
 LEAST_OVERTAKING = 5
 """Number of packets out of order up to which none is taken for lost."""
+LEAST_RTO = 3
+"""Least time-out in base RTTs, where the time-out follows from round-trip times."""
 
 
 class Ccc:
@@ -17,17 +19,22 @@ class Ccc:
     """
 
     __slots__ = (
-        "_algorithms", "_entropy", "_most", "_mtu", "backlog", "ccc_id", "demands", "inflight_pkts",
-        "rtx_backlog", "waiting_rtx",
+        "_algorithms", "_config", "_srtt", "_unprobed", "_variation", "backlog", "ccc_id", "demands",
+        "inflight_pkts", "paths", "rtx_backlog", "waiting_rtx",
     )  # fmt: skip
 
     def __init__(
-        self, ccc_id: int, algorithms: Sequence[CongestionControl], entropy: Entropy, config: CcConfig
+        self, ccc_id: int, algorithms: Sequence[CongestionControl], paths: Callable[[], PathSelection], config: CcConfig
     ) -> None:  # fmt: skip
+        """`paths` returns what chooses the entropy values of a new PDC."""
         self.ccc_id = ccc_id
         self._algorithms = tuple(algorithms)
-        self._mtu, self._most = config.mtu, config.max_wnd // config.mtu
-        self._entropy = entropy
+        self._config = config
+        self.paths = paths
+        self._unprobed = config.base_rtt_probe and config.window
+        """Whether a PROBE for the base RTT has still to be sent."""
+        self._srtt = self._variation = 0
+        """Smoothed round-trip time and its variation in picoseconds; 0: not measured."""
         self.demands = any(one.demand(0) is not None for one in self._algorithms)
         """Whether requests carry a demand."""
         self.backlog = 0
@@ -73,8 +80,32 @@ class Ccc:
 
     def acked(self, packets: int, report: AckReport, now: int) -> None:
         self.inflight_pkts -= packets
+        if report.rtt is not None and self._config.rto == "rtt":
+            self._measure(report.rtt)
         for one in self._algorithms:
             one.acked(report, now)
+
+    def _measure(self, rtt: int) -> None:
+        """Note a round-trip time as RFC 6298 does."""
+        if not self._srtt:
+            self._srtt, self._variation = rtt, rtt // 2
+            return
+        self._variation += (abs(rtt - self._srtt) - self._variation) // 4
+        self._srtt += (rtt - self._srtt) // 8
+
+    def rto(self) -> int | None:
+        if not self._srtt:
+            return None
+        return max(self._srtt + 4 * self._variation, LEAST_RTO * self._config.base_rtt)
+
+    def wants_probe(self) -> bool:
+        wanted, self._unprobed = self._unprobed, False
+        return wanted
+
+    def probed(self, rtt: int) -> None:
+        if self._config.base_rtt_probe:
+            for one in self._algorithms:
+                one.probed(rtt + self._config.probe_allowance)
 
     def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
         self._ground(size)
@@ -91,12 +122,16 @@ class Ccc:
         self.waiting_rtx += 1
         self.rtx_backlog += size
 
-    def settled(self, size: int, waiting: bool) -> None:
-        if waiting:
-            self.waiting_rtx -= 1
-            self.rtx_backlog -= size
-            return
-        self.inflight_pkts -= 1
+    def found(self, size: int) -> None:
+        self.waiting_rtx -= 1
+        self.rtx_backlog -= size
+        for one in self._algorithms:
+            one.withdrawn(-size)
+
+    def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
+        self.inflight_pkts -= packets
+        self.waiting_rtx -= waiting
+        self.rtx_backlog -= waiting_size
         for one in self._algorithms:
             one.withdrawn(size)
 
@@ -107,18 +142,13 @@ class Ccc:
     def demand(self) -> int | None:
         if not self.demands:
             return None
-        waiting = int(min(self.backlog + self.rtx_backlog, self.window + self._mtu))
+        waiting = int(min(self.backlog + self.rtx_backlog, self.window + self._config.mtu))
         return next(found for one in self._algorithms if (found := one.demand(waiting)) is not None)
 
     def most_overtaking(self) -> tuple[int, int]:
-        most = int(self.window + self._mtu) // self._mtu
-        return max(LEAST_OVERTAKING, min(most * 3 // 2, self._most)), self._most
-
-    def next_entropy(self, now: int) -> int:
-        return self._entropy.next(now)
-
-    def path(self, entropy: int, feedback: PathFeedback, now: int) -> None:
-        self._entropy.heard(entropy, feedback, now)
+        mtu, largest = self._config.mtu, self._config.max_wnd // self._config.mtu
+        most = int(self.window + mtu) // mtu
+        return max(LEAST_OVERTAKING, min(most * 3 // 2, largest)), largest
 
     def deadline(self) -> int:
         return min(one.deadline() for one in self._algorithms)

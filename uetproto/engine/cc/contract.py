@@ -1,8 +1,8 @@
-"""This module has the Protocols of what a congestion control context is composed of (cms.md §2)."""
+"""This module has the Protocol of the algorithms of which a congestion control context is composed (cms.md §2)."""
 
 from typing import Protocol
 
-from uetproto.engine.contract import AckReport, PathFeedback, Trim
+from uetproto.engine.contract import AckReport, Trim
 
 
 class CongestionControl(Protocol):
@@ -24,7 +24,11 @@ class CongestionControl(Protocol):
         """Note that a packet is taken for lost."""
 
     def withdrawn(self, size: int) -> None:
-        """Note that a packet in flight is no longer waited for, as its PDC has ended."""
+        """Note that `size` bytes in flight are no longer waited for, as their PDC has ended. A negative size adds
+        bytes."""
+
+    def probed(self, rtt: int) -> None:
+        """Note the round-trip time of a PROBE in picoseconds, which found no queue."""
 
     def credited(self, credit: int, now: int) -> None:
         """Note a cumulative grant of 256-byte quanta, 24 bits."""
@@ -40,13 +44,3 @@ class CongestionControl(Protocol):
 
     def on_time(self, waiting: int, now: int) -> bool:
         """Do what is due, and return whether a CREDIT_REQ should be sent."""
-
-
-class Entropy(Protocol):
-    """An entropy chooser gives each request its entropy value, and hears what became of it (cms.md §5)."""
-
-    def next(self, now: int) -> int:
-        """Return the entropy value of the next request, 16 bits."""
-
-    def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:
-        """Note what happened to a packet with an entropy value."""

@@ -99,6 +99,9 @@ class Nscc:
     def withdrawn(self, size: int) -> None:
         self.inflight -= size
 
+    def probed(self, rtt: int) -> None:
+        self._note_rtt(rtt)
+
     def credited(self, credit: int, now: int) -> None:
         """A window has no credit."""
 
@@ -194,8 +197,8 @@ class Nscc:
         if report.penalty > 0:
             if not self.saved_cwnd:
                 self.saved_cwnd = self.cwnd
-            cut = report.penalty * report.new >> 7
-            self.cwnd = max(self._config.mtu, min(self.cwnd, self.inflight) - cut)
+                self.cwnd = min(self.cwnd, self.inflight + report.new)  # a part that is not used delays nothing
+            self.cwnd = max(self._config.mtu, self.cwnd - (report.penalty * report.new >> 7))
         elif self.saved_cwnd > 0:
             self.cwnd, self.saved_cwnd = self.saved_cwnd, 0
         return report.penalty > 0

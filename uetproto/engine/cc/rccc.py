@@ -61,6 +61,9 @@ class Rccc:
     def withdrawn(self, size: int) -> None:
         """Credit that was spent on a packet is spent."""
 
+    def probed(self, rtt: int) -> None:
+        """Credit does not depend on the round-trip time."""
+
     def credited(self, credit: int, now: int) -> None:
         self._hear(now)
         more = (credit - self.granted) & _M24
@@ -121,8 +124,9 @@ class CreditPacer:
     While no sender has demand, those whose demand is satisfied get credit in advance.
     """
 
-    def __init__(self, rate: int, advance: int) -> None:
-        """`rate` is that of the NIC, in bits a second; `advance` the most quanta that a sender gets without demand."""
+    def __init__(self, rate: Callable[[int], int], advance: int) -> None:
+        """`rate` returns that of the NIC at a time, in bits a second; `advance` is the most quanta that a sender gets
+        without demand."""
         self._rate = rate
         self._advance = advance
         self._senders: dict[tuple[int, int], _Sender] = {}
@@ -181,5 +185,5 @@ class CreditPacer:
                 self.grants += 1
             self._sort(sender, known)
             size = QUANTUM * (quanta or EMPTY)
-            self._next += 100 * 8 * SECOND * size // (SHARE * self._rate)  # also where this call is late
+            self._next += 100 * 8 * SECOND * size // (SHARE * self._rate(now))  # also where this call is late
         return found

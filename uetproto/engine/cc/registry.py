@@ -1,15 +1,16 @@
 """This module has the algorithms by name, and makes the contexts of an endpoint."""
 
 from collections.abc import Callable
+from functools import partial
 
-from uetproto.engine.cc.config import CcConfig
+from uetproto.engine.cc.config import LEAST_REROUTE, CcConfig
 from uetproto.engine.cc.context import Ccc
-from uetproto.engine.cc.contract import CongestionControl, Entropy
+from uetproto.engine.cc.contract import CongestionControl
 from uetproto.engine.cc.entropy import SPRAYS, OnePath
 from uetproto.engine.cc.nscc import Nscc
 from uetproto.engine.cc.rccc import QUANTUM, CreditPacer, Rccc
-from uetproto.engine.cc.receiver import CreditReceiver, NsccReceiver
-from uetproto.engine.contract import CongestionContext, CongestionReceiver, Mode, Rng
+from uetproto.engine.cc.receiver import CreditReceiver, HostBuffer, NsccReceiver
+from uetproto.engine.contract import CongestionContext, CongestionReceiver, Mode, PathSelection, Rng
 from uetproto.errors import LocalError, similar
 
 ALGORITHMS: dict[str, Callable[[CcConfig, Callable[[], int]], CongestionControl]] = {
@@ -42,7 +43,8 @@ class CongestionContexts:
         self.overhead = overhead
         self.largest = largest
         self._rng = rng
-        self.pacer = CreditPacer(config.rate, config.max_wnd // QUANTUM)
+        self.host = HostBuffer(config.host_rate, config.host_backlog)
+        self.pacer = CreditPacer(partial(self.host.rate, config.rate), config.max_wnd // QUANTUM)
         self.contexts: dict[tuple[int, Mode], Ccc] = {}
 
     def context(self, peer: int, mode: Mode) -> CongestionContext:
@@ -51,19 +53,20 @@ class CongestionContexts:
             names = self.config.algorithm.split("+")
             algorithms = [ALGORITHMS[name](self.config, self._active) for name in names]
             ccc_id = len(self.contexts) & 0xFF
-            found = self.contexts[peer, mode] = Ccc(ccc_id, algorithms, self._entropy(mode), self.config)
+            found = self.contexts[peer, mode] = Ccc(ccc_id, algorithms, self._paths(mode), self.config)
         return found
 
-    def _entropy(self, mode: Mode) -> Entropy:
+    def _paths(self, mode: Mode) -> Callable[[], PathSelection]:
         config = self.config
         if mode is Mode.ROD:
-            return OnePath(self._rng, config.reroute_time)
-        return SPRAYS[config.lb](self._rng, config.entropy_values)
+            return partial(OnePath, self._rng, max(config.reroute_time, LEAST_REROUTE * config.base_rtt))
+        spray = SPRAYS[config.lb](self._rng, config.entropy_values)
+        return lambda: spray
 
     def receiver(self, peer: int, mode: Mode, pdcid: int) -> CongestionReceiver:
         if not self.config.credits:
-            return NsccReceiver()
-        return CreditReceiver(self.pacer, peer, pdcid, self.config.window)
+            return NsccReceiver(self.host)
+        return CreditReceiver(self.host, self.pacer, peer, pdcid, self.config.window)
 
     def closed(self, pdcid: int) -> None:
         self.pacer.closed(pdcid)

@@ -14,7 +14,8 @@ from uetproto.engine.pds.messages import Ack, Nack
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import INFERRED, RTO, SendRecord
 from uetproto.engine.pds.service import Outgoing
-from uetproto.wire.headers.uet_pds import CcType, NackCode, PdsType
+from uetproto.engine.pds.states import Input
+from uetproto.wire.headers.uet_pds import CcType, NackCode
 from uetproto.wire.serial import diff32
 from uetproto.wire.tuples import PdsCcStateCreditHeader, PdsCcStateNsccHeader, PdsReqCcStateHeader, PdsRudReqHeader
 
@@ -101,6 +102,7 @@ def sent_first(pdc: Pdc, record: PacedRecord, now: int) -> bool:
     assert cc is not None
     record.size = size_of(pdc, record.header, record.payload)
     pdc.backlog -= record.size
+    pdc.inflight += record.size
     _note(record, now)
     ask = cc.sent(record.size, False, now)
     if pdc.open_message is None and not pdc.queue and pdc.backlog:
@@ -141,9 +143,10 @@ def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int) -> None:
     cc = pdc.cc
     assert cc is not None
     record.flying = False
+    pdc.inflight -= record.size
     if cause in (RTO, INFERRED):
         cc.lost(record.size, now)
-        cc.path(record.entropy, PathFeedback.TIMEOUT, now)
+        pdc.selection.heard(record.entropy, PathFeedback.TIMEOUT, now)
     else:
         cc.nacked(record.size, _TRIMMED.get(cause, Trim.NO), record.marked, record.rtt, now)
 
@@ -166,6 +169,7 @@ def next_again(pdc: Pdc, now: int) -> PacedRecord | None:
 def sent_again(pdc: Pdc, record: PacedRecord, now: int) -> None:
     """Note a retransmission."""
     assert pdc.cc is not None
+    pdc.inflight += record.size
     _note(record, now)
     pdc.cc.sent(record.size, True, now)
 
@@ -182,6 +186,7 @@ def refused(pdc: Pdc, record: SendRecord, nack: Nack, datagram: Datagram, now: i
     """Note what a NACK says of the path of a packet."""
     if pdc.cc is None or not isinstance(record, PacedRecord):
         return
+    _probe_once(pdc, now)
     record.marked, record.rtt = bool(nack.marked), _rtt(record, nack.retx, 0, now)
     trimmed = nack.code == NackCode.TRIMMED
     mark = PathFeedback.ECN if nack.marked else PathFeedback.NO_ECN
@@ -192,7 +197,21 @@ def _tell_path(pdc: Pdc, datagram: Datagram, feedback: PathFeedback, now: int) -
     """Pass on what an answer says of an entropy value, unless it answers a control packet, which has the entropy value
     of its PDC."""
     if pdc.cc is not None and datagram.entropy != pdc.entropy:
-        pdc.cc.path(datagram.entropy, feedback, now)
+        pdc.selection.heard(datagram.entropy, feedback, now)
+
+
+def _probe_once(pdc: Pdc, now: int) -> None:
+    """Send a PROBE after the first answer that a context gets, if it wants one and the PDC may send it (cms.md
+    §3.5)."""
+    cc = pdc.cc
+    if cc is not None and pdc.peer_id and pdc.allows(Input.SEND_PROBE) and cc.wants_probe():
+        pdc.step(Input.SEND_PROBE, now)
+
+
+def probed(pdc: Pdc, rtt: int) -> None:
+    """Tell the context the round-trip time of a PROBE."""
+    if pdc.cc is not None:
+        pdc.cc.probed(rtt)
 
 
 def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now: int) -> None:
@@ -206,30 +225,44 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
             if record.flying:
                 record.flying = False
                 packets, size = packets + 1, size + record.size
-            elif record.waits:
+            elif record.waits:  # it was given up, and arrived after all
                 record.waits = False
-                cc.settled(record.size, True)
+                cc.found(record.size)
+                pdc.inflight += record.size
+                size += record.size
     landed.clear()
     report = AckReport(new=size, marked=bool(ack.marked), rtt=_named_rtt(named, ack.retx, 0, now))
-    if ack.type == PdsType.ACK_CC and ack.cc_type == CcType.NSCC:
+    if ack.cc_state and ack.cc_type == CcType.NSCC:
         state = PdsCcStateNsccHeader.read(ack.cc_state)
-        new = (state.rcvd_bytes - pdc.rcvd_bytes) & _M24
-        if new >> 23:
-            new = 0  # an older ACK
-        else:
-            pdc.rcvd_bytes = state.rcvd_bytes
+        rtt = _named_rtt(named, ack.retx, state.service_time, now)
         report = AckReport(
-            new * _QUANTUM, bool(ack.marked), _named_rtt(named, ack.retx, state.service_time, now),
-            state.rcv_cwnd_pend, bool(state.restore_cwnd), None, state.ooo_count,
+            _newly_received(pdc, state.rcvd_bytes, size), bool(ack.marked), rtt, state.rcv_cwnd_pend,
+            bool(state.restore_cwnd), None, state.ooo_count,
         )  # fmt: skip
-    elif ack.type == PdsType.ACK_CC and ack.cc_type == CcType.CREDIT:
+    elif ack.cc_state and ack.cc_type == CcType.CREDIT:
         granted = PdsCcStateCreditHeader.read(ack.cc_state)
         report = report._replace(credit=granted.credit, ooo_count=granted.ooo_count)
+    pdc.inflight -= report.new
     cc.acked(packets, report, now)
+    pdc.tx.rto = cc.rto()
+    if ack.probe_opaque is None:
+        _probe_once(pdc, now)
     pdc.ooo_count = report.ooo_count or 0
     if diff32(ack.ack_psn, pdc.highest_acked) > 0:
         pdc.highest_acked = ack.ack_psn
     _tell_path(pdc, datagram, PathFeedback.ECN if ack.marked else PathFeedback.NO_ECN, now)
+
+
+def _newly_received(pdc: Pdc, rcvd_bytes: int, size: int) -> int:
+    """Return the bytes that rcvd_bytes reports for the first time; of a peer that never counts, `size`, those of the
+    packets that the ACK acknowledges."""
+    if not (rcvd_bytes or pdc.rcvd_bytes):
+        return size
+    more = (rcvd_bytes - pdc.rcvd_bytes) & _M24
+    if more >> 23:
+        return 0  # an older ACK
+    pdc.rcvd_bytes = rcvd_bytes
+    return more * _QUANTUM
 
 
 def overtaken(pdc: Pdc) -> list[SendRecord]:
@@ -270,11 +303,12 @@ def leave(pdc: Pdc, records: Iterable[SendRecord]) -> None:
     if cc is None:
         return
     cc.offered(-pdc.backlog)
-    pdc.backlog = 0
-    for record in records:
-        if isinstance(record, PacedRecord) and (record.flying or record.waits):
-            cc.settled(record.size, record.waits)
-            record.flying = record.waits = False
+    paced = [one for one in records if isinstance(one, PacedRecord)]
+    waiting = [one.size for one in paced if one.waits]
+    cc.settled(sum(one.flying for one in paced), pdc.inflight, len(waiting), sum(waiting))
+    for record in paced:
+        record.flying = record.waits = False
+    pdc.backlog = pdc.inflight = 0
     pdc.again = None
 
 
@@ -290,4 +324,5 @@ def restart(pdc: Pdc, records: Iterable[SendRecord], now: int) -> None:
             record.sends = 0
             _note(record, now)
             if waited:
+                pdc.inflight += record.size
                 cc.sent(record.size, True, now)

@@ -4,7 +4,7 @@ The sources are UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20 and pds.md §8, §9, §1
 """
 
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
-from uetproto.engine.pds.messages import Ack, Control, Request
+from uetproto.engine.pds.messages import CC_STATE, Ack, Control, Request
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import (
     DONE,
@@ -36,7 +36,8 @@ _ACK_CC = {
     False: (PdsType.ACK_CC, CcType.NSCC, bytes(uet_pds.CC_STATE_NSCC.size)),
     True: (PdsType.ACK_CCX, 0, bytes(uet_pds.CCX_STATE.size)),
 }
-"""Type of an ACK with a SACK, its cc_type, and its congestion control state, which is zero, by `ack_ccx`."""
+"""Type of an ACK with a SACK, its cc_type, and its congestion control state, by `ack_ccx`. The state is zero without
+congestion control, and begins with that of an ACK_CC else."""
 CLEAR_REQ_PERIODS = 4
 """Number of PDS_Clear_Time periods after which a target asks for a CLEAR (pds.md §9.3)."""
 
@@ -282,16 +283,17 @@ def emit_ack(
     rx.gap_closed = False
     what, mpr, bitmap, cc_type, state = _ACK, 0, 0, 0, b""
     if base is not None:
-        what, cc_type, state = _ACK_CC[config.ack_ccx and pdc.cc_rx is None]
+        what, cc_type, state = _ACK_CC[config.ack_ccx]
         if pdc.cc_rx is not None:
-            cc_type, state = pdc.cc_rx.ack_state(owner.now if since is None else since, len(rx.slots), owner.now)
+            cc_type, told = pdc.cc_rx.ack_state(owner.now if since is None else since, len(rx.slots), owner.now)
+            state = told.ljust(len(state), b"\0")
         mpr, bitmap = config.mp_range // MPR_UNIT, rx.sack_bitmap(base)
     message = None
     if owner.objects:
         message = Ack(
             what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
             opaque, cack, local, peer, mpr, cack if base is None else base, bitmap, 0, None, cc_type,
-            b"" if what == PdsType.ACK_CCX else state,
+            state[:CC_STATE],
         )  # fmt: skip
     else:
         about = psn - cack if opaque is None else opaque
@@ -385,8 +387,6 @@ def _read_again(pdc: Pdc, request: Request, datagram: Datagram) -> Response:
 
 def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
     trimmed = datagram.trimmed is Trim.TRIMMED
-    if pdc.cc_rx is not None:
-        pdc.cc_rx.trimmed(not trimmed, pdc.owner.now)
     pdc.nack(NackCode.TRIMMED if trimmed else NackCode.TRIMMED_LASTHOP, request, datagram)
 
 

@@ -97,7 +97,8 @@ class Ack:
     """Expected_PSN in the ACK of a CLOSE_CMD, a field later than UE 1.0.1 (pds.md §6.6), or None if it is absent."""
     cc_type: int = 0
     cc_state: Buffer = b""
-    """Congestion control state of an ACK_CC, 8 bytes; it is empty in any other ACK (cms.md §1)."""
+    """Congestion control state of an ACK_CC, or the first 8 bytes of that of an ACK_CCX; empty in any other ACK (cms.md
+    §1)."""
 
 
 @dataclass(slots=True)
@@ -186,9 +187,11 @@ USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
 _ACK = PdsType.ACK  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 _PLAIN = PdsRudReqHeader.size
 _WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
+CC_STATE = uet_pds.CC_STATE_NSCC.size
+"""Bytes of the congestion control state of an ACK_CC, with which that of an ACK_CCX begins."""
 _ACK_SIZE: dict[int, int] = {
     PdsType.ACK: uet_pds.ACK.size,
-    PdsType.ACK_CC: uet_pds.ACK_CC.size + uet_pds.CC_STATE_NSCC.size,
+    PdsType.ACK_CC: uet_pds.ACK_CC.size + CC_STATE,
     PdsType.ACK_CCX: uet_pds.ACK_CCX.size + uet_pds.CCX_STATE.size,
 }
 _REQUEST_MODE: dict[int, tuple[Mode, int]] = {
@@ -322,7 +325,7 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     if length < size + SES_SIZE[next_hdr] and not trimmed:
         raise cut_short("SES response", length - size, SES_SIZE[next_hdr])
     opaque, ack_psn = (offset & 0xFFFF, cack) if probe else (None, (cack + offset) & _M32)
-    state = data[PdsAckCcHeader.size : size] if kind == PdsType.ACK_CC else b""
+    state = data[PdsAckCcHeader.size : PdsAckCcHeader.size + CC_STATE] if kind != _ACK else b""
     return Ack(
         kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected,
         cc_type, state,

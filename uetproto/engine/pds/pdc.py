@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uetproto.engine.contract import NEVER, CongestionContext, CongestionReceiver, Datagram, Mode
+from uetproto.engine.contract import NEVER, CongestionContext, CongestionReceiver, Datagram, Mode, PathSelection
 from uetproto.engine.pds.messages import Control, Nack, Request
 from uetproto.engine.pds.psn_window import PsnWindow, UnansweredSlot
 from uetproto.engine.pds.retransmit import SendRecord, SendWindow
@@ -41,10 +41,10 @@ class Pdc:
         "_entropy_at", "_entropy_mask", "ack_gen_count", "again", "backlog", "cack_asks", "cc", "cc_rx",
         "clear_asked_at", "clear_asks", "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn",
         "close_req", "closing_ack", "config", "context", "counters", "cps", "demanded", "entropy", "held",
-        "highest_acked", "idle_time", "idle_wake", "local_id", "locks", "message_clear", "mode", "ooo_count",
-        "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe", "probe_at", "probes_left",
-        "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx", "state", "stored_at", "touched",
-        "tx", "unblock_at", "user", "wake_at",
+        "highest_acked", "idle_time", "idle_wake", "inflight", "local_id", "locks", "message_clear", "mode",
+        "ooo_count", "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe", "probe_at",
+        "probes_left", "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx", "selection", "state",
+        "stored_at", "touched", "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -101,10 +101,16 @@ class Pdc:
         """Congestion control context of the sending half, or None without congestion control."""
         self.cc_rx: CongestionReceiver | None = None if manager is None else manager.receiver(peer, mode, local_id)
         """Congestion control of the receiving half, or None."""
+        if self.cc is not None:
+            self.selection: PathSelection = self.cc.paths()
+            """What chooses the entropy values of requests with congestion control."""
         self.again: deque[PacedRecord] | None = None
         """Packets that wait for their retransmission, in its order. None: there was none (`pds.congestion`)."""
         self.backlog = 0
         """Nominal bytes that were offered to the context and not sent."""
+        self.inflight = 0
+        """Part of the bytes in flight of the context that is due to this PDC. It is less than those of the packets in
+        flight by at most 255, as rcvd_bytes is rounded up."""
         self.ooo_count = 0
         """ooo_count of the last ACK."""
         self.highest_acked = (start - 1) & _M32

@@ -77,7 +77,7 @@ class SendWindow:
 
     __slots__ = (
         "_levels", "_nacked", "_waits", "config", "landed", "mp_range", "next", "peer_cack", "records", "recovery_end",
-        "rod", "sacked", "start", "una", "went_back_to", "window_at_cack",
+        "rod", "rto", "sacked", "start", "una", "went_back_to", "window_at_cack",
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
@@ -95,6 +95,9 @@ class SendWindow:
         self.recovery_end: int | None = None
         """PSN that CACK must reach to end the recovery from an inferred loss, or None if there is no recovery (pds.md
         §11.4)."""
+        self.rto: int | None = None
+        """RTO of the first level that congestion control has found, in place of RTO_Init_Time. None: there is none.
+        While it falls, a record may expire as late as those before it in the queue of its level."""
         self.landed: list[SendRecord] | None = None
         """Records that ACKs have answered or marked as received since the last look. None: nobody looks."""
         self._levels: list[deque[tuple[int, SendRecord]]] = []
@@ -138,7 +141,7 @@ class SendWindow:
         waits, level = self._waits, record.rto_cnt
         if level >= len(waits):
             level = len(waits) - 1
-        record.rto_at = at = now + waits[level]
+        record.rto_at = at = now + (waits[level] if self.rto is None else min(self.rto << level, RTO_CAP))
         record.retx_at = NEVER
         if not self.rod:
             levels = self._levels

@@ -184,7 +184,7 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -
     if pdc.cc is None:
         entropy = pdc.entropy if mode is _ROD else pdc.next_entropy()
     else:
-        entropy = pdc.cc.next_entropy(owner.now)
+        entropy = pdc.selection.next(owner.now)
         if isinstance(record, congestion.PacedRecord):
             record.entropy = entropy
         target = pdc.cc.demand()
@@ -514,6 +514,7 @@ def _match_probe(pdc: Pdc, ack: Ack, now: int) -> int | None:
     _, last, sent_at = pdc.probe
     pdc.probe = None
     pdc.owner.tell(Probed(pdc.peer, pdc.local_id, now - sent_at))
+    congestion.probed(pdc, now - sent_at)
     return last
 
 

@@ -741,6 +741,8 @@ class Pds:
         pdc.wake_at = NEVER
         if self.congestion is not None:
             self.congestion.closed(pdc.local_id)
+        if pdc.cc is not None:
+            self._active.update(self._held.pop(pdc.cc, {}))  # its packets are no longer in flight
         self._idle_seen = True
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
