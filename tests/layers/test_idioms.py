@@ -157,6 +157,13 @@ def test_values_that_do_not_fit_are_refused(form: str, field: str, value: Any, l
         assert legal in caught.value.legal
 
 
+def test_a_name_that_no_field_has_is_refused() -> None:
+    with pytest.raises(uet.LayerError) as caught:
+        uet.PdsNack(nakc_code=13)  # type: ignore[call-arg]
+    assert "PdsNack has no such field (did you mean nack_code?); legal: type, next_hdr" in str(caught.value)
+    assert isinstance(caught.value, AttributeError)  # as Scapy raises
+
+
 def test_several_values_of_a_field_give_several_packets() -> None:
     packets = uet.PdsNack(nack_code=["TRIMMED", 4], nack_psn=(1, 3))
     assert packets.summary() == "NACK"
@@ -249,9 +256,10 @@ def test_the_program_of_a_user() -> None:
     assert str(user_script.refusal("ATOMIC", "rudi")) == "mode: 'rudi' is not legal with ATOMIC; legal: RUD, ROD"
     assert user_script.psns(uet.PdsRudReq(psn=7)) == (7, 8)
     assert [len(list(packet)) for packet in user_script.several()] == [6, 1]
-    assert user_script.mistakes() == [
-        "psm",
-        "dma_len",
+    unknown, near, *others = user_script.mistakes()
+    assert unknown.startswith("psm: PdsRudReq has no such field; legal: type, next_hdr")
+    assert near.startswith("dma_len: Reth has no such field (did you mean dma_length?)")
+    assert others == [
         "flowlabel: 'one' is not legal; legal: 0 … 1048575",
         "psn: 'one' is not legal; legal: 0 … 4294967295",
     ]

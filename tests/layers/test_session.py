@@ -148,7 +148,7 @@ def _fragments(packet: Packet) -> list[Packet]:
 
 
 def test_what_is_no_packet_is_refused() -> None:
-    for wrong in ("x", [b"bytes"]):
+    for wrong in ("x", [b"bytes"], None):
         with pytest.raises(uet.LayerError, match=r"packets: .* is not legal; legal: packets of Scapy"):
             uet.PdcSession().join(wrong)  # type: ignore[arg-type]
 

@@ -193,8 +193,18 @@ def test_a_trailer_is_never_guessed(packet: dict[str, Any], arguments: dict[str,
 
 
 def test_over_is_bytes() -> None:
-    with pytest.raises(StringError, match="over is bytes, not int"):
-        UET.parse(b"\x38" + bytes(11), over=5)
+    ack, send = b"\x38" + bytes(11), b"\x04" + bytes(15)
+    for schema, packet, data in ((UET, {"pds": {"type": "ACK"}}, ack), (ROCE, {"bth": {"opcode": 4}}, send)):
+        for call in (lambda: schema.parse(data, over=5), lambda: schema.build(packet, over=5)):  # noqa: B023
+            with pytest.raises(StringError, match="over is bytes, not int") as refusal:
+                call()
+            assert refusal.value.path.endswith(" -> trailer")
+    for over in (b"", b"12"):
+        with pytest.raises(ConstructError, match=f"over has {len(over)} bytes; legal: an IPv4") as short:
+            ROCE.parse(send, over=over)
+        assert short.value.path == "(parsing) -> trailer"
+    with pytest.raises(ConstructError, match="begins with its LRH"):
+        LRH.build({"lrh": {"lnh": "LOCAL"}, "bth": {"opcode": 4}}, over=b"\x45" + bytes(27))
 
 
 # As users of Construct use a construct
@@ -238,7 +248,7 @@ def test_roce_trailers() -> None:
     assert ROCE.parse(frame[42:]).trailer == packet.trailer
     with pytest.raises(ChecksumError):
         ROCE.parse(frame[42:-1] + bytes([frame[-1] ^ 1]), over=frame[14:42])
-    with pytest.raises(ConstructError, match="over: legal"):
+    with pytest.raises(ConstructError, match="over has 42 bytes; legal"):
         ROCE.parse(frame[42:], over=frame[:42])
 
 
@@ -352,7 +362,13 @@ def test_bytes_that_are_no_packet(data: str, path: str, why: str) -> None:
         (UET, {"pds": 5}, "pds", "a header is a mapping of fields, not int"),
         (UET, {"pds": {"type": "ACK"}, "foo": 1}, "foo", "there is no such part; legal: tss, pds"),
         (UET, {"pds": {"type": "ACK"}, "payload": "text"}, "payload", "a payload is bytes, not str"),
+        (UET, {"pds": {"type": "ACK", "cack_psn": "x"}}, "pds -> cack_psn", "'x' is not an integer"),
+        (UET, {"pds": {"type": "RUD_REQ"}, "ses": {"form": "ses.request_medium"}, "payload": bytes(70_000)},
+         "ses -> request_length", "70000 is not in 0 … 16383"),
         (UET, [], "", "a packet is a mapping of parts, not list"),
+        (ROCE, {"bth": {"opcode": 4}, "pad": 5}, "pad", "a pad is bytes, not int"),
+        (SHARP, {"sharp": {"opcode": "AGG_REQ"}, "pad": 5}, "pad", "a pad is bytes, not int"),
+        (SHARP, {"sharp": {}, "ranks": 5}, "ranks", "ranks are a list of numbers, not int"),
         (ROCE, {"bth": {"opcode": 4}, "reth": {}, "trailer": 0}, "reth", "it cannot follow bth"),
         (ROCE, {"reth": {}}, "bth", "bth must stand here"),
         (LRH, {"lrh": {"lnh": 2}, "grh": {}}, "bth", "bth must stand here"),
@@ -384,19 +400,33 @@ def test_no_bytes_raise_another_error(schema: Any) -> None:
         assert data.startswith(schema.build(parsed, **arguments))
 
 
-NAMES = ("pds", "ses", "tss", "sharp", "bth", "body", "payload", "trailer", "ranks", "type", "form", "opcode", "flags")
-LEAVES = st.none() | st.integers() | st.text(max_size=5) | st.binary(max_size=5)
+NAMES = (
+    "pds", "ses", "tss", "sharp", "bth", "lrh", "body", "payload", "pad", "trailer", "ranks", "type", "form", "opcode",
+    "flags",
+)  # fmt: skip
+LEAVES = st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
+HEADS = st.fixed_dictionaries({}, optional={
+    "pds": st.fixed_dictionaries({"type": st.integers(0, 16)}),
+    "bth": st.fixed_dictionaries({"opcode": st.sampled_from((4, 10, 17, 36, 100))}),
+    "lrh": st.fixed_dictionaries({"lnh": st.integers(0, 3)}),
+    "sharp": st.fixed_dictionaries({"opcode": st.integers(0, 20)}),
+})  # fmt: skip
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
 
 
-@given(st.recursive(LEAVES, nested, max_leaves=8))
-def test_no_value_raises_another_error(value: Any) -> None:
+@given(st.recursive(LEAVES, nested, max_leaves=8), HEADS, st.fixed_dictionaries({}, optional={
+    "over": LEAVES | st.just(b"\x45" + bytes(27)), "crc": LEAVES,
+}))  # fmt: skip
+def test_no_value_raises_another_error(value: Any, heads: dict[str, Any], arguments: dict[str, Any]) -> None:
     for schema in (UET, ROCE, LRH, SHARP):
         with suppress(ConstructError):
-            schema.build(value)
+            schema.build(value, **arguments)
+        known = {name: fields for name, fields in heads.items() if name in schema.parts}
+        with suppress(ConstructError):
+            schema.build(value | known if isinstance(value, dict) else known, **arguments)
 
 
 # Vectors and captures

@@ -110,6 +110,7 @@ def test_arguments_restrict_what_is_drawn(arguments: dict[str, Any], holds: Call
         (lambda: frames(transport="roce", crc=False), "crc=False is not legal; legal: True"),
         (lambda: frames(transport="roce", mode="ud", opcode="FETCH_ADD"), "legal: rc, xrc"),
         (lambda: frames(crc=1), "legal: False, True"),  # type: ignore[call-overload]
+        (lambda: frames(spoilt=1), "spoilt=1 is not legal; legal: False, True"),  # type: ignore[call-overload]
         (lambda: headers("pds.akc"), "did you mean pds.ack"),
         (
             lambda: headers("udp", spoilt=True),

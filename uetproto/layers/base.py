@@ -10,12 +10,16 @@ from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Padding, Raw
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, similar
 from uetproto.layers.fields import NAMES, plain_field
 from uetproto.layers.fields import LayerError as LayerError
 from uetproto.wire.codec import class_name
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.headers.ethernet import Ecn
+
+
+class UnknownFieldError(LayerError, AttributeError):  # type: ignore[misc]  # both have a `name`: that of the field
+    """A layer was made with a name that none of its fields has."""
 
 
 @contextmanager
@@ -48,7 +52,14 @@ class FormLayer(Packet):  # type: ignore[misc]
 
     def __init__(self, _pkt: bytes = b"", *args: Any, received: bool = False, **kwargs: Any) -> None:
         self.received = received or bool(_pkt)
-        super().__init__(_pkt, *args, **kwargs)
+        try:
+            super().__init__(_pkt, *args, **kwargs)
+        except AttributeError as error:
+            if (name := str(error)) not in kwargs:
+                raise
+            legal = [field.name for field in self.fields_desc]
+            what = f"{type(self).__name__} has no such field{similar(name, legal)}"
+            raise UnknownFieldError(name, what, ", ".join(legal)) from None
 
     def is_cut(self) -> bool:
         """Return whether the packet was dissected from bytes that lack the CRC or pad at its end. Only a packet that

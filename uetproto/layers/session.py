@@ -169,6 +169,8 @@ class PdcSession(DefaultSession):  # type: ignore[misc]
     def join(self, packets: Iterable[Packet]) -> PacketList:
         """Return the messages of a list of packets, also those that did not end. Raises `LayerError` for what is no
         packet."""
+        if not isinstance(packets, Iterable):
+            raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
         given = []
         for packet in packets:
             if not isinstance(packet, Packet):

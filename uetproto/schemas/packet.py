@@ -146,12 +146,16 @@ def so_far(context: Any, end: int = 0) -> bytes:
     return data[: len(data) - end]
 
 
+def trailer_path(context: Any) -> str:
+    """Return the path of the trailer, for an error about the argument `over`, which the trailer covers."""
+    return f"({'parsing' if context._parsing else 'building'}) -> trailer"
+
+
 def over_of(context: Any) -> bytes | None:
     """Return the argument `over` that the caller gave to `parse` or `build`, or None if it was not given."""
     over = context._params.get("over")
     if not isinstance(over, bytes | bytearray | memoryview | None):
-        path = "(parsing)" if context._parsing else "(building)"
-        raise StringError(f"over is bytes, not {type(over).__name__}", path=path)
+        raise StringError(f"over is bytes, not {type(over).__name__}", path=trailer_path(context))
     return None if over is None else bytes(over)
 
 
@@ -235,12 +239,17 @@ class PacketStruct(Struct):  # type: ignore[misc]
         built."""
         raise NotImplementedError
 
+    def bytes_of(self, packet: Mapping[str, Any], name: str, path: str) -> bytes | None:
+        """Return the member `name` that the caller gave, such as the payload or the pad, or None. Raises `StringError`
+        if it is not bytes."""
+        given = packet.get(name)
+        if not isinstance(given, bytes | bytearray | memoryview | None):
+            raise StringError(f"a {name} is bytes, not {type(given).__name__}", path=f"{path} -> {name}")
+        return None if given is None else bytes(given)
+
     def payload_of(self, packet: Mapping[str, Any], path: str) -> bytes:
         """Return the payload that the caller gave, or no bytes. Raises `StringError` if it is not bytes."""
-        payload = packet.get("payload")
-        if not isinstance(payload, bytes | bytearray | memoryview | None):
-            raise StringError(f"a payload is bytes, not {type(payload).__name__}", path=f"{path} -> payload")
-        return bytes(payload or b"")
+        return self.bytes_of(packet, "payload", path) or b""
 
     def _completed(self, packet: Any, context: Any, path: str) -> dict[str, Any]:
         """Return what is to be built: every part with its form and all its fields."""
@@ -281,6 +290,8 @@ class PacketStruct(Struct):  # type: ignore[misc]
         chosen, values = self._chosen(given, path)
         forms = tuple(header.name for _, header in chosen)
         added = completer(forms, tuple(map(frozenset, values)))(values, size)
+        for (part, header), more in zip(chosen, added, strict=True):
+            numbers(header.name, more, f"{path} -> {part}")  # refuses what does not fit, as the length of a payload
         values = [more | some for more, some in zip(added, values, strict=True)]
         self._check_order(chosen, values, path)
         return chosen, values

@@ -6,7 +6,7 @@ from typing import Any
 
 from construct import Bytes, BytesInteger, Checksum, ConstructError, Container, Switch
 
-from uetproto.schemas.packet import Given, PacketStruct, Rest, over_of, so_far
+from uetproto.schemas.packet import Given, PacketStruct, Rest, over_of, so_far, trailer_path
 from uetproto.wire.forms import FORMS, ROCE_FORMS, Candidates
 from uetproto.wire.headers import roce
 from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP
@@ -28,16 +28,20 @@ def _icrc_of(context: Any) -> int:
         if context.get(part) is not None:
             headers.append((part, data[at : at + FORMS[part].size]))
             at += FORMS[part].size
-    return icrc_of(_covered(over_of(context) or b"") + headers, data[at:])
+    over, path = over_of(context), trailer_path(context)
+    if over is not None and headers[0][0] == "lrh":
+        raise ConstructError("over has no place here: the packet begins with its LRH", path=path)
+    return icrc_of(_covered(over, path) + headers, data[at:])
 
 
-def _covered(over: bytes) -> list[tuple[str, bytes]]:
+def _covered(over: bytes | None, path: str) -> list[tuple[str, bytes]]:
     """Return the headers below the BTH, by form and bytes. Raises `ConstructError` where they are not headers."""
-    if not over:
+    if over is None:
         return []
-    network = {4: IPV4, 6: IPV6}.get(over[0] >> 4)
+    network = {4: IPV4, 6: IPV6}.get(over[0] >> 4) if over else None
     if network is None or len(over) not in (network.size + UDP.size, IPV6.size):
-        raise ConstructError("over: legal: an IPv4 or IPv6 header without options and a UDP header, or a GRH alone")
+        legal = "an IPv4 or IPv6 header without options and a UDP header, or a GRH alone"
+        raise ConstructError(f"over has {len(over)} bytes; legal: {legal}", path=path)
     if len(over) == IPV6.size and network is IPV6:
         return [("grh", over)]
     return [(network.name, over[: network.size]), ("udp", over[network.size :])]
@@ -71,16 +75,16 @@ class RoceStruct(PacketStruct):
         return 0
 
     def prepared(self, given: Given, packet: Mapping[str, Any], path: str) -> None:
-        pad, payload = packet.get("pad"), self.payload_of(packet, path)
+        pad, payload = self.bytes_of(packet, "pad", path), self.payload_of(packet, path)
         if "bth" in given:
             given["bth"].setdefault("padcnt", -len(payload) % 4 if pad is None else len(pad))
 
     def ending(self, packet: Mapping[str, Any], whole: dict[str, Any], context: Any, path: str) -> None:
         whole["payload"] = self.payload_of(packet, path)
-        pad = packet.get("pad")
+        pad = self.bytes_of(packet, "pad", path)
         whole["pad"] = bytes(whole["bth"].padcnt) if pad is None else pad
         whole["trailer"] = packet.get("trailer")
-        inner = Container(lrh=whole.get("lrh"), _params=context._params)
+        inner = Container(lrh=whole.get("lrh"), _params=context._params, _parsing=False)
         if whole["trailer"] is None and _trailer_of_roce(inner) == "unchecked":
             reason = "the ICRC is missing; give it, or over=, the IP and UDP headers, to compute it"
             raise ConstructError(reason, path=f"{path} -> trailer")

@@ -1,9 +1,9 @@
 """This module has the Construct schema `SHARP`, which parses and builds a SHARP message, over UET or RoCE."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from construct import Array, Bytes, ConstructError, Int16ub
+from construct import Array, Bytes, ConstructError, Int16ub, MappingError
 
 from uetproto.schemas.header import numbers
 from uetproto.schemas.packet import Given, PacketStruct
@@ -49,7 +49,10 @@ class SharpStruct(PacketStruct):
         return [(following,) for following in sharp.following(fields.get("opcode", 0), fields["flags"])]
 
     def prepared(self, given: Given, packet: Mapping[str, Any], path: str) -> None:
-        base, ranks = given.get("sharp"), packet.get("ranks") or ()
+        base, ranks = given.get("sharp"), packet.get("ranks")
+        if not isinstance(ranks, Sequence | None) or isinstance(ranks, str | bytes):
+            raise MappingError(f"ranks are a list of numbers, not {type(ranks).__name__}", path=f"{path} -> ranks")
+        ranks = ranks or ()
         if base is None:
             return
         if "body" in given and "opcode" not in base:
@@ -69,7 +72,7 @@ class SharpStruct(PacketStruct):
     def ending(self, packet: Mapping[str, Any], whole: dict[str, Any], context: Any, path: str) -> None:
         whole["ranks"] = list(packet.get("ranks") or ())
         whole["payload"] = self.payload_of(packet, path)
-        pad = packet.get("pad")
+        pad = self.bytes_of(packet, "pad", path)
         whole["pad"] = bytes(-whole["sharp"].payload_len % 4) if pad is None else pad
         there = _body_size(whole) + len(whole["payload"])
         if whole["sharp"].payload_len != there:

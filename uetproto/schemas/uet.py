@@ -86,7 +86,7 @@ class UetStruct(PacketStruct):
     def ending(self, packet: Mapping[str, Any], whole: dict[str, Any], context: Any, path: str) -> None:
         whole["payload"] = self.payload_of(packet, path)
         trailer = packet.get("trailer")
-        kind = _trailer_of_uet(Container(tss=whole.get("tss"), _params=context._params))
+        kind = _trailer_of_uet(Container(tss=whole.get("tss"), _params=context._params, _parsing=False))
         if kind in ("icv", "unchecked") and trailer is None:
             raise ConstructError(f"the trailer ({kind}) is missing, and cannot be computed", path=f"{path} -> trailer")
         if kind == _NO_TRAILER and trailer is not None:

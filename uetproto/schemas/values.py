@@ -96,8 +96,8 @@ def number_of(field: Field, value: Any, path: str) -> int:
     flags = field.values is not None and issubclass(field.values, IntFlag)
     if flags and isinstance(value, Mapping):
         value = "|".join(name for name, there in value.items() if there and not str(name).startswith("_"))
-    if isinstance(value, str):
-        members: Mapping[str, int] = field.values.__members__ if field.values is not None else {}
+    if isinstance(value, str) and field.values is not None:
+        members: Mapping[str, int] = field.values.__members__
         number = 0
         for word in filter(None, map(str.strip, value.split("|"))) if flags else [value]:
             if word in members:

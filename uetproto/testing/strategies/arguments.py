@@ -45,8 +45,11 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
 def named(name: str, strategy: st.SearchStrategy[T], spoilt: bool, options: Mapping[str, Any]) -> st.SearchStrategy[T]:
     """Return `strategy` with another text in reports of Hypothesis: a call of the function `name`.
 
-    The call has those `options` that are not None, and `spoilt=True` if `spoilt` is true.
+    The call has those `options` that are not None, and `spoilt=True` if `spoilt` is true. Raises `InvalidArgument`
+    unless `spoilt` is True or False.
     """
+    if type(spoilt) is not bool:
+        raise illegal("spoilt", spoilt, (False, True))
 
     def drawn(draw: st.DrawFn, /, **_: object) -> T:
         return draw(strategy)
