@@ -14,7 +14,7 @@ from tests.support.ses.operations import Peers, content
 from tests.support.ses.requests import ask, completions, som
 from uetproto.check.registry import InvariantViolation
 from uetproto.check.uet.ses_invariants import SegmentChecks
-from uetproto.engine.contract import Nop, Read
+from uetproto.engine.contract import Read, Send
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
@@ -51,9 +51,10 @@ def test_what_the_answer_to_return_data_counts(knob: str, lengths: list[int]) ->
 def test_the_id_of_a_retry(knob: str, ids: list[int], code: ReturnCode) -> None:
     """`retry_message_id`, ses.md §12: refused twice, and then the next message."""
     x = Peers(ses={"retry_message_id": knob})
+    x.post(bytearray(9), least=1)
     refuse_first(x, 2, code)
     for _ in range(2):
-        x.submit(Nop(peer=0))
+        x.submit(Send(peer=0, data=b"x"))
         x.settle()
     assert [request.message_id for request in x.requests()] == ids
     assert all(completion.ok for completion in completions(x))

@@ -160,9 +160,10 @@ SHOWN = {
 NOT_SHOWN = {
     "only after a loss, or a packet that comes twice": (
         "ack_req_ar", "ack_copies_retx", "rudi_marks_retx", "clear_on_retransmission", "rod_recovery", "rod_gap",
-        "dup_without_retx", "sack_base", "rto_init_time", "max_rto_retx_cnt",
+        "dup_without_retx", "sack_base", "rto_init_time", "max_rto_retx_cnt", "nack_backoff", "max_nack_retx_cnt",
     ),
-    "only where an ordered message has no buffer": ("rod_refusal", "response_generation"),
+    "only where an ordered message has no buffer": ("rod_refusal", "response_generation", "rma_generation"),
+    "what suits its target, and not what its initiator does": ("max_reads", "sync_operations"),
     "only with more PDCs, packets or time than any capture has": (
         "max_pdcs", "default_mpr", "msl", "new_pdc_time", "close_req_time",
     ),

@@ -31,13 +31,14 @@ PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
             "enb_ack_per_pkt": True, "clear_cmd": "immediate", "dup_without_retx": "answer", "rod_gap": "reorder",
             "sack_base": "trigger", "ack_cc": "never", "close_drain": "error", "default_mpr": 1, "mp_range": 128,
             "rto_init_time": 5 * MILLISECOND, "max_rto_retx_cnt": 5, "new_pdc_time": 1000 * MILLISECOND,
+            "nack_backoff": "double", "max_nack_retx_cnt": 10,
             "close_req_time": 1000 * MILLISECOND, "msl": 2000 * MILLISECOND, "max_pdcs": 64,
         },
         "ses": {
             "first_message_id": 0, "uud_opcode": "send", "stop_list": "first", "deferral_tokens": "reuse",
             "rtr_resource_index": "zero", "rod_refusal": "no_match_first", "response_generation": "always",
             "hd_in": "som", "retry_message_id": "same", "lone_read_eom": False, "response_message_id": "read",
-            "return_modified_length": "read",
+            "return_modified_length": "read", "rma_generation": "untagged", "sync_operations": True, "max_reads": 8,
             # numbers and rules of the reference provider: column R of ses.md §16, §11.2, §5.7
             "payload_mtu": 1024, "unexpected_policy": "refuse", "large_send": "deferrable",
         },
@@ -91,6 +92,9 @@ class PdsConfig:
         "NACK_Retx_Time: the source waits so long after a resource NACK.", "pds.md §11.2")
     max_nack_retx_cnt: int = knob(5, range(31 + 1), "",
         "Max_NACK_Retx_Cnt: how often a packet is retransmitted after a NACK at most; 31: no limit.", "pds.md §11.2")
+    nack_backoff: str = knob("constant", ("constant", "double"), "",
+        "How long the source waits after each further resource NACK of a packet: NACK_Retx_Time every time, or twice"
+        " as long as before.", "pds.md §11.2")
     inferred_loss: str = knob("off", ("off", "sack", "probe", "ooo"), "",
         "Tells what besides RTO and NACK shows that a packet is lost. off: nothing; sack: `inferred_loss_packets`"
         " PSNs reported above a gap; probe: as sack, and a PROBE asks when no ACK came for Tail_Loss_Time; ooo: with"
@@ -159,8 +163,8 @@ class PdsConfig:
         "What the target does with a duplicate without retx: drop it, or answer it as a duplicate with retx.",
         "pds.md §20")
     rod_gap: str = knob("discard", ("discard", "reorder"), "",
-        "What the target does with a ROD packet after a gap. discard: it sends NACK ROD_OOO; reorder: it buffers the"
-        " packet until the gap is filled.",
+        "What the target does with a ROD packet after a gap, also where the first packet of a PDC is missing. discard:"
+        " it sends NACK ROD_OOO; reorder: it buffers the packet until the gap is filled.",
         "pds.md §20")
     ar_on_eom: bool = knob(True, BOOL, "",
         "The last packet of a message asks for an ACK.", "pds.md §20")
@@ -231,6 +235,11 @@ class PdsConfig:
         "A RUD PDC spreads its requests over so many entropy values.", "cms.md §8")
     # fmt: on
 
+    @property
+    def keeps_gaps(self) -> bool:
+        """Return whether the target buffers ROD packets after a gap, and never sends NACK ROD_OOO for them."""
+        return self.rod_gap == "reorder" or self.rod_recovery == "selective"
+
     def __post_init__(self) -> None:
         check_knobs(self)
         if self.max_pdcs + self.reserved_pdcs > _PDCIDS:
@@ -279,6 +288,9 @@ class SesConfig:
         "The longest first wait before a retry.", "ses.md §12")
     backoff_limit: int = knob(10 * SECOND, range(600 * SECOND + 1), TIME,
         "No wait before a retry is longer.", "ses.md §12")
+    max_reads: int = knob(0, range(65535 + 1), "",
+        "So many packets of reads and fetching atomics of a PDC are outstanding at most: a further one is sent when"
+        " data arrives; 0: no limit. The reference provider refuses a ninth one.", "observed.md")
     large_send: str = knob("plain", ("plain", "auto", "rendezvous", "deferrable"), "",
         "How a send above its threshold is sent; auto: the mode, and what the peer supports, decide.", "ses.md §13.5")
     rendezvous_threshold: int = knob(8192, range(2**32), "bytes",
@@ -350,6 +362,9 @@ class SesConfig:
     hd_in: str = knob("all", ("all", "som"), "",
         "Which packets of a message with completion data have hd set: all, or the first (som), as observed.",
         "observed.md")
+    rma_generation: str = knob("zero", ("zero", "untagged"), "",
+        "The ri_generation of reads, writes and atomics: zero, or the generation of the untagged sends to the resource"
+        " index, which the reference provider checks.", "observed.md")
     lone_read_eom: bool = knob(True, BOOL, "",
         "A READ of one packet has eom = 1; off: eom is 0, as observed, and a target accepts either.", "ses.md §3")
     response_message_id: str = knob("zero", ("zero", "read"), "",

@@ -298,7 +298,7 @@ def test_rod_repeats_once_after_many_refusals() -> None:
     for _ in range(4):
         x.a.sent("REQ")
     for psn in (334, 335, 336):
-        x.a.rx_bytes(B, build_nack(NackCode.PSN_OOR_WINDOW, 0, 0, psn, TPDCID, IPDCID))
+        x.a.rx_bytes(B, build_nack(NackCode.NO_PKT_BUFFER, 0, 0, psn, TPDCID, IPDCID))
     x.a.rx_bytes(B, build_ack(NextHdr.NONE, 0, 0, 0, 0, 333, TPDCID, IPDCID))
     x.wait(MS)
     for psn in (334, 335, 336):

@@ -8,11 +8,12 @@ import pytest
 from tests.support.engine.world import KEY, B
 from tests.support.ses.initiator_rules import (
     refuse_first,
+    refuse_with,
 )
 from tests.support.ses.operations import SECOND, Peers
 from tests.support.ses.requests import NARROW, SAFE, completions, index_of
 from uetproto.engine import Datagram, Mode
-from uetproto.engine.contract import MILLISECOND, Nop, Receive, Send, Write
+from uetproto.engine.contract import MILLISECOND, Nop, Read, Receive, Send, Write
 from uetproto.engine.ses.headers import SesRequest
 from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode, Space
@@ -189,30 +190,51 @@ def test_repairs_count_in_a_row() -> None:
     """ses.md §12: at most 256 in a row; a refusal for another reason breaks it."""
     x = Peers()
     x.post(bytearray(1000), least=1)
-    seen: list[SesRequest] = []
-
-    def fault(request: SesRequest) -> ReturnCode | None:
-        seen.append(request)
-        if len(seen) == 201:
-            return ReturnCode.UNCOR_TRNSNT
-        return ReturnCode.BAD_GENERATION if len(seen) < 402 else None
-
-    x.b.target.fault = fault
+    stale = [ReturnCode.BAD_GENERATION] * 200
+    refuse_with(x, [*stale, ReturnCode.UNCOR_TRNSNT, *stale])
     x.submit(Send(peer=0, data=b"x", mode=Mode.RUD))
     x.settle(2000)
     done = x.completion()
     assert (done.ok, done.refusals) == (True, 1)
 
 
-def test_rma_sends_no_generation() -> None:
-    """Whatever a target says about it (ses.md §2.4)."""
-    x = Peers()
+@pytest.mark.parametrize("work", [Write(peer=0, data=b"x", key=KEY), Read(peer=0, into=bytearray(9000), key=KEY)])
+def test_rma_sends_no_generation(work: Write | Read) -> None:
+    """Whatever a target says about it (ses.md §2.4): a target that refuses RMA for its generation does so once."""
+    x = Peers(bytearray(9000))
     index_of(x, Space.RMA).generation = 5
-    refuse_first(x, 1, ReturnCode.BAD_GENERATION)
+    refuse_first(x, 9, ReturnCode.BAD_GENERATION)
+    x.submit(work)
+    x.settle()
+    done = x.completion()
+    assert (done.ok, done.return_code) == (False, ReturnCode.BAD_GENERATION)
+    assert {r.ri_generation for r in x.requests()} == {0}
+    assert len({r.message_id for r in x.requests()}) == 1, "it is not sent again"
+
+
+def test_rma_with_the_generation_of_untagged_sends() -> None:
+    """`rma_generation` untagged (observed.md): what a refused send learned serves RMA too, and the other way round."""
+    x = Peers(ses={"rma_generation": "untagged"})
+    refuse_with(x, [ReturnCode.BAD_GENERATION])
     x.submit(Write(peer=0, data=b"x", key=KEY))
     x.settle()
-    assert x.completion().ok
-    assert [r.ri_generation for r in x.requests()] == [0, 0]
+    x.post(bytearray(9))
+    x.submit(Send(peer=0, data=b"x"))
+    x.submit(Write(peer=0, data=b"x", key=KEY))
+    x.settle()
+    assert [done.ok for done in completions(x)] == [True] * 3
+    assert [r.ri_generation for r in x.requests()] == [0, 1, 1, 1]
+
+
+def test_a_generation_that_was_sent_already() -> None:
+    """ses.md §12: BAD_GENERATION with the generation that the request had: sending it again would change nothing."""
+    x = Peers()
+    x.post(bytearray(9))
+    x.b.target.fault = lambda request: ReturnCode.BAD_GENERATION
+    x.submit(Send(peer=0, data=b"x"))
+    x.settle()
+    assert x.completion().return_code is ReturnCode.BAD_GENERATION
+    assert len(x.requests()) == 1
 
 
 def test_a_retry_waits_for_a_message_id() -> None:

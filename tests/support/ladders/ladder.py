@@ -54,6 +54,9 @@ class ScriptedMessage:
         """Take the PDCID, and the PSN of the first packet (`service.Locking`)."""
         self.where = (pdc.local_id, psn)
 
+    def is_held_back(self, pdc: Connection) -> bool:
+        return False
+
     def unsent(self) -> tuple[int, int]:
         return self.left, self.left * len(SES_BYTES)
 

@@ -95,6 +95,10 @@ class ScriptedMessage:
     def began(self, pdc: Connection, psn: int) -> None:
         self.pdcid = pdc.local_id
 
+    def is_held_back(self, pdc: Connection) -> bool:
+        """Return False: the messages of a script do not wait for one another."""
+        return False
+
 
 def opaque_packets(what: MessageSpec, mtu: int) -> list[bytes]:
     """Return the packets of a message without a PDS: each is a SES header, followed by `mtu` bytes of payload.

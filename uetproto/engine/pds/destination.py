@@ -329,8 +329,7 @@ def handle_not_new(
     elif verdict is Verdict.BEHIND:
         pdc.counters.oor_behind += 1
     elif (
-        verdict is Verdict.GAP and not datagram.trimmed
-        and (pdc.config.rod_gap == "reorder" or pdc.config.rod_recovery == "selective")
+        verdict is Verdict.GAP and not datagram.trimmed and pdc.config.keeps_gaps
         and not (isinstance(packet, Control) and packet.ctl_type == CtlType.CLOSE_CMD)
     ):  # fmt: skip
         _keep_for_later(pdc, packet, datagram)
@@ -391,12 +390,14 @@ def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
 
 
 def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
-    """Send NACK TRIMMED, or ROD_OOO after a gap, for a packet of which only the header arrived (pds.md §14).
+    """Send NACK TRIMMED for a packet of which only the header arrived, or ROD_OOO if the packet came after a gap and
+    would have been discarded (pds.md §14).
 
     The CLEAR_PSN of the packet is ignored. Always return False, as the packet was not delivered.
     """
     verdict = pdc.rx.classify(request.psn)
-    if verdict is Verdict.NEW and not is_beyond_close(pdc, request.psn):
+    wanted = verdict is Verdict.NEW or (verdict is Verdict.GAP and pdc.config.keeps_gaps)
+    if wanted and not is_beyond_close(pdc, request.psn):
         _refuse_trimmed(pdc, request, datagram)
     elif verdict not in (Verdict.AHEAD, Verdict.BEHIND):
         handle_not_new(pdc, request, datagram, now, NextHdr.RESPONSE)

@@ -4,12 +4,15 @@ UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rule
 timers; `source` makes the packets.
 """
 
+from bisect import insort
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Buffer
+from uetproto.engine.pds.psn_window import MPR_UNIT
 from uetproto.engine.pds.service import Outgoing
 from uetproto.wire.serial import diff32
 
@@ -24,6 +27,7 @@ NACK_INFINITE = 31
 """Value of Max_NACK_Retx_Cnt that sets no limit."""
 MAX_CLEAR_OFFSET = 0x8000
 """Largest distance of a CLEAR_PSN below the PSN of the packet that carries the CLEAR_PSN (pds.md §2.1)."""
+_AT = itemgetter(0)
 MAX_SYN_OFFSET = 4095
 """Number of PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 
@@ -46,6 +50,8 @@ class SendRecord:
     ctl_type: int | None = None
     dst_rcvd: bool = False
     """Whether the peer has reported the packet as received, while its response is still missing."""
+    asked: bool = False
+    """Whether an ACK_REQ for the packet was sent, and neither an answer nor anything else about the packet has come."""
     rto_cnt: int = 0
     """Number of times that the RTO of the packet has expired. The number selects the back-off level."""
     nack_cnt: int = 0
@@ -76,8 +82,8 @@ class SendWindow:
     """
 
     __slots__ = (
-        "_levels", "_nacked", "_waits", "config", "landed", "mp_range", "next", "peer_cack", "records", "recovery_end",
-        "rod", "rto", "sacked", "start", "una", "went_back_to", "window_at_cack",
+        "_beyond", "_levels", "_nacked", "_waits", "config", "landed", "mp_range", "next", "offered", "peer_cack",
+        "records", "recovery_end", "rod", "rto", "sacked", "start", "una", "went_back_to", "window_at_cack",
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
@@ -88,7 +94,11 @@ class SendWindow:
         self.peer_cack = (start - 1) & _M32
         self.went_back_to = (start - 1) & _M32
         """First PSN of the last go-back-N retransmission on ROD."""
-        self.mp_range = config.default_mpr * 128
+        self.mp_range = self.offered = config.default_mpr * MPR_UNIT
+        """Number of PSNs that may be in flight now; it is less than `offered`, what the peer or the configuration
+        says, after a NACK PSN_OOR_WINDOW."""
+        self._beyond: list[SendRecord] = []
+        """Records that the peer refused with PSN_OOR_WINDOW, until the window permits them."""
         self.records: dict[int, SendRecord] = {}
         self.sacked = 0
         """Number of records with `dst_rcvd`."""
@@ -119,8 +129,38 @@ class SendWindow:
 
         The window ends at CLEAR_PSN + MP_RANGE, or at CACK + MP_RANGE if `window_at_cack` is set.
         """
-        base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
+        base = self._base
         return (psn - base) & _M32 < self.mp_range or diff32(psn, base) < 0
+
+    def offer(self, mpr: int) -> None:
+        """Set the window that the peer offers, in units of 128 PSNs."""
+        self.mp_range = self.offered = mpr * MPR_UNIT
+
+    def shrink(self, record: SendRecord) -> bool:
+        """Keep fewer packets in flight, as the peer has refused `record` with PSN_OOR_WINDOW. The record waits until
+        `back_inside` returns it. Return False if it is the lowest one, as no smaller window would help.
+        """
+        distance = diff32(record.psn, self._base)
+        if distance <= 0:
+            return False
+        self.mp_range = min(self.mp_range, distance)
+        if record not in self._beyond:
+            self._beyond.append(record)
+        return True
+
+    def back_inside(self) -> list[SendRecord]:
+        """Return, in PSN order, the un-ACKed records that waited for the window, and that the window permits now."""
+        if not self._beyond:
+            return []
+        waiting = [record for record in self._beyond if self.records.get(record.psn) is record]
+        self._beyond = [record for record in waiting if not self.in_window(record.psn)]
+        found = [record for record in waiting if self.in_window(record.psn)]
+        return sorted(found, key=lambda record: diff32(record.psn, self.una))
+
+    @property
+    def _base(self) -> int:
+        """Return the lowest PSN of the window."""
+        return (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
 
     def room(self) -> int:
         """Return how many new packets the window permits now."""
@@ -153,9 +193,11 @@ class SendWindow:
         """Schedule the retransmission of a packet after a NACK. Until then the packet has no RTO (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
+        if self.config.nack_backoff == "double":
+            record.retx_at = now + min(self.config.nack_retx_time << max(0, record.nack_cnt - 1), RTO_CAP)
         if self._nacked is None:
             self._nacked = deque()
-        self._nacked.append((record.retx_at, record))
+        insort(self._nacked, (record.retx_at, record), key=_AT)
 
     def drop_all(self) -> list[SendRecord]:
         """Remove all records and their timers, and return the records in PSN order."""
@@ -164,6 +206,7 @@ class SendWindow:
         self.sacked = 0
         self._levels = []
         self._nacked = None
+        self._beyond = []
         return records
 
     def renumber(self, delta: int, now: int) -> list[SendRecord]:
@@ -174,6 +217,7 @@ class SendWindow:
         records = list(self.records.values())
         self._levels = []
         self._nacked = None
+        self._beyond = []
         self.sacked = 0
         self.start, self.next = (self.start + delta) & _M32, (self.next + delta) & _M32
         self.una, self.peer_cack = (self.una + delta) & _M32, (self.peer_cack + delta) & _M32
@@ -183,7 +227,7 @@ class SendWindow:
             record.psn = (record.psn + delta) & _M32
             record.clear_psn = (record.clear_psn + delta) & _M32
             record.rto_cnt = record.nack_cnt = 0
-            record.dst_rcvd = False
+            record.dst_rcvd = record.asked = False
             self.records[record.psn] = record
             self.arm(record, now)
         return records
@@ -243,9 +287,10 @@ class SendWindow:
             self.arm(record, now)
 
     def unmark(self, record: SendRecord) -> None:
-        """Reset `dst_rcvd` of a packet, because the destination does not have the packet or has lost its response."""
+        """Reset `dst_rcvd` of a packet, because the destination does not have the packet, has lost its response, or
+        does not answer an ACK_REQ."""
         if record.dst_rcvd:
-            record.dst_rcvd = False
+            record.dst_rcvd = record.asked = False
             self.sacked -= 1
 
     def overtaken(self) -> list[SendRecord]:
@@ -269,8 +314,11 @@ class SendWindow:
         self.una = una
 
     def drained(self) -> None:
-        """Advance `una` to the next PSN, as no packet is in flight, and drop the timers of earlier packets."""
+        """Advance `una` to the next PSN, as no packet is in flight, and drop the timers of earlier packets. A window
+        that was made smaller doubles."""
         self.una = self.next
+        if self.mp_range != self.offered:
+            self.mp_range = min(2 * self.mp_range, self.offered)
         for level in self._levels:
             level.clear()
 

@@ -87,6 +87,9 @@ class Locking(Outgoing, Protocol):
         """Store the PDC and the PSN of the first packet. PDS calls this method again if the PSN changes (pds.md
         §6.6)."""
 
+    def is_held_back(self, pdc: "Connection") -> bool:
+        """Return whether the next packet waits until data of earlier reads has arrived on the PDC."""
+
 
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
 

@@ -12,7 +12,7 @@ from uetproto.engine.pds import congestion
 from uetproto.engine.pds.messages import USE_RSV_PDC, Ack, Control, Nack, Request
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
+from uetproto.engine.pds.psn_window import SACK_BITS
 from uetproto.engine.pds.retransmit import INFERRED, MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, RTO, SendRecord, rto_waits
 from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
@@ -55,6 +55,8 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
             found = pdc.rows[_SEND if pdc.open_message is None else _SEND_MORE]
             if found is None or (pdc.cc is not None and not congestion.may_send(pdc, now)):
                 break
+            if pdc.locks and _is_held_back(pdc):
+                break
             found[0](pdc, now)  # these inputs do not change the state
             sent += 1
         if sent:
@@ -72,6 +74,12 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
     if pdc.clear_at <= now or (pdc.clear_at != NEVER and pdc.config.clear_cmd == "immediate"):
         pdc.step(Input.CLEAR_TIME, now)
     return sent
+
+
+def _is_held_back(pdc: Pdc) -> bool:
+    """Return whether the next packet is one of a read that waits until earlier reads of the PDC have their data."""
+    message = pdc.open_message if pdc.open_message is not None else pdc.queue[0]
+    return message.lock and cast(Locking, message).is_held_back(pdc)
 
 
 def _pump_again(pdc: Pdc, now: int, limit: int) -> int:
@@ -278,13 +286,15 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
                 answer(record.message, record.index, _NO_HEADER, None, now)
     if ack.type != _ACK:
         if not older and ack.mpr:
-            tx.mp_range = ack.mpr * MPR_UNIT
+            tx.offer(ack.mpr)
         tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
     if pdc.cc is not None:
         congestion.acked(pdc, ack, named, datagram, now)
     if tx.records:
         tx.advance()
         _wake_for_lowest(pdc)
+        for record in tx.back_inside():
+            _retransmit_one(pdc, record, now, record.cause)
     else:
         tx.drained()
     if ack.epsn is not None and pdc.state is State.CLOSE_ACK_WAIT and ack.ack_psn == tx.last:
@@ -313,6 +323,7 @@ def _mark_pending(pdc: Pdc, record: SendRecord, now: int) -> None:
     """Mark a packet as received by a destination whose SES has not answered yet, and reset its RTO count (pds.md §7.2,
     §11.2)."""
     record.rto_cnt = 0
+    record.asked = False
     pdc.tx.mark_received(record, now)
     _wake_for_lowest(pdc)
 
@@ -371,9 +382,13 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
         return  # the packet waits for its retransmission already
     congestion.refused(pdc, record, nack, datagram, now)
     tx.unmark(record)
+    record.cause = NackCode(nack.code).name
+    if nack.code == NackCode.PSN_OOR_WINDOW and tx.shrink(record):
+        pdc.counters.retx_nack += 1
+        _arm(pdc, record, now)
+        return
     if not _count_nack(pdc, record, now):
         return
-    record.cause = NackCode(nack.code).name
     if entry.delayed:
         tx.delay(record, now)
         pdc.owner.wake(pdc, record.retx_at)
@@ -408,7 +423,10 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
 
 
 def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
-    """Retransmit a packet whose RTO has expired, or send ACK_REQ if the peer has reported the packet as received."""
+    """Retransmit a packet whose RTO has expired, or send ACK_REQ if the peer has reported the packet as received.
+
+    If an ACK_REQ got no answer, the packet itself is sent: a peer may drop an ACK_REQ for a PSN below its window.
+    """
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
             record.rto_cnt += 1  # so that ACK_REQs to a silent peer end
@@ -416,6 +434,8 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
         _arm(pdc, record, now)
         return
     record.rto_cnt += 1
+    if record.asked:
+        pdc.tx.unmark(record)
     if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent instead
         pdc.counters.retx_rto += 1
     record.cause = RTO
@@ -465,6 +485,7 @@ def _retransmit_now(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
         pdc.send_control(record.ctl_type, record.psn, 1, record.index, 1)
     elif record.dst_rcvd:
         message_id = record.message.message_id if record.message is not None else 0
+        record.asked = True
         pdc.send_control(CtlType.ACK_REQ, record.psn, pdc.config.ack_req_ar, message_id, 0)
     else:
         clear = record.clear_psn

@@ -581,7 +581,11 @@ class Pds:
             return Input.SYN_NO_BITMAP
         if self.start_policy is not None and self.start_policy.demand(packet.start_psn) is not None:
             return Input.SYN_INSECURE
-        return Input.SYN_GAP if mode is Mode.ROD and packet.psn != packet.start_psn else Input.SYN
+        return Input.SYN_GAP if self._leaves_gap(packet, mode) else Input.SYN
+
+    def _leaves_gap(self, packet: Request | Control, mode: Mode) -> bool:
+        """Return whether a SYN packet cannot open a PDC, as the packets before it are missing (pds.md §6.2 item 7)."""
+        return mode is Mode.ROD and packet.psn != packet.start_psn and not self.config.keeps_gaps
 
     def _receive_pending(self, pdc: Pdc, packet: Request | Control, mode: Mode, datagram: Datagram, now: int) -> None:
         """Process a packet with syn for a PDC in PENDING, which waits for another Start_PSN (pds.md §6.5)."""
@@ -595,7 +599,7 @@ class Pds:
             # The peer has used the PDCID again, in another mode; its retransmission opens a PDC after New_PDC_Time.
             self.counters.unexpected += 1
             return
-        elif mode is Mode.ROD and packet.psn != packet.start_psn:
+        elif self._leaves_gap(packet, mode):
             event = Input.SYN_GAP
         pdc.step(event, packet, datagram, now)
         self._received(pdc, now)

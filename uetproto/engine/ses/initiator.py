@@ -17,11 +17,21 @@ from uetproto.engine.ses.transfer import GOOD, LoneWrite, MessageInput, MessageS
 from uetproto.engine.ses.work import SesOperation, plan_of
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
-from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, ResponseOpcode, ReturnCode, Selects
+from uetproto.wire.headers.uet_ses import (
+    DEFERRABLES,
+    OPCODE_PROFILES,
+    Opcode,
+    ResponseOpcode,
+    ReturnCode,
+    Selects,
+    Space,
+)
 
 # Looked up once: with every message, Class.MEMBER would cost as much as a call.
 _QUEUED, _WAIT, _DRAIN, _ERROR = MessageState.QUEUED, MessageState.WAIT, MessageState.DRAIN, MessageState.ERROR
-_COMPLETE, _RUD, _ROD, _RECEIVE = MessageInput.COMPLETE, Mode.RUD, Mode.ROD, Selects.RECEIVE
+_COMPLETE, _RUD, _ROD, _RECEIVE, _REGION = (
+    MessageInput.COMPLETE, Mode.RUD, Mode.ROD, Selects.RECEIVE, Selects.REGION
+)  # fmt: skip
 _WRITE, _DATAGRAM, _OK = Opcode.WRITE, Opcode.DATAGRAM_SEND, ReturnCode.OK
 _LAST_ID = 0xFFFE
 """Largest message_id: 0xFFFF is never allocated (ses.md §3)."""
@@ -53,6 +63,10 @@ class SesInitiator:
         """Messages that have not ended, in the order of submission, but for lone writes."""
         self.deferrals: dict[int, MessageTransfer] = {}
         """Deferrable sends that may be restarted, by initiator restart token."""
+        self.rma_has_generation = config.rma_generation == "untagged"
+        """Whether reads, writes and atomics carry the generation of untagged sends to their resource index."""
+        self.reading: dict[Connection | None, int] = {}
+        """Number of packets of reads, by PDC, whose data has not arrived; it is counted only with `max_reads`."""
         self.bad_responses = 0
         """Number of responses with the message_id of another message, and of return data that belongs to no read."""
         self.generations: dict[tuple[int, int, int, int, int], int] = {}
@@ -81,6 +95,7 @@ class SesInitiator:
         if (
             base.opcode is _WRITE and operation.mode is _RUD and operation.count == 1
             and base.body <= self.config.payload_mtu and message_id not in self.messages and len(self.transfers) < _IDS
+            and not self.rma_has_generation
         ):  # fmt: skip
             self._number += 1
             self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
@@ -119,6 +134,8 @@ class SesInitiator:
         plan = transfer.plan
         job_id = plan.job_id if plan.rel else -1
         space = OPCODE_PROFILES[plan.opcode].space  # type: ignore[index]
+        if space is Space.RMA:
+            space = Space.SEND  # only with `rma_generation` untagged
         return transfer.operation.peer, job_id, plan.pid_on_fep, space, plan.resource_index
 
     def _give_token(self, transfer: MessageTransfer) -> None:
@@ -142,7 +159,7 @@ class SesInitiator:
             return  # the message has ended, or is being sent
         opcode = transfer.plan.opcode
         row = OPCODE_PROFILES[opcode]  # type: ignore[index]
-        if row.selects is _RECEIVE and transfer.operation.mode in PDC_MODES:
+        if self._has_generation(row.selects) and transfer.operation.mode in PDC_MODES:
             generation = self.generations.get(self._service(transfer), 0)
             if generation != transfer.plan.generation:
                 transfer.plan = transfer.plan.moved(generation=generation)
@@ -160,6 +177,10 @@ class SesInitiator:
         if transfer.operation.first_id is None:
             transfer.operation.first_id = attempt.message_id
         self.pds.send(attempt, now)
+
+    def _has_generation(self, selects: Selects) -> bool:
+        """Return whether requests of an opcode carry the generation of their resource index (ses.md §2.4)."""
+        return selects is _RECEIVE or (selects is _REGION and self.rma_has_generation)
 
     def _allocate(self, transfer: MessageTransfer) -> int:
         """Return the next free message_id; 0 for a datagram, which has none, or the id that a retry keeps."""
@@ -197,7 +218,7 @@ class SesInitiator:
         if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
             return  # in DRAIN, the first error counts
         transfer.code = known = _return_code(code)
-        if known is ReturnCode.BAD_GENERATION and transfer.repairs < _REPAIRS:
+        if known is ReturnCode.BAD_GENERATION and self._is_repairable(message, transfer, generation):
             transfer.repairs += 1
             self.generations[self._service(transfer)] = generation
             if transfer.order is not None and not transfer.order.is_oldest(transfer):
@@ -210,6 +231,12 @@ class SesInitiator:
             transfer.step(MessageInput.REFUSED_FOR_NOW, now)
         else:
             transfer.step(MessageInput.REFUSED, now)
+
+    def _is_repairable(self, message: TxMessage, transfer: MessageTransfer, generation: int) -> bool:
+        """Return whether a message that BAD_GENERATION refused can be sent again with another generation (ses.md
+        §12)."""
+        carries = self._has_generation(OPCODE_PROFILES[message.opcode].selects)  # type: ignore[index]
+        return carries and generation != message.plan.generation and transfer.repairs < _REPAIRS
 
     def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
         """Arm the back-off timer of a message. The first wait is random, and each later wait is twice as long (ses.md
@@ -251,6 +278,7 @@ class SesInitiator:
         """Store return data that arrives as a PDS request of the target, and return the response to this request
         (ses.md §9.6, §10).
         """
+        self.count_read(pdc)
         try:
             answer = parse_ses_response(data, next_hdr)
         except RemoteError as error:
@@ -273,6 +301,14 @@ class SesInitiator:
         whole = self.config.return_modified_length == "read"
         modified = answer.modified_length if whole else len(payload)
         return self._reply(answer.response_message_id, answer.job_id, code, modified)
+
+    def count_read(self, pdc: Connection | None) -> None:
+        """Note that a packet of a read is answered, with data or with an error, so that another may be sent."""
+        left = self.reading.get(pdc, 0) - 1
+        if left > 0:
+            self.reading[pdc] = left
+        else:
+            self.reading.pop(pdc, None)
 
     def _spoilt(self, message: TxMessage, code: int, now: int) -> None:
         """Fail a read whose return data has an error or is illegal, as the data is not sent again."""
@@ -367,6 +403,7 @@ class SesInitiator:
 
     def on_closed(self, pdc: Connection) -> None:
         """Fail the reads that held a lock on a closed PDC, because their data cannot arrive any more (ses.md §5.4)."""
+        self.reading.pop(pdc, None)
         for message in [message for message in self.messages.values() if message.pdc is pdc]:
             message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 

@@ -267,6 +267,7 @@ class TxMessage:
         payload: Buffer
         if segments is None:
             header, payload = lone_packet(self.plan, self.message_id)
+            self._count_read()
             if transfer is not None:
                 transfer.state = _LONE_SENT
             self._all_sent = True
@@ -277,6 +278,7 @@ class TxMessage:
             header, payload, last = build_later(self.plan, opcode, self.message_id, 1, offset), b"", True
         else:
             header, payload = segments.packet(index)
+            self._count_read()
             last = index + 1 == segments.count
             if index == 0 and transfer is not None and transfer.state is _QUEUED:
                 transfer.step(_FIRST_SENT, 0)
@@ -310,12 +312,23 @@ class TxMessage:
         if self.next_hdr != NextHdr.REQUEST_STD:
             self.owner.short_reads[pdc, psn] = self
 
+    def _count_read(self) -> None:
+        """Note that a packet was sent that asks for data."""
+        if self.lock and self.owner.config.max_reads:
+            self.owner.reading[self.pdc] = self.owner.reading.get(self.pdc, 0) + 1
+
+    def is_held_back(self, pdc: Connection) -> bool:
+        """Return whether as many packets of reads are outstanding on the PDC as `max_reads` permits."""
+        return 0 < self.owner.config.max_reads <= self.owner.reading.get(pdc, 0)
+
     # Answers (ses.md §9.3)
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         """Process the response to a packet. A `response` of None stands for the default response."""
         self._answered += 1
         if response is not None and next_hdr != _NO_HEADER and response[:2] != _OK:
+            if self.lock:
+                self.owner.count_read(self.pdc)
             self._read(next_hdr, response, now)
         if self._answered == self.sent and self._all_sent:
             self.owner.look(self, now)
