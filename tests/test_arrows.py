@@ -69,11 +69,14 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "emulator": set(),
     "emulator.congestion": {"emulator.network", "engine", "framing", "wire"},  # fits congestion control to a network
     "emulator.network": {"framing", "engine.contract", "collectives.topology", "wire"},
-    "emulator.scenario": {"emulator.network", "engine", "framing", "steps", "toml", "wire"},
+    "emulator.flows": set(),
+    "emulator.scenario": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing", "steps",
+                          "toml", "wire"},
     "emulator.run": {"emulator", "check", "engine", "framing", "steps", "wire"},
     "toml": {"engine", "framing", "wire"},  # what keys take: scenarios, profiles, and the APIs for their arguments
     "traffic": {"emulator.network", "engine", "framing", "toml", "wire"},
-    "fabric": {"emulator.congestion", "emulator.network", "engine", "framing", "wire"},  # studies of congestion
+    "fabric": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing",
+               "wire"},  # studies of congestion
     # real time: the same engines on sockets; never the emulator
     "live": {"engine", "framing", "wire"},
     # programs

@@ -15,8 +15,8 @@ from typing import Any, Self, TypedDict
 
 from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
-from uetproto.emulator.network.build import build, headroom
+from uetproto.emulator.congestion import CC_KEYS, OFF, SWITCH_KEYS, NetworkPlane, SwitchConfig, hops_of
+from uetproto.emulator.network.build import build, headroom, with_headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
 from uetproto.emulator.network.faults import Faults
@@ -33,6 +33,7 @@ from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import group_mac
+from uetproto.framing.uet import Encapsulation
 from uetproto.knobs import KeyType
 from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, integer, one_of
 from uetproto.toml.values import time as time_key
@@ -83,6 +84,7 @@ class NetworkKeywords(TypedDict, total=False):
     delay: int | str
     mtu: int
     queue_capacity: int | str | None
+    switch: Mapping[str, Any] | None
     faults: Faults | Mapping[str, Any] | None
     faults_from: Iterable[str]
     seed: int
@@ -113,11 +115,15 @@ class NetworkOptions(NetworkFeatures):
     rates of all cables of the switch."""
     inner_delay: int | str = "100 ns"
     """Propagation delay of the inner ports of a switch: a number of picoseconds, or a text."""
-    cc: str = OFF
-    """Congestion control of UET: "nscc", "rccc", "nscc+rccc", or "off" (cms.md §3, §4). With it, each endpoint has the
+    cc: str | Mapping[str, Any] = OFF
+    """Congestion control of UET: "nscc", "rccc", "nscc+rccc", or "off" (cms.md §3, §4), or a dictionary with the keys
+    of `[cc]` in docs/keys.md, such as {"algorithm": "nscc", "entropy_values": 16}. With it, each endpoint has the
     time-outs, and switches have the queues, that fit the network. It goes with `trimming`."""
     lb: str = "mixed"
     """Path selection with congestion control: "oblivious", "bitmap", "reps" or "mixed" (cms.md §5)."""
+    switch: Mapping[str, Any] | None = None
+    """Parameters of the switches (cms.md §7), by the keys of `[switch]` in docs/keys.md, such as {"shared_buffer":
+    "16 MiB"}. None: plain queues, or with congestion control the defaults of these keys."""
     faults: Faults | Mapping[str, Any] | None = None
     """Faults of the frames that the nodes in `faults_from` send, as a `Faults` or as its keywords; None stands for no
     faults."""
@@ -154,14 +160,17 @@ class EmulatedNetwork(ABC):
     """Class of the nodes' specifications."""
     checks: ArgumentChecks[Any, Any]
     legal_faults: Mapping[str, KeyType] = FAULTS
+    has_congestion_contexts = False
+    """Whether endpoints ask congestion control contexts."""
     nodes: Mapping[str, LocalNode]
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, Any], options: NetworkOptions, *, dscp: Dscp, comment: str
     ) -> None:
         """Build the network. Raises the error of `invalid` for illegal arguments, `OSError` for the capture file."""
-        self.plane: NetworkPlane | None = None
-        """What the network is for congestion control. None: there is none."""
+        self.plane: NetworkPlane | None
+        """What the network is for congestion control, and for switches with queues by the rules of UET. None: there
+        are neither."""
         checked = {name: self.checked(name, getattr(options, name), key) for name, key in _OPTIONS.items()}
         if options.queue_capacity is not None:
             checked["queue_capacity"] = self.checked("queue_capacity", options.queue_capacity, BYTES)
@@ -185,8 +194,7 @@ class EmulatedNetwork(ABC):
             raise self.invalid("nodes", f"{hosts} nodes", "two at least, and two for a pair")
         layout = self._layout(checked["topology"], hosts, {} if options.shape is None else options.shape)
         self._check_inner(specs, checked["topology"], layout)
-        if options.cc != OFF:
-            self.plane = self.congestion(options, checked, hops_of(layout, checked["topology"]))
+        self.plane = self._plane(options, checked, hops_of(layout, checked["topology"]))
         inner_rate = None if options.inner_rate is None else self.checked("inner_rate", options.inner_rate, RATE)
         ports = self._ports(specs, checked.pop("ports"))
         cables = {"switch": sum(ports.values())}
@@ -199,8 +207,8 @@ class EmulatedNetwork(ABC):
         self._check_addresses(places)
         rules, host_marks = None, True
         if self.plane is not None:
-            checked["queue_capacity"], rules = self.plane.queue, self.plane.rules
-            red, host_marks = red or self.plane.red, not self.plane.config.credits
+            checked |= {"queue_capacity": self.plane.queue, "hash_salt": self.plane.switch.hash_salt}
+            rules, red, host_marks = self.plane.rules, red or self.plane.red, self.plane.host_marks
         config = NetworkConfig(**checked, layout=layout, red=red, pfc=pfc, rules=rules, host_marks=host_marks)
         self.check_mtu(config.mtu)
         faults = self._faults(Faults() if options.faults is None else options.faults)
@@ -208,6 +216,8 @@ class EmulatedNetwork(ABC):
             self._check_unencoded(options, faults)
         if pfc is not None:
             self._check_pfc(config, pfc, options.queue_capacity)
+            if options.queue_capacity is None:
+                config = with_headroom(config, self.nodes.values())
         obstacle = port_obstacle(dict.fromkeys(self.nodes, 1) | ports, config.topology, pfc=pfc is not None)
         if obstacle is not None:
             raise self.invalid(f"nodes[{obstacle.node!r}].ports", obstacle.value, obstacle.legal)
@@ -233,7 +243,7 @@ class EmulatedNetwork(ABC):
                 faults=faults if name in at_risk else None,
                 at=node.at,
                 ports=node.ports,
-                ring=RING if self.plane is None else 1,
+                ring=1 if self.plane is not None and self.plane.controls else RING,
             )
             for name, node in self.nodes.items()
         }
@@ -263,13 +273,55 @@ class EmulatedNetwork(ABC):
         """Return whether every open operation waits for something that only the program can do, such as posting a
         receive."""
 
-    def congestion(self, options: NetworkOptions, checked: Mapping[str, Any], hops: int) -> NetworkPlane:
-        """Return what the network is for the congestion control that the options ask for. `checked` has the options of
-        cables, and `hops` is the number of links on the longest path. Raises the error of `invalid` if the transport
-        has no such congestion control."""
-        raise self.invalid("cc", options.cc, OFF)
+    @property
+    @abstractmethod
+    def full_packet(self) -> tuple[int, Encapsulation]:
+        """Return the largest payload of a packet, and what is around it."""
 
     # Building
+
+    def _plane(self, options: NetworkOptions, checked: Mapping[str, Any], hops: int) -> NetworkPlane | None:
+        """Return what the network is for congestion control and switches. `checked` has the options of cables, and
+        `hops` is the number of links on the longest path. Endpoints get the time-out of the plane, unless they have one
+        that is not the default."""
+        text = isinstance(options.cc, str)
+        cc = self._chosen("cc", {"algorithm": options.cc} if text else options.cc, CC_KEYS)
+        switch = self._chosen("switch", {} if options.switch is None else options.switch, SWITCH_KEYS)
+        algorithm = cc.pop("algorithm", OFF)
+        if algorithm == OFF and cc:
+            raise self.invalid("cc", options.cc, "a dictionary with an algorithm")
+        if algorithm != OFF and not self.has_congestion_contexts:
+            raise self.invalid("cc", options.cc, OFF)
+        if algorithm == OFF and options.switch is None:
+            return None
+        payload, how = self.full_packet
+        name = "switch."
+        try:
+            config = SwitchConfig(**switch)
+            name = "" if text else "cc."
+            plane = NetworkPlane(
+                rate=checked["rate"], delay=checked["delay"], hops=hops, how=how, trimming=checked["trimming"],
+                payload_mtu=payload, algorithm=algorithm, lb=cc.get("lb", options.lb), switch=config, given=cc,
+                capacity=checked.get("queue_capacity"),
+            )  # fmt: skip
+            plane.check()
+        except LocalError as error:
+            if error.name in SWITCH_KEYS:
+                name = "switch."
+            told = "cc" if error.name == "algorithm" else f"{name}{error.name}"
+            given = cc | switch
+            value = options.cc if error.name == "algorithm" else given.get(error.name, getattr(options, error.name, ""))
+            raise self.invalid(told, value, error.legal) from None
+        return plane
+
+    def _chosen(self, name: str, given: Any, keys: Mapping[str, KeyType]) -> dict[str, Any]:
+        """Return the checked parameters of a dictionary that an option is."""
+        if not isinstance(given, Mapping):
+            raise self.invalid(name, given, f"a dictionary with {', '.join(keys)}")
+        for key in given:
+            if key not in keys:
+                raise self.invalid(f"{name}.{key}", given[key], f"{name} has {', '.join(keys)}")
+        return {key: self.checked(f"{name}.{key}", value, keys[key]) for key, value in given.items()}
 
     def _specs(self, nodes: Any) -> dict[str, Any]:
         """Return the specifications of the nodes, by name."""
@@ -341,8 +393,11 @@ class EmulatedNetwork(ABC):
         if config.topology == "pair":
             raise self.invalid("pfc", "topology pair", "a topology with switches: it is the switch that pauses")
         least = headroom(config, pfc, self.nodes.values())
-        if config.queue_capacity is not None and config.queue_capacity < least:
+        if given is not None and config.capacity < least:
             raise self.invalid("queue_capacity", given, f"{least} bytes, for pfc")
+        buffer = None if config.rules is None else config.rules.shared_buffer
+        if buffer is not None and buffer < (least := headroom(config, pfc, self.nodes.values(), shared=True)):
+            raise self.invalid("switch.shared_buffer", buffer, f"{least} bytes, for pfc")
 
     def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:
         members = tuple(self.nodes) if isinstance(chosen, str) and chosen == "all" else self._listed(name, chosen)

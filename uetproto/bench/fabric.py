@@ -10,8 +10,9 @@ from time import process_time
 from typing import NamedTuple
 
 from uetproto.bench.engine import Figure
+from uetproto.emulator.flows import Flow
 from uetproto.engine.contract import MICROSECOND
-from uetproto.fabric.matrix import Flow, TrafficMatrix, traffic_matrix
+from uetproto.fabric.matrix import TrafficMatrix, traffic_matrix
 from uetproto.fabric.study import Study, StudyConfig
 
 ROWS = ("fabric",)

@@ -168,10 +168,13 @@ def _named(asked: str) -> list[str]:
 
 def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[str]:
     run_ = scenario.run
+    between = f"from {printable(run_.initiator)} to {printable(run_.target)}"
+    if len({name for row in scenario.operations for name in (row.node, row.peer)}) > 2:
+        between = f"between {_many(len(scenario.nodes), 'node')}"
+    control = "" if scenario.plane is None or not scenario.plane.controls else f" {scenario.plane.config.algorithm},"
     yield (
-        f"{paint(printable(result.scenario), 'bold')}: {_many(result.bytes, 'byte')} from {printable(run_.initiator)}"
-        f" to {printable(run_.target)},"
-        f" {_transport(scenario)}, seed {result.seed}"
+        f"{paint(printable(result.scenario), 'bold')}: {_many(result.bytes, 'byte')} {between},"
+        f" {_transport(scenario)},{control} seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
     verdict = paint("match", "green") if result.match else paint("differs", "alarm")
@@ -182,8 +185,11 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
     )
     if result.memory:
         yield _memory(run_, result.memory)
+    yield from _patterns(scenario, result)
     for one in result.operations:
         fine = one["match"] and one["return_code"] == one["expect"]
+        if fine and scenario.operations[one["operation"]].pattern:
+            continue
         what = [one["return_code"]]
         if one["return_code"] != one["expect"]:
             what.append(f"{one['expect']} expected")
@@ -195,8 +201,11 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
     if result.happened:
         yield "  " + _counts(result.happened)
         if any(name in result.happened for name in ("switch_dropped", "switch_marked", "pauses")):
-            peaks = ", ".join(f"{printable(node)} {_many(peak, 'byte')}" for node, peak in result.queue_peaks.items())
-            yield f"  longest queue in the switch: {peaks}"
+            longest = sorted(result.queue_peaks.items(), key=lambda one: -one[1])[:_MOST_QUEUES]
+            shown = [one for one in result.queue_peaks.items() if one in longest]
+            peaks = ", ".join(f"{printable(node)} {_many(peak, 'byte')}" for node, peak in shown)
+            left = len(result.queue_peaks) - len(shown)
+            yield f"  longest queue in the switch: {peaks}{f', and {left} shorter ones' if left else ''}"
     if result.nacks_by_code:
         yield "  NACKs: " + ", ".join(f"{code} {count:,}" for code, count in result.nacks_by_code.items())
     for name, counters in result.counters.items():
@@ -223,6 +232,21 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
         yield f"  {paint('failed', 'alarm')}: {printable(result.failure)}"
 
 
+def _patterns(scenario: Scenario, result: RunResult) -> Iterator[str]:
+    """Return a line for each traffic pattern, with the completion times of its writes."""
+    rows = scenario.operations
+    for where in dict.fromkeys(row.where for row in rows if row.pattern):
+        these = [one for one in result.operations if rows[one["operation"]].where == where and one["do"] == "write"]
+        ended = sorted(one["time_ps"] for one in these if one["time_ps"] is not None)
+        row = rows[these[0]["operation"]]
+        line = f"  {row.pattern}: {_many(len(these), 'write')} of {_many(these[0]['length'], 'byte')}"
+        if ended:
+            times = [time - row.at for time in ended]
+            told = (("first", times[0]), ("mean", sum(times) // len(times)), ("last", times[-1]))
+            line += ", " + ", ".join(f"{name} after {_time(time)}" for name, time in told)
+        yield line
+
+
 def _memory(run_: RunConfig, memory: Mapping[str, int]) -> str:
     """Return a line with the addresses of the bytes that are written."""
     source, target, last = memory["source_base"], memory["target_base"], max(memory["length"] - 1, 0)
@@ -241,6 +265,7 @@ def _transport(scenario: Scenario) -> str:
 
 
 _MOST = 20  # findings that are shown
+_MOST_QUEUES = 8  # queues that are shown
 
 
 def _counts(counts: Mapping[str, int]) -> str:

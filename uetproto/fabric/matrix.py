@@ -5,10 +5,11 @@ host b, its number, its start in picoseconds, and its size in bytes. `id` may be
 comment.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from uetproto.emulator.flows import PATTERNS, Flow
 from uetproto.errors import LocalError, Location, similar
 from uetproto.textfile import read_bounded
 
@@ -17,52 +18,12 @@ LARGEST = 2**32 - 2
 """Size of the largest flow in bytes: a flow is one message."""
 
 
-class Flow(NamedTuple):
-    """A flow is one WRITE from a host to another one."""
-
-    number: int
-    source: int
-    target: int
-    start: int
-    """Picoseconds."""
-    size: int
-    """Bytes."""
-    part: str = ""
-    """Pattern or file that the flow comes from."""
-
-
 class TrafficMatrix(NamedTuple):
     """A traffic matrix has the flows of a study, and the number of hosts among which they are."""
 
     name: str
     hosts: int
     flows: tuple[Flow, ...]
-
-
-def incast(hosts: int, size: int) -> list[Flow]:
-    """Return a flow from each host of the upper half to host 0."""
-    return [Flow(i, host, 0, 0, size) for i, host in enumerate(range(hosts - hosts // 2, hosts), 1)]
-
-
-def outcast(hosts: int, size: int) -> list[Flow]:
-    """Return a flow from host 0 to each host of the upper half."""
-    return [Flow(i, 0, host, 0, size) for i, host in enumerate(range(hosts - hosts // 2, hosts), 1)]
-
-
-def permutation(hosts: int, size: int) -> list[Flow]:
-    """Return a flow from each host i to host i + hosts / 2, modulo hosts."""
-    return [Flow(i + 1, i, (i + hosts // 2) % hosts, 0, size) for i in range(hosts)]
-
-
-def all_to_all(hosts: int, size: int) -> list[Flow]:
-    """Return a flow from each host to each other host."""
-    pairs = [(a, (a + step) % hosts) for step in range(1, hosts) for a in range(hosts)]
-    return [Flow(i, a, b, 0, size) for i, (a, b) in enumerate(pairs, 1)]
-
-
-PATTERNS: dict[str, Callable[[int, int], list[Flow]]] = {
-    "incast": incast, "outcast": outcast, "permutation": permutation, "all_to_all": all_to_all,
-}  # fmt: skip
 
 
 def traffic_matrix(what: str, hosts: int, *sizes: int) -> TrafficMatrix:

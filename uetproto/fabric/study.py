@@ -7,6 +7,7 @@ from hashlib import blake2s
 from random import Random
 
 from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
+from uetproto.emulator.flows import Flow
 from uetproto.emulator.network.build import build
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
@@ -21,7 +22,7 @@ from uetproto.engine.memory import Region
 from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.ses.addressing import Process
 from uetproto.errors import LocalError
-from uetproto.fabric.matrix import Flow, TrafficMatrix
+from uetproto.fabric.matrix import TrafficMatrix
 from uetproto.fabric.result import StudyResult, summarize
 from uetproto.fabric.samples import Sampler
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -138,7 +139,7 @@ class Study:
         return NetworkConfig(
             topology=config.topology, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim, rate=config.rate,
             delay=config.delay, queue_capacity=plane.queue, red=plane.red if controlled else None,
-            rules=plane.rules if controlled else None, host_marks=not plane.config.credits, slow=self._slow(),
+            rules=plane.rules if controlled else None, host_marks=plane.host_marks, slow=self._slow(),
             taps={end: self.taps.index(name) for name, ends in cables.items() if name in self.taps for end in ends},
         )  # fmt: skip
 

@@ -478,7 +478,7 @@ def test_a_transfer_is_refused_too(tmp_path: Path) -> None:
         ('do = "write"', "8: operation.0: write needs length; legal: bytes, or a text such as "),
         ('do = "nop"; size = 5', "10: operation.0.size: unknown key; legal: do, node"),
         ('do = "nop"; length = 5', "10: operation.0.length: does not go with nop; legal: do, node"),
-        ('do = "nop"; node = "c"', "10: operation.0.node: no end of this run: 'c'; legal: a, b"),
+        ('do = "nop"; node = "c"', "10: operation.0.node: no such node: 'c'; legal: a, b"),
         ('do = "nop"; expect = "GOOD"', "10: operation.0.expect: 'GOOD' is not legal; legal: OK, BAD_GENERATION"),
         ('do = "nop"; after = "me"', "10: operation.0.after: 'me' is not legal; legal: previous, all"),
         ('do = "nop"; at = "2 us"\ndo = "nop"; at = "1 us"', "13: operation.1.at: 1000000 ps is before the row above"),

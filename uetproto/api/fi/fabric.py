@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from uetproto.api.fi.domain import Domain, Job
 from uetproto.api.fi.endpoint import Endpoint
@@ -62,7 +62,8 @@ class Fabric(DrivenNetwork):
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, how: Encapsulation | None = None,
         pds: PdsConfig | None = None, ses: SesConfig | None = None, trimming: bool = False,
-        cc: str | None = None, lb: str = "mixed", live: Interface | None = None, **network: Unpack[NetworkKeywords],
+        cc: str | Mapping[str, Any] | None = None, lb: str = "mixed", live: Interface | None = None,
+        **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
 
@@ -88,13 +89,13 @@ class Fabric(DrivenNetwork):
 
     def _open_live(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec], live: Interface, how: Encapsulation,
-        pds: PdsConfig | None, ses: SesConfig, cc: str, network: NetworkKeywords,
+        pds: PdsConfig | None, ses: SesConfig, cc: str | Mapping[str, Any], network: NetworkKeywords,
     ) -> None:  # fmt: skip
         from uetproto.api.fi.live import LiveFabric
 
         if network:
             raise invalid(next(iter(network)), "given", "none with live")
-        if cc not in ("nscc", "off"):
+        if not isinstance(cc, str) or cc not in ("nscc", "off"):
             raise invalid("cc", cc, "nscc, off")
         if not isinstance(live, Interface):
             raise invalid("live", live, "Interface(...)")

@@ -3,16 +3,13 @@ nodes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from uetproto.api.fi.errors import CHECKS
-from uetproto.api.network import EmulatedNetwork, NetworkOptions, NetworkPlane, PlaceSpec
+from uetproto.api.network import EmulatedNetwork, NetworkOptions, PlaceSpec
 from uetproto.api.node import LocalNode, NodePlace
-from uetproto.engine.cc.registry import check_algorithm
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine, Receive
 from uetproto.engine.fep import Fep
-from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import UET_EXTENSION
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -61,6 +58,7 @@ class FiNetwork(EmulatedNetwork):
 
     spec = NodeSpec
     checks = CHECKS
+    has_congestion_contexts = True
     nodes: Mapping[str, FiNode]
 
     def __init__(
@@ -93,26 +91,16 @@ class FiNetwork(EmulatedNetwork):
         for part, value, kind in (("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
             self.typed(f"nodes[{place.name!r}].{part}", value, kind)
         chance, contexts = self.chance(place.name, "engine"), None
-        if self.plane is not None:
+        if self.plane is not None and self.plane.controls:
             contexts = self.plane.contexts(self.chance(place.name, "cc"))
             pds = self.plane.tuned(pds)
         fep = Fep(place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version, congestion=contexts)
         return FiNode(place, fep, pds, ses, None if spec.around is None else spec.around(fep))
 
-    def congestion(self, options: NetworkOptions, checked: Mapping[str, Any], hops: int) -> NetworkPlane:
-        """Return the plane. Endpoints get its time-out, unless they have one that is not the default."""
-        try:
-            plane = NetworkPlane(
-                rate=checked["rate"], delay=checked["delay"], hops=hops, how=self.how, trimming=checked["trimming"],
-                payload_mtu=self.ses.payload_mtu, algorithm=options.cc, lb=options.lb,
-                capacity=checked.get("queue_capacity"),
-            )  # fmt: skip
-            check_algorithm(options.cc)
-            plane.config  # noqa: B018 - checks the rest
-        except LocalError as error:
-            name = "cc" if error.name == "algorithm" else error.name
-            raise self.invalid(name, getattr(options, name, error.value), error.legal) from None
-        return plane
+    @property
+    def full_packet(self) -> tuple[int, Encapsulation]:
+        """Return the largest payload of a packet, and what is around it."""
+        return self.ses.payload_mtu, self.how
 
     def framer(self, node: FiNode) -> UetFramer:
         """Return the framer of a node, which encapsulates the packets that the node sends."""
@@ -121,7 +109,8 @@ class FiNetwork(EmulatedNetwork):
     def check_mtu(self, mtu: int) -> None:
         """Raise FI_EINVAL if the longest packet of any node is longer than `mtu` bytes."""
         payload, version = max((node.ses.payload_mtu, node.ip_version) for node in self.nodes.values())
-        needed = self.how.around(version, extension=UET_EXTENSION) + payload
+        state = 0 if self.plane is None else self.plane.state_size
+        needed = self.how.around(version, extension=UET_EXTENSION + state) + payload
         if needed > mtu:
             raise self.invalid("mtu", mtu, f"{needed} and more, for a payload_mtu of {payload}")
 

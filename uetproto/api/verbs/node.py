@@ -14,6 +14,7 @@ from uetproto.engine.roce.requester import RcRequester
 from uetproto.engine.roce.ud import NO_RECEIVE
 from uetproto.framing.roce import RoceFramer, traffic_classes
 from uetproto.framing.sizes import around_roce
+from uetproto.framing.uet import Encapsulation
 from uetproto.wire.headers.roce import PMTUS
 
 _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
@@ -84,6 +85,11 @@ class VerbsNetwork(EmulatedNetwork):
         hca.line_rate = place.rate
         engine = None if spec.around is None else spec.around(hca)
         return VerbsNode(place, hca, engine)
+
+    @property
+    def full_packet(self) -> tuple[int, Encapsulation]:
+        """Return the largest payload of a packet; what is around it is as large as around packets of UET, nearly."""
+        return self.config.path_mtu, Encapsulation()
 
     def framer(self, node: VerbsNode) -> RoceFramer:
         """Return the framer of a node, which encapsulates the packets that the node sends."""

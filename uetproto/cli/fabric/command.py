@@ -17,10 +17,11 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
 from uetproto.cli.terminal import console, printable, tell
 from uetproto.emulator.congestion import OFF, PROFILES
+from uetproto.emulator.flows import PATTERNS
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS, check_algorithm
 from uetproto.errors import similar
-from uetproto.fabric.matrix import PATTERNS, TrafficMatrix, traffic_matrix
+from uetproto.fabric.matrix import TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import StudyResult
 from uetproto.fabric.study import Study, StudyConfig
 from uetproto.fabric.tables import StudyTables

@@ -22,7 +22,7 @@ from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc, TrunkPort
 from uetproto.emulator.network.ports import PortLinks, PortQueues, port_names, port_obstacle
-from uetproto.emulator.network.queue import OutputQueue, UetQueue, level_by
+from uetproto.emulator.network.queue import OutputQueue, SharedBuffer, UetQueue, level_by
 from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
 from uetproto.emulator.network.scripted_wire import ScriptedWire
@@ -51,7 +51,7 @@ def build(
     build_topology = TOPOLOGIES[config.topology]
     _check_ports(config, nodes)
     if config.pfc is not None and config.queue_capacity is None:
-        config = replace(config, queue_capacity=max(config.capacity, headroom(config, config.pfc, nodes.values())))
+        config = with_headroom(config, nodes.values())
     patience = None if config.topology == "scripted" else decision_time(config, nodes)
     capture = None if writer is None else Capture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
@@ -122,10 +122,18 @@ class NodeRate(NamedTuple):
     at: str | None = None
 
 
-def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[PlacedRate]) -> int:
+def with_headroom(config: NetworkConfig, nodes: Iterable[PlacedRate]) -> NetworkConfig:
+    """Return the configuration with queues that hold as much as the headroom of PFC needs."""
+    if config.pfc is None:
+        return config
+    return replace(config, queue_capacity=max(config.capacity, headroom(config, config.pfc, nodes)))
+
+
+def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[PlacedRate], *, shared: bool = False) -> int:
     """Return the largest number of bytes that may wait in one switch on their way to one neighbour.
 
-    It is the sum of the numbers for all other neighbours (`Pfc.most`).
+    It is the sum of the numbers for all other neighbours (`Pfc.most`). With `shared`, return the largest number of
+    bytes that may wait in one switch.
     """
     layout = config.layout
     switches: dict[str, list[int]] = {} if layout is None else {name: [] for name in layout.switches}
@@ -142,7 +150,7 @@ def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[PlacedRate]) -> in
     for ends in cables_between_switches(layout).values():
         for end in ends:  # "leaf0 > spine1": a neighbour of spine1
             switches[end.partition(" > ")[2]].append(pfc.most(rate=config.rate, delay=config.delay, mtu=config.mtu))
-    return max(sum(sorted(shares)[1:]) for shares in switches.values())
+    return max(sum(sorted(shares)[0 if shared else 1 :]) for shares in switches.values())
 
 
 class _Forward:
@@ -246,6 +254,13 @@ class _NetworkBuilder:
         least, room = headroom(config, config.pfc, self.nodes.values()), config.capacity
         if room < least:
             raise LocalError("queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more")
+        buffer = None if config.rules is None else config.rules.shared_buffer
+        if buffer is not None:
+            least = headroom(config, config.pfc, self.nodes.values(), shared=True)
+            if buffer < least:
+                raise LocalError(
+                    "shared_buffer", f"{buffer} bytes leave no headroom for pfc", f"{least} bytes and more"
+                )
 
     def _pauser(self) -> Pauser | None:
         return None if self.config.pfc is None else Pauser(self.clock, self.config.pfc, self.dscp)
@@ -259,6 +274,9 @@ class _NetworkBuilder:
     # Parts
 
     def _switch(self, name: str, routing: Routing | None = None) -> Switch:
+        rules = self.config.rules
+        if rules is not None and rules.shared_buffer is not None:
+            self.network.buffers[name] = SharedBuffer(rules.shared_buffer, rules.buffer_share)
         switch = self.network.switches[name] = Switch(
             dscp=self.dscp,
             trimming=self.config.trimming,
@@ -267,6 +285,7 @@ class _NetworkBuilder:
             routing=routing,
             most_groups=self.config.most_groups,
             size_of=self._size_of,
+            salt=self.config.hash_salt,
         )
         return switch
 
@@ -285,7 +304,7 @@ class _NetworkBuilder:
         for end in port_names(name, node.ports):
             down = self._link(sink, node.rate, self._delay(node))
             (network.inner_hops if inner else network.hops).append(LinkHop(switch.name, end, down))
-            queue = network.queues[end] = self._queue(end, down, pauser)
+            queue = network.queues[end] = self._queue(end, switch.name, down, pauser)
             queues.append(queue)
             if isinstance(queue, UetQueue):
                 queue.evict = partial(switch.trim_or_drop, queue)
@@ -331,7 +350,7 @@ class _NetworkBuilder:
         self.network.hops.append(LinkHop(source, target, link))
         tap = None if self.capture is None else self.config.taps.get(name)
         port = link if self.capture is None or tap is None else OutTap(link, self.capture, tap, follows=False)
-        queue = self.network.trunks[name] = self._queue(name, port, pausers[source], share)
+        queue = self.network.trunks[name] = self._queue(name, source, port, pausers[source], share)
         if isinstance(queue, UetQueue):
             queue.evict = partial(self.network.switches[source].trim_or_drop, queue, last_hop=False)
         return queue
@@ -342,7 +361,10 @@ class _NetworkBuilder:
             return EmulatedLink(self.clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         return MeteredLink(self.clock, sink, self._payload_of, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
 
-    def _queue(self, name: str, link: FrameSender, pauser: Pauser | None = None, share: int = 1) -> OutputQueue:
+    def _queue(
+        self, name: str, switch: str, link: FrameSender, pauser: Pauser | None = None, share: int = 1
+    ) -> OutputQueue:
+        """Make an output queue of a switch."""
         marker, capacity = None, self.config.capacity // share
         if self.config.red is not None and (self.config.host_marks or name not in self.network.nics):
             red = self.config.red
@@ -353,6 +375,7 @@ class _NetworkBuilder:
             return UetQueue(
                 self.clock, link, self.config.rules, capacity=capacity, dscp=self.dscp, marker=marker,
                 coin=self.chance(name, "coin"), observer=pauser, size_of=self._size_of,
+                buffer=self.network.buffers.get(switch),
             )  # fmt: skip
         return OutputQueue(
             self.clock,

@@ -9,7 +9,7 @@ from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink
 from uetproto.emulator.network.pfc import PauseGate, PfcIngress
-from uetproto.emulator.network.queue import OutputQueue
+from uetproto.emulator.network.queue import OutputQueue, SharedBuffer
 from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Switch, check_group
@@ -56,6 +56,8 @@ class BuiltNetwork:
     switch: Switch | None = None
     """Only switch of the network. It is None if the network has no switch or several."""
     switches: dict[str, Switch] = field(default_factory=dict)
+    buffers: dict[str, SharedBuffer] = field(default_factory=dict)
+    """Memory that all output queues of a switch share, by the name of the switch; empty if each queue has its own."""
     hops: list[LinkHop] = field(default_factory=list)
     """All links except those of nodes within switches. Links to and from hosts are included."""
     inner_hops: list[LinkHop] = field(default_factory=list)

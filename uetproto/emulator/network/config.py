@@ -65,6 +65,8 @@ class NetworkConfig(NetworkFeatures):
     """Delay of each cable in picoseconds."""
     rules: QueueRules | None = None
     """Rules of UET for the queues of the switches. None: the plain rules, by which data is marked when it arrives."""
+    hash_salt: int = 0
+    """Salt of the hash by which switches choose among equal paths, beside the name of each switch."""
     queue_capacity: int | None = None
     """Number of bytes that each output queue holds for each of its levels (`queue.Level`). None: `QUEUE_CAPACITY`, or
     with PFC what its headroom needs, if that is more."""

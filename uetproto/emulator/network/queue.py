@@ -48,6 +48,36 @@ class QueueRules:
     coin: bool = False
     """Whether a coin decides if data that finds no room is trimmed itself, or the last packet that waits, in whose
     place it then waits, as in the UEC simulator."""
+    medium_weight: float = 1.0
+    """Share of the rate that trimmed packets have while data waits, too, 0 to 1. With 1 they always go first."""
+    shared_buffer: int | None = None
+    """Number of bytes that all output queues of a switch hold together. None: each queue has memory of its own."""
+    buffer_share: float | None = None
+    """One level of one queue holds at most this number times the free bytes of the shared buffer. None: no limit."""
+
+
+class SharedBuffer:
+    """A shared buffer is the memory of a switch in which the frames of all its output queues wait."""
+
+    __slots__ = ("capacity", "peak", "share", "used")
+
+    def __init__(self, capacity: int, share: float | None = None) -> None:
+        """Make a buffer of `capacity` bytes. One level of one queue may hold at most `share` times what is free; None:
+        there is no such limit (a dynamic threshold)."""
+        self.capacity = capacity
+        self.share = share
+        self.used = self.peak = 0
+
+    def admits(self, size: int, waiting: int) -> bool:
+        """Return whether a frame of `size` bytes finds room, with which `waiting` bytes would wait at its level."""
+        free = self.capacity - self.used
+        return size <= free and (self.share is None or waiting <= self.share * free)
+
+    def take(self, size: int) -> None:
+        """Note that a frame begins to wait, or with a negative `size`, that it leaves."""
+        self.used = used = self.used + size
+        if used > self.peak:
+            self.peak = used
 
 
 class QueueObserver(Protocol):
@@ -71,8 +101,8 @@ class OutputQueue:
     """
 
     __slots__ = (
-        "_awake", "_before", "_bytes", "_clock", "_held", "_level_of", "_link", "_observer", "_peak", "_size_of",
-        "_waiting", "capacity", "marker",
+        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_level_of", "_link", "_observer", "_peak",
+        "_size_of", "_waiting", "capacity", "marker",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +115,7 @@ class OutputQueue:
         marker: Marker | None = None,
         observer: QueueObserver | None = None,
         size_of: Callable[[bytes], int] = len,
+        buffer: SharedBuffer | None = None,
     ) -> None:
         if capacity < 0:
             raise LocalError("queue", f"capacity {capacity}", "0 bytes and more")
@@ -97,6 +128,7 @@ class OutputQueue:
         self._awake = False  # whether an event will serve the queue
         self._held = False  # whether data may not be sent, as PFC pauses it
         self._observer = observer
+        self._buffer = buffer
         self._peak = self._before = 0  # most bytes since `watch_from`, and before it
         self.capacity = capacity
         self.marker = marker
@@ -135,8 +167,9 @@ class OutputQueue:
             self._link.send(frame)
             return True
         level = self._level_of(frame)
-        waiting = self._bytes[level] + self._size_of(frame)
-        if waiting > self.capacity:
+        size = self._size_of(frame)
+        waiting = self._bytes[level] + size
+        if waiting > self.capacity or (self._buffer is not None and not self._buffer.admits(size, waiting)):
             return False
         if self.marker is not None:
             frame = self.marker.pass_on(frame, self._bytes[level])
@@ -145,6 +178,8 @@ class OutputQueue:
 
     def _append(self, level: Level, frame: bytes, waiting: int) -> None:
         """Let a frame wait; with it, `waiting` bytes wait at its level."""
+        if self._buffer is not None:
+            self._buffer.take(waiting - self._bytes[level])
         self._bytes[level] = waiting
         self._waiting[level].append(frame)
         if waiting > self._peak:
@@ -173,19 +208,30 @@ class OutputQueue:
         """Return the frame as it leaves the queue."""
         return frame
 
+    def _next(self) -> int | None:
+        """Return the level whose first frame leaves next, or None if no frame may leave."""
+        high, medium, low = self._waiting
+        if high:
+            return Level.HIGH
+        if medium:
+            return Level.MEDIUM
+        return Level.LOW if low and not self._held else None
+
     def _serve(self, _: object) -> None:
         """Send the first frame of the first level that has one, as the link is free."""
         if self._clock.now < self._link.busy_until:  # another frame was sent by `ahead`
             self._clock.at(self._link.busy_until, self._serve)
             return
-        for level, frames in enumerate(self._waiting):
-            if frames and not (self._held and level == Level.LOW):
-                frame = frames.popleft()
-                self._bytes[level] -= self._size_of(frame)
-                self._link.send(self._leaving(level, frame))
-                if self._observer is not None:
-                    self._observer.leaves(frame)
-                break
+        level = self._next()
+        if level is not None:
+            frame = self._waiting[level].popleft()
+            size = self._size_of(frame)
+            self._bytes[level] -= size
+            if self._buffer is not None:
+                self._buffer.take(-size)
+            self._link.send(self._leaving(level, frame))
+            if self._observer is not None:
+                self._observer.leaves(frame)
         if any(self._waiting[: Level.LOW] if self._held else self._waiting):
             self._clock.at(self._link.busy_until, self._serve)
         else:
@@ -195,7 +241,7 @@ class OutputQueue:
 class UetQueue(OutputQueue):
     """This output queue follows `QueueRules`."""
 
-    __slots__ = ("_again", "_coin", "_limits", "evict")
+    __slots__ = ("_again", "_coin", "_limits", "_sent", "_weights", "evict")
 
     def __init__(
         self,
@@ -209,11 +255,16 @@ class UetQueue(OutputQueue):
         coin: Rng,
         observer: QueueObserver | None = None,
         size_of: Callable[[bytes], int] = len,
+        buffer: SharedBuffer | None = None,
     ) -> None:
         """Make a queue whose level LOW holds `capacity` bytes. `coin` decides which packet is trimmed."""
         super().__init__(
-            clock, link, capacity=capacity, level_of=level_by(dscp), marker=marker, observer=observer, size_of=size_of
-        )
+            clock, link, capacity=capacity, level_of=level_by(dscp), marker=marker, observer=observer, size_of=size_of,
+            buffer=buffer,
+        )  # fmt: skip
+        weight = rules.medium_weight
+        self._weights = None if weight == 1 else (weight, 1 - weight)
+        self._sent = 0.0  # bytes at the level LOW minus those at MEDIUM, by their weights, while both wait
         self._limits = (rules.control_capacity, rules.control_capacity, capacity)
         self._again = (dscp.data_rtx, rules.again_capacity)
         self._coin = coin if rules.coin else None
@@ -226,7 +277,9 @@ class UetQueue(OutputQueue):
             self._link.send(frame)
             return True
         level = self._level_of(frame)
-        waiting = self._bytes[level] + self._size_of(frame)
+        size = self._size_of(frame)
+        waiting = self._bytes[level] + size
+        buffer = self._buffer
         if waiting > self._limits[level]:
             dscp, limit = self._again
             if level is not Level.LOW:
@@ -237,13 +290,27 @@ class UetQueue(OutputQueue):
                 last = self._waiting[level].pop()
                 waiting -= self._size_of(last)
                 self._bytes[level] -= self._size_of(last)
+                if buffer is not None:
+                    buffer.take(-self._size_of(last))
                 if self._observer is not None:
                     self._observer.leaves(last)
                 self.evict(last)
                 if waiting > self._limits[level]:
                     return False
+        if buffer is not None and not buffer.admits(size, waiting):
+            return False
         self._append(level, frame, waiting)
         return True
+
+    def _next(self) -> int | None:
+        high, medium, low = self._waiting
+        weights = self._weights
+        if weights is None or high or self._held or not medium or not low:
+            return super()._next()
+        level = Level.LOW if self._sent < 0 or not weights[0] else Level.MEDIUM
+        size = self._size_of(self._waiting[level][0])
+        self._sent += size / weights[1] if level is Level.LOW else -size / weights[0]
+        return level
 
     def _leaving(self, level: int, frame: bytes) -> bytes:
         if level != Level.LOW or self.marker is None:

@@ -134,8 +134,8 @@ class Switch:
     """
 
     __slots__ = (
-        "_earlier", "_entries", "_flows", "_groups", "_names", "_open", "_outcomes", "_queues", "_routing", "_size_of",
-        "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
+        "_earlier", "_entries", "_flows", "_groups", "_names", "_open", "_outcomes", "_queues", "_routing", "_salt",
+        "_size_of", "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
     )  # fmt: skip
 
     def __init__(
@@ -148,8 +148,10 @@ class Switch:
         routing: Routing | None = None,
         most_groups: int = MOST_GROUPS,
         size_of: Callable[[bytes], int] = len,
+        salt: int = 0,
     ) -> None:
         self._routing = routing
+        self._salt = salt.to_bytes(8, "big")
         self._flows: dict[bytes, OutputQueue] = {}
         self.name = name
         self._queues: dict[bytes, OutputPort] = {}
@@ -295,7 +297,8 @@ class Switch:
             if len(self._flows) >= FLOWS:
                 self._flows.clear()
             # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
-            number = int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
+            digest = blake2s(flow, digest_size=4, key=self.name.encode()[:32], salt=self._salt).digest()
+            number = int.from_bytes(digest, "big")
             self._flows[flow] = queue = hops[number % len(hops)]
         if queue.put(frame):
             self.forwarded += 1

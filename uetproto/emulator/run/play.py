@@ -93,7 +93,7 @@ def run(
         if judge is not None:
             played.guard(judge)
         if output is not None:
-            interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
+            interfaces = [(name, ETHERNET) for name in scenario.interfaces]
             writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
         played.connect(judge.watch(writer) if judge else writer)
         try:

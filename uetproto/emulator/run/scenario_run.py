@@ -13,6 +13,8 @@ from uetproto.emulator.network.build import build
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NodeAttachment
+from uetproto.emulator.network.layouts import cables_between_switches
+from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.tap import Capture, FrameWriter
 from uetproto.emulator.run.result import Memories, RunResult
 from uetproto.emulator.run.verify import FrameJudge
@@ -102,6 +104,7 @@ class ScenarioRun(ABC):
                 tap=scenario.taps.index(name) if name in scenario.taps else None,
                 faults=scenario.faults if name in scenario.faults_from else None,
                 ports=node.ports,
+                ring=1 if scenario.plane is not None and scenario.plane.controls else RING,
             )
             for name, node in scenario.nodes.items()
         }
@@ -109,6 +112,13 @@ class ScenarioRun(ABC):
             config = replace(config, topology="scripted")
         self.network = build(self.clock, config, nodes, dscp=self.dscp(), chance=self.chance, writer=writer)
         self.capture = self.network.capture
+        for cable, instant in scenario.failing:
+            self.clock.at(instant, self._cut, cables_between_switches(config.layout)[cable])
+
+    def _cut(self, ends: tuple[str, str]) -> None:
+        for hop in self.network.hops:
+            if f"{hop.source} > {hop.target}" in ends:
+                hop.link.cut()
 
     # The end
 

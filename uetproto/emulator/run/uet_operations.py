@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from uetproto.emulator.flows import PATTERNS
 from uetproto.emulator.run.operation_schedule import MemoryArea, OperationSchedule, ScheduledOperation, drawn, result_of
 from uetproto.emulator.run.result import OperationOutcome, RunResult
 from uetproto.emulator.run.scenario_run import Progress
@@ -63,7 +64,11 @@ class UetOperationsRun(UetRun):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         run_ = scenario.run
-        self.ends = {run_.initiator: run_.target, run_.target: run_.initiator}
+        acting = {name for row in scenario.operations for name in (row.node, row.peer)}
+        others = (name for name in scenario.nodes if name in acting)
+        self.ends = tuple(dict.fromkeys((run_.initiator, run_.target, *others)))
+        """Nodes with an application."""
+        self._names = {node.address: name for name, node in scenario.nodes.items()}
         job = run_.job_id if run_.relative else None
         self.processes = {
             name: self.feps[name].attach(job, run_.pid_on_fep, (run_.resource_index,)) for name in self.ends
@@ -161,14 +166,14 @@ class UetOperationsRun(UetRun):
     def _close(self) -> None:
         """Let each end close the PDCs that it opened; then the run ends."""
         opened = {
-            (name, pdcid)
+            (name, pdcid): pdc.peer
             for name in self.ends
             for pdcid, pdc in self.feps[name].pds.pdcs.items()
-            if pdc.role is Role.INITIATOR
+            if pdc.role is Role.INITIATOR and self.scenario.run.close
         }
-        self._closing = opened if self.scenario.run.close else set()
-        for name in sorted({name for name, _ in self._closing}):
-            self.network.nics[name].submit(Close(peer=self._address(self.ends[name])))
+        self._closing = set(opened)
+        for name, peer in sorted({(name, peer) for (name, _), peer in opened.items()}):
+            self.network.nics[name].submit(Close(peer=peer))
         if not self._closing:
             self.end(None)
 
@@ -196,7 +201,7 @@ class UetOperationsRun(UetRun):
         fields = {name: operation.get(name, getattr(run_, name)) for name in _ADDRESS}
         given = {name: row.fields[name] for name in names if name in row.fields}
         return {
-            "peer": self._address(self.ends[row.node]), "initiator": operation.get("initiator", run_.initiator_id),
+            "peer": self._address(row.peer), "initiator": operation.get("initiator", run_.initiator_id),
             "context": operation, **fields, **given,
         }  # fmt: skip
 
@@ -272,7 +277,7 @@ class UetOperationsRun(UetRun):
             if isinstance(event, Completion):
                 self._completed(event.context, event)
             elif isinstance(event, Received):
-                self._received(event.receive.context, event, self.ends[name])
+                self._received(event.receive.context, event, self._names[event.source])
             elif isinstance(event, RemoteWrite):
                 self.told[name].append(event)
             elif isinstance(event, PdcClosed) and event.initiator and self._closing is not None:
@@ -296,7 +301,7 @@ class UetOperationsRun(UetRun):
         """Return the area and the byte in it on which an operation acts at the peer; None if there is none."""
         if operation.get("tag") is not None:
             return operation.taken.pop() if operation.taken else None
-        area = self.regions.get((self.ends[operation.row.node], self._key(operation)))
+        area = self.regions.get((operation.row.peer, self._key(operation)))
         if area is None:
             return None
         at = operation.get("offset", 0) - area.base
@@ -315,11 +320,11 @@ class UetOperationsRun(UetRun):
     def _is_told(self, operation: UetOperation) -> bool:
         """Return whether the target was told the completion data of a write, and for no more writes than have it."""
         data, length = operation.get("completion_data"), len(operation.data)
-        told = [e for e in self.told[self.ends[operation.row.node]] if (e.data, e.length) == (data, length)]
+        told = [e for e in self.told[operation.row.peer] if (e.data, e.length) == (data, length)]
         alike = [
             other
             for other in self.operations
-            if other.began and (other.row.do, other.row.node) == ("write", operation.row.node)
+            if other.began and (other.row.do, other.row.peer) == ("write", operation.row.peer)
             and (other.get("completion_data"), len(other.data)) == (data, length)
         ]  # fmt: skip
         return data is None or 1 <= len(told) <= len(alike)
@@ -424,7 +429,7 @@ _ACTIONS: dict[str, Callable[[UetOperationsRun, UetOperation], Work | None]] = {
     "enable": lambda run, operation: run._index(operation).enable(),
 }
 """Functions that play a row, by its `do`; they return work for the node's engine, or None."""
-assert _ACTIONS.keys() == KINDS.keys()
+assert _ACTIONS.keys() == KINDS.keys() - PATTERNS.keys()
 
 _CHECKS: dict[str, Callable[[UetOperationsRun, UetOperation, tuple[MemoryArea, int] | None, bool], bool]] = {
     "write": UetOperationsRun._check_write,

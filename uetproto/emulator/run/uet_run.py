@@ -35,7 +35,10 @@ class UetRun(ScenarioRun):
     def _fep(self, node: NodeConfig) -> Fep:
         kind = ScriptedFep if self.scenario.steps else Fep
         chance = self.chance(node.name, "engine")
-        fep = kind(node.address, chance, pds=node.pds, ses=node.ses, ip_version=node.ip_version)
+        plane, pds, contexts = self.scenario.plane, node.pds, None
+        if plane is not None and plane.controls:
+            contexts, pds = plane.contexts(self.chance(node.name, "cc")), plane.tuned(pds)
+        fep = kind(node.address, chance, pds=pds, ses=node.ses, ip_version=node.ip_version, congestion=contexts)
         fep.target.fault = refusals(rule for rule in self.scenario.target_faults if rule.node == node.name)
         return fep
 

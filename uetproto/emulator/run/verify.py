@@ -45,7 +45,7 @@ class FrameJudge:
         self._clear_nacks = {
             node.address: security.members[node.name].clear_nacks for node in scenario.nodes.values() if security
         }
-        self._names = scenario.taps
+        self._names = scenario.interfaces
         self._not_capable = {node.address for node in scenario.nodes.values() if not node.pds.ecn_capable}
         self._on_frames: list[list[str]] = []
         self._on_engines: list[str] = []
@@ -71,7 +71,7 @@ class FrameJudge:
         number = self.frames
         self.frames += 1
         packet = decode(frame, **self._decoding)
-        texts = [f"{self._names[interface]}.0, frame {number}: {text}" for text in self._faults(packet, frame)]
+        texts = [f"{self._names[interface]}, frame {number}: {text}" for text in self._faults(packet, frame)]
         if texts and len(self._on_frames) < _MOST:
             self._on_frames.append(texts)
 

@@ -11,15 +11,18 @@
     do = "receive"     posts a buffer: length, tag, ignore, source, only_job, least, pid_on_fep, resource_index
     do = "region"      registers memory: length, key, base, remote_read, remote_write, job_restriction
     do = "withdraw"    removes the region `key`
+    do = "incast"      a region and a write for each flow of the pattern between the nodes, in their order: length; key
+                       is that of the first region; also "outcast", "permutation", "all_to_all" (docs/fabric.md)
     do = "disable"     disables a resource index: space = "rma", "send", "tagged", resource_index; "enable" starts its
                        next generation
 
 `node` names the node that performs the operation. The default is the target for `receive` and the operations listed
-below `receive`, and the initiator for the other operations. The peer is the other node. Rows begin in their order, each
-at its time `at` or later. A row with `after` also waits until the previous row ("previous"), or every earlier row
-("all"), has ended. `expect` is the return code with which the operation must end; the default is OK. TIMED_OUT means
-that no receive matches the message in time. NONE means that the row has not ended when the run ends: a receive has got
-no message, or no receive has taken the send.
+below `receive`, and the initiator for the other operations. `peer` names the other node of an operation: by default the
+target, and for what the target does the initiator. Rows begin in their order, each at its time `at` or later. A row
+with `after` also waits until the previous row ("previous"), or every earlier row ("all"), has ended. `expect` is the
+return code with which the operation must end; the default is OK. TIMED_OUT means that no receive matches the message in
+time. NONE means that the row has not ended when the run ends: a receive has got no message, or no receive has taken the
+send.
 
 The bytes are drawn with the seed; with `value` and `datatype`, a region or a receive is filled with equal elements
 instead.
@@ -28,11 +31,13 @@ instead.
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
+from uetproto.emulator.flows import PATTERNS
 from uetproto.emulator.scenario.script_syntax import MODES, Refuse
 from uetproto.engine.contract import Mode, SendKind
-from uetproto.errors import Location
+from uetproto.errors import Location, similar
 from uetproto.knobs import KeyType
 from uetproto.toml.values import BOOLEAN, MEMORY_KEY, TEXT, choice, integer, one_of, size, time
 from uetproto.wire.headers.uet_ses import (
@@ -68,6 +73,10 @@ class OperationRow:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other keys of the row: fields of the work by the names of `engine.contract`, and `length`, `fetch`, `operand`,
     `value`."""
+    peer: str = ""
+    """Node to which the operation goes; over RoCE the queue pair says it."""
+    pattern: str = ""
+    """Traffic pattern that the row is part of."""
 
     @property
     def extension_size(self) -> int:
@@ -103,6 +112,7 @@ _U64 = integer(0, 2**64 - 1)
 KEYS = {
     "do": TEXT,
     "node": TEXT,
+    "peer": TEXT,
     "at": time(),
     "after": one_of(("previous", "all")),
     "expect": one_of(OUTCOMES),
@@ -141,7 +151,7 @@ KEYS = {
 
 _ALWAYS = ("do", "node", "at", "after")
 _ADDRESSED = (
-    "expect", "mode", "job_id", "pid_on_fep", "resource_index", "initiator", "relative", "delivery_complete",
+    "expect", "peer", "mode", "job_id", "pid_on_fep", "resource_index", "initiator", "relative", "delivery_complete",
 )  # fmt: skip
 _FILL = ("datatype", "value")
 
@@ -176,9 +186,15 @@ KINDS = {
     "withdraw": OperationKind(("key",), by_target=True),
     "disable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
     "enable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
+    **dict.fromkeys(PATTERNS, OperationKind(
+        (*(name for name in _ADDRESSED if name != "peer"), "length", "key"), ("length",)
+    )),
 }  # fmt: skip
 WORK = ("write", "read", "atomic", "send", "nop")
 """Names (`do`) of the operations that end with a completion."""
+
+_FIRST_KEY = 1 << 16
+"""Key of the first region of traffic patterns."""
 
 Table = Callable[[str, Mapping[str, KeyType], Any], dict[str, Any]]
 
@@ -224,14 +240,26 @@ def checked_rows(
 
 
 def operations_of(
-    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
+    rows: Sequence[Any], run: Any, nodes: Sequence[str], table: Table, where: Callable[[str], Location], refuse: Refuse
 ) -> tuple[OperationRow, ...]:  # fmt: skip
     """Check all rows, and return them. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
-    found = []
+    found: list[OperationRow] = []
+    keys = count(_FIRST_KEY)
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
+        if do in PATTERNS:
+            if "node" in values:
+                raise refuse(f"{path}.node", f"does not go with {do}, which is between all nodes")
+            _carried(path, "write", values, run.mode, refuse)
+            first = values.pop("key", None)
+            found += _flows(where(path), do, at, values, nodes, keys if first is None else count(first))
+            continue
         node = values.pop("node", run.target if kind.by_target else run.initiator)
-        if node not in (run.initiator, run.target):
-            raise refuse(f"{path}.node", f"no end of this run: {node!r}", f"{run.initiator}, {run.target}")
+        peer = values.pop("peer", run.initiator if node == run.target else run.target)
+        for key, name in (("node", node), ("peer", peer)):
+            if name not in nodes:
+                raise refuse(f"{path}.{key}", f"no such node: {name!r}{similar(name, nodes)}", ", ".join(nodes))
+        if peer == node:
+            raise refuse(f"{path}.peer", "is the node itself", "another node")
         if ("value" in values) != ("datatype" in values) and do != "atomic":
             raise refuse(path, "has one of value and datatype", "both, or neither")
         for name in ("operand", "compare", "value"):
@@ -246,8 +274,26 @@ def operations_of(
         _carried(path, do, values, run.mode, refuse)
         found.append(OperationRow(
             where(path), do, node, at, values.pop("after", None), values.pop("expect", ReturnCode.OK.name), values,
+            peer,
         ))  # fmt: skip
     return tuple(found)
+
+
+def _flows(
+    where: Location, do: str, at: int, values: dict[str, Any], nodes: Sequence[str], keys: Iterator[int]
+) -> Iterator[OperationRow]:
+    """Yield the rows of a traffic pattern: first all regions, then all writes."""
+    size = values.pop("length")
+    expect, after = values.pop("expect", ReturnCode.OK.name), values.pop("after", None)
+    flows = [(flow, next(keys)) for flow in PATTERNS[do](len(nodes), size)]
+    blank = {"length": size, "datatype": AtomicDatatype.UINT8, "value": 0}
+    for flow, key in flows:
+        yield OperationRow(where, "region", nodes[flow.target], at, fields=blank | {"key": key}, pattern=do)
+    for number, (flow, key) in enumerate(flows):
+        yield OperationRow(
+            where, "write", nodes[flow.source], at, None if number else after, expect,
+            values | {"length": size, "key": key}, nodes[flow.target], do,
+        )  # fmt: skip
 
 
 def _short(value: Any) -> str:

@@ -3,23 +3,32 @@
 An error in a file raises a `LocalError` with the file, the line, the key, and the legal values.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from uetproto.emulator.network.build import NodeRate, headroom
+from uetproto.emulator.congestion import CC_KEYS, SWITCH_KEYS, NetworkPlane
 from uetproto.emulator.network.config import NetworkConfig
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
-from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
+from uetproto.emulator.network.layouts import LAYOUTS, Layout, cable_of, cables_between_switches, layout_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import MOST_PORTS, port_obstacle
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.scripted_wire import FrameStep
 from uetproto.emulator.scenario import operations, roce_operations, roce_script_syntax, script_syntax
+from uetproto.emulator.scenario.fabric_settings import (
+    CABLE_KEYS,
+    MOST_HOSTS,
+    checked_headroom,
+    failing,
+    host_names,
+    network_with_plane,
+    slow_links,
+)
 from uetproto.emulator.scenario.operations import OperationRow, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE
 from uetproto.emulator.scenario.roce_settings import QP_KEYS, TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
@@ -62,6 +71,7 @@ from uetproto.toml.values import (
 )
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
+_T = TypeVar("_T")
 _Optional = TypeVar("_Optional", Red, Pfc)
 _Config = TypeVar("_Config", PdsConfig, SesConfig, RoceConfig)
 
@@ -113,6 +123,8 @@ class RunConfig:
     delivery_complete: bool = knob(False, BOOLEAN, "", "The requests ask for delivery-complete responses.")
     completion_data: int | None = knob(None, integer(0, 2**64 - 1), "", "The completion data of the write.")
     close: bool = knob(True, BOOLEAN, "", "The initiator closes the PDC after the completion.")
+    hosts: int | None = knob(None, integer(2, MOST_HOSTS), "",
+        "So many nodes that need no table: h0 with the address 10.0.0.1, h1 with 10.0.0.2, and so on.")
     time_limit: int = knob(600 * SECOND, time(1), TIME, "The run has failed after so much virtual time.")
     # fmt: on
 
@@ -162,9 +174,19 @@ class Scenario:
     """Operations of the applications. The tuple is empty for a transfer or a script."""
     target_faults: tuple[TargetFault, ...] = ()
     taps: tuple[str, ...]
+    """Places that are captured: nodes, and cables between switches such as "leaf0.spine1"."""
+    plane: NetworkPlane | None = None
+    """What the network is for congestion control, or None without `[cc]` and `[switch]`."""
+    failing: tuple[tuple[str, int], ...] = ()
+    """Cables between switches that are cut, and the instants in picoseconds."""
     qps: dict[str, QpSetup] = field(default_factory=dict)
     path: PathConfig = field(default_factory=PathConfig)
     security: Security | None = None
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """Return the names of the interfaces of the capture, one for each of `taps`."""
+        return tuple(f"{name}.0" if name in self.nodes else name for name in self.taps)
 
 
 def _packets(value: Any) -> frozenset[int]:
@@ -187,6 +209,7 @@ _RUN = keys_of(RunConfig)
 _FABRIC = {
     "topology": one_of(("switch", "pair", *LAYOUTS)).says("How the nodes are joined."),
     **dict.fromkeys(LAYOUT_KEYS, integer(1, 4096).says("A parameter of a topology with several switches.")),
+    **CABLE_KEYS,
     "rate": RATE.says("The rate of every link."),
     "delay": time().says("The delay of every link."),
     "mtu": integer(68, 65535).says("The largest IP packet of every link, in bytes."),
@@ -278,7 +301,9 @@ _PATH: dict[str, KeyType] = {
     if name.endswith("bandwidth") else time().says(f"The {name.replace('_', ' ')} of data paths.", time_text(default))
     for name, default in ((one.name, getattr(PathConfig(), one.name)) for one in fields(PathConfig))
 }  # fmt: skip
-_TAP = {"nodes": NAMES.says("The nodes whose port is tapped.", "the initiator")}
+_TAP = {"nodes": NAMES.says(
+    "The nodes whose port is tapped, and cables between switches, such as leaf0.spine1.", "the initiator"
+)}  # fmt: skip
 _FAULT_OF = {"reorder_by": "reorder", "reorder_time": "reorder", "delay_time": "delay"}
 """Keys of `[faults]` that say how, by key, and the key that says which frames."""
 _PRESET = {
@@ -301,6 +326,8 @@ _ROCE = keys_of(RoceConfig)
 SECTIONS = (
     KeySection("run", "What is to happen: one message, or what rows say.", _RUN),
     KeySection("fabric", "What joins the nodes.", _FABRIC),
+    KeySection("cc", "Congestion control of UET, of all nodes.", CC_KEYS),
+    KeySection("switch", "The queues of all switches, by the rules of UET; also those of [cc].", SWITCH_KEYS),
     KeySection("nodes.NAME", "One node.", _NODE),
     KeySection("preset.NAME", "Numbers that the node would draw otherwise, for its first PDC.", _PRESET),
     KeySection("pds", "Packet delivery of all nodes; [nodes.NAME.pds] for one.", _PDS),
@@ -386,6 +413,8 @@ class _Reader(TomlFile):
         """
         kind = sections[0]
         of = self.data.get("nodes" if kind == "preset" else kind, {})
+        if kind in ("nodes", "preset") and isinstance(of, dict):
+            of = dict.fromkeys(self.hosts) | of
         if kind not in _NAMED or not isinstance(of, dict) or (kind == "qp" and not of):
             return
         if len(sections) > 1 and sections[1] not in of:
@@ -439,13 +468,21 @@ class _Reader(TomlFile):
         for name in data:
             if name not in _SECTIONS:
                 raise self.refuse(name, f"unknown section{similar(name, _SECTIONS)}", ", ".join(_SECTIONS))
+        given = data.setdefault("nodes", {})
+        if isinstance(given, dict):
+            for name, address in self.hosts.items():
+                if isinstance(table := given.setdefault(name, {}), dict):
+                    table.setdefault("address", address)
         rows, operations = (self.array(name, data.get(name, [])) for name in ("step", "operation"))
         sealing = read_section(self)
         nodes = self.nodes(start_of(self, sealing))
         run = self.run(nodes)
         check_sections(self, run.transport)
         security = security_of(self, sealing, nodes, run.target)
-        fabric, how = self.fabric(nodes, run)
+        fabric, how, cut = self.fabric(nodes, run)
+        fabric, plane = self.plane(fabric, how, nodes, run)
+        if "step" not in data:
+            fabric = checked_headroom(self, fabric, nodes)
         qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
@@ -453,11 +490,15 @@ class _Reader(TomlFile):
             raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]")
         todo: tuple[OperationRow, ...]
         if run.transport == UET:
-            todo = operations_of(operations, run, self.table, self.where, self.refuse)
+            todo = operations_of(operations, run, tuple(nodes), self.table, self.where, self.refuse)
         else:
             todo = roce_operations.operations_of(operations, run, qps, nodes, self.table, self.where, self.refuse)
-        extension = max((row.extension_size for row in todo), default=0)
+        extension = max((row.extension_size for row in todo), default=0) + (0 if plane is None else plane.state_size)
         self.check_mtu(fabric, how, nodes.values(), run.transport == UET, security, extension)
+        chosen = self.table("tap", _TAP, data.get("tap", {})).get("nodes")
+        cables = cables_between_switches(fabric.layout)
+        taps = self.members("tap.nodes", chosen, nodes, fabric.layout) or (run.initiator,)
+        fabric = replace(fabric, taps={end: taps.index(name) for name in taps for end in cables.get(name, ())})
         scripted = run.ses == "scripted"
         if scripted and not rows:
             raise self.refuse("run.ses", "'scripted' needs rows [[step]]", "real, or a script")
@@ -475,12 +516,19 @@ class _Reader(TomlFile):
             else self.script(rows, run, SCRIPTED if scripted else ROCE),
             operations=todo,
             target_faults=target_faults,
-            taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
-            or (run.initiator,),
+            taps=taps,
+            plane=plane,
+            failing=cut,
             qps=qps,
             path=PathConfig(**self.table("path", _PATH, data.get("path", {}))),
             security=security,
         )
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Return the addresses of the hosts that need no table, by name."""
+        run = self.data.get("run", {})
+        return host_names(run.get("hosts") if isinstance(run, dict) else None)
 
     def array(self, name: str, rows: Any) -> list[Any]:
         """Return `rows` if they are rows [[name]]. Raises `LocalError` for any other value."""
@@ -669,7 +717,10 @@ class _Reader(TomlFile):
         shipped = SHIPPED / path
         return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
 
-    def fabric(self, nodes: dict[str, NodeConfig], run: RunConfig) -> tuple[NetworkConfig, Encapsulation]:
+    def fabric(
+        self, nodes: dict[str, NodeConfig], run: RunConfig
+    ) -> tuple[NetworkConfig, Encapsulation, tuple[tuple[str, int], ...]]:
+        """Return the network, what is around packets, and the cables that fail."""
         values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
         if run.transport != UET:
             self.roce_fabric(values, nodes)
@@ -683,21 +734,37 @@ class _Reader(TomlFile):
         layout = self.layout(values, len(nodes))
         red = self.optional(Red, "red", values, told)
         pfc = self.optional(Pfc, "pfc", values, False)
-        fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc)
+        cables = {key: values.pop(key) for key in CABLE_KEYS if key in values}
+        slow = self.cables("slow", slow_links, layout, cables)
+        cut = self.cables("fail", failing, layout, cables)
+        fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc, slow=slow)
         if pfc is not None and fabric.topology == "pair":
             raise self.refuse("fabric.pfc", "is what a switch does", "a topology with switches")
-        if pfc is not None and fabric.queue_capacity is not None and "step" not in self.data:
-            least = headroom(fabric, pfc, [NodeRate(node.rate or fabric.rate) for node in nodes.values()])
-            if fabric.queue_capacity < least:
-                wrong = f"{fabric.queue_capacity} bytes leave no headroom for pfc"
-                raise self.refuse("fabric.queue_capacity", wrong, f"{least} bytes and more")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
         topology = "scripted" if "step" in self.data else fabric.topology
         obstacle = port_obstacle({name: node.ports for name, node in nodes.items()}, topology, pfc=pfc is not None)
         if obstacle is not None:
             raise self.refuse(f"nodes.{obstacle.node}.ports", obstacle.value, obstacle.legal)
-        return fabric, Encapsulation(**how, dscp=dscp)
+        return fabric, Encapsulation(**how, dscp=dscp), cut
+
+    def cables(self, key: str, read: Callable[[Layout | None, Any], _T], layout: Layout | None, values: Any) -> _T:
+        """Return what `read` makes of a key that names cables between switches."""
+        try:
+            return read(layout, values.get(key, ()))
+        except LocalError as error:
+            raise self.refuse(f"fabric.{key}", error.value, error.legal) from None
+
+    def plane(
+        self, fabric: NetworkConfig, how: Encapsulation, nodes: Mapping[str, NodeConfig], run: RunConfig
+    ) -> tuple[NetworkConfig, NetworkPlane | None]:
+        """Return the network with the queues of `[cc]` and `[switch]`, and what it is for congestion control."""
+        uet = run.transport == UET
+        payload = max(node.ses.payload_mtu if uet else node.roce.path_mtu for node in nodes.values())
+        marks = any(key.startswith("red") for key in self.data.get("fabric", {}))
+        return network_with_plane(
+            self, fabric, nodes, payload, how, may_control=uet and run.ses == "real", marks=marks
+        )  # fmt: skip
 
     def check_mtu(
         self,
@@ -787,15 +854,27 @@ class _Reader(TomlFile):
             found.append(TargetFault(node, fits, packets, values["answer"]))
         return tuple(found)
 
-    def members(self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, NodeConfig]) -> tuple[str, ...]:
+    def members(
+        self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, NodeConfig], layout: Layout | None = None
+    ) -> tuple[str, ...]:
+        """Return the chosen nodes, without a repetition; with a `layout` also cables between switches."""
         if chosen == ("all",):
             return tuple(nodes)
-        chosen = tuple(dict.fromkeys(name.removesuffix(".0") for name in chosen or ()))
-        for name in chosen:
-            if name not in nodes:
-                known = ("all", *nodes)
-                raise self.refuse(path, f"no such node: {name!r}{similar(name, known)}", ", ".join(known))
-        return chosen
+        found: dict[str, None] = {}
+        for name in chosen or ():
+            short = name.removesuffix(".0")
+            if short not in nodes:
+                try:
+                    short = cable_of(layout, name)
+                except LocalError as error:
+                    if layout is not None and "." in name:
+                        raise self.refuse(path, error.value, error.legal) from None
+                    known = ("all", *nodes)
+                    raise self.refuse(
+                        path, f"no such node: {short!r}{similar(short, known)}", ", ".join(known)
+                    ) from None
+            found[short] = None
+        return tuple(found)
 
 
 _UET_ONLY = (
@@ -810,6 +889,6 @@ _UET_FABRIC = (
 _NAMED = {"nodes": "node", "preset": "node", "qp": "queue pair"}
 """Sections whose tables have names that the user chose, and what a name stands for."""
 _SECTIONS = (
-    "run", "fabric", "nodes", "pds", "ses", "security", "roce", "qp", "path", "faults", "tap", "preset", "step",
-    "operation",
+    "run", "fabric", "nodes", "cc", "switch", "pds", "ses", "security", "roce", "qp", "path", "faults", "tap", "preset",
+    "step", "operation",
 )  # fmt: skip
