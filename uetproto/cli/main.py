@@ -30,6 +30,10 @@ COMMANDS = {
     "generate":   ("uetproto.cli.generate",  "Write stateful traffic of a profile, mutated on request."),
     "collective": ("uetproto.cli.collective.command", "Run a collective: steps, bytes and time beside the formulas."),
     "fabric":     ("uetproto.cli.fabric.command",    "Run many flows through a fabric, and time them."),
+    "serve":      ("uetproto.cli.live.serve", "Serve memory to peers on a real link."),
+    "send":       ("uetproto.cli.live.send", "Write, read or send to a peer on a real link."),
+    "ping":       ("uetproto.cli.live.ping", "Measure latency and bandwidth to a peer on a real link."),
+    "probe":      ("uetproto.cli.live.probe", "Find out what a real link to a peer lets pass."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

@@ -784,7 +784,7 @@ class EndpointDriver(Protocol):
         """
 
     def submit(self, node: str, work: Any) -> None:
-        """Pass work to the engine of a node, and send what the engine has to send."""
+        """Pass work to the engine of a node, send what the engine has to send, and report the engine's events."""
 
     def call_soon(self, action: Callable[[], None]) -> None:
         """Call `action` once, after the events that are due now were reported and before time advances."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from uetproto.engine.contract import MILLISECOND, SECOND, Engine
 from uetproto.errors import LocalError
-from uetproto.framing.framer import Framer
+from uetproto.framing.framer import CACHE, Framer
 from uetproto.live.path import Path
 from uetproto.live.recorder import Recorder
 from uetproto.live.time import MonotonicClock
@@ -23,6 +23,8 @@ _RETRY = MILLISECOND
 """Time until frames are offered again, if nothing tells when the kernel has room."""
 _STILL = 2 * SECOND
 """Time between two turns, in picoseconds, above which the process stood still."""
+_LOOK = 16
+"""A busy loop looks at watched files in one turn of so many."""
 _MOST_FILES = 1024
 """File descriptors from this number on cannot be waited for with `select`, which alone waits for microseconds."""
 
@@ -42,11 +44,19 @@ class Driver:
         self.recorder = recorder
         self.stood_still: list[int] = []
         """Times in picoseconds for which the process did not run: the host slept, or the process was stopped."""
+        self.accepts: Callable[[int], bool] | None = None
+        """Function that returns whether packets from an address are taken. None: all are."""
+        self.not_allowed = 0
+        """Number of packets that were dropped as their source is not allowed."""
+        self.seen: dict[int, dict[int, int]] = {}
+        """Number of packets by their source address and ToS (DSCP and ECN), for as many sources as are kept."""
         self._out: deque[bytes] = deque()
         """Frames that the kernel has not taken yet."""
+        self._events: deque[Any] = deque()
         self._soon: deque[Callable[[], None]] = deque()
         self._watched: dict[int, Callable[[], None]] = {}
         self._turned = clock.now
+        self._turns = 0
 
     @property
     def waiting(self) -> int:
@@ -54,11 +64,12 @@ class Driver:
         return len(self._out)
 
     def submit(self, work: Any) -> None:
-        """Pass work to the engine, and send what it then has to send. Raises `LocalError` for work that is not
-        possible."""
+        """Pass work to the engine, send what it then has to send, and report its events. Raises `LocalError` for work
+        that is not possible."""
         now = self.clock.now
         self.engine.submit(work, now)
         self._send(now)
+        self.tell_events()
 
     def call_soon(self, action: Callable[[], None]) -> None:
         """Call `action` in the next turn, before the loop sleeps."""
@@ -89,19 +100,23 @@ class Driver:
         for action in soon:
             action()
         frames = self.path.receive(BATCH)
+        self._turns += 1
         if frames:
             self._take(frames)
         elif not (more or happened or soon):
             self._sleep(until)
-        elif self._watched:
+            return
+        if self._watched and not self._turns % _LOOK:
             self._look(0)
 
     def tell_events(self) -> bool:
-        """Report the events of the engine, and return whether there were any."""
-        events = self.engine.events()
-        for event in events:
-            self.on_event(event)
-        return bool(events)
+        """Report the events of the engine, in order, and return whether there were any."""
+        events = self._events
+        events.extend(self.engine.events())
+        happened = bool(events)
+        while events:  # whoever is told may submit work, and thereby report the rest
+            self.on_event(events.popleft())
+        return happened
 
     def _send(self, now: int) -> bool:
         """Send what the engine has to send, and return whether it may have more at once."""
@@ -136,8 +151,23 @@ class Driver:
         datagram_of, receive = self.framer.packet, self.engine.receive
         for frame in frames:
             packet = datagram_of(frame)
-            if packet is not None:
-                receive(packet, now)
+            if packet is None:
+                continue
+            source, tos = packet.src, frame[15] if packet.ip_version == 4 else (frame[14] & 0xF) << 4 | frame[15] >> 4
+            counts = self.seen.get(source)
+            if counts is None:
+                if not self._welcome(source):
+                    self.not_allowed += 1
+                    continue
+                counts = self.seen[source] = {}
+            counts[tos] = counts.get(tos, 0) + 1
+            receive(packet, now)
+
+    def _welcome(self, source: int) -> bool:
+        """Return whether packets from an address are taken, for one of which none was taken yet."""
+        if len(self.seen) >= CACHE:
+            self.seen.clear()
+        return self.accepts is None or self.accepts(source)
 
     def _sleep(self, until: int) -> None:
         now = self.clock.now

@@ -29,6 +29,56 @@ _SEGMENTS = 60
 _INT, _SHORT = struct.Struct("=i"), struct.Struct("=H")
 
 
+class UdpReceiver:
+    """This class receives the packets of one UDP socket, as frames whose lower headers are made again."""
+
+    def __init__(self, setup: PathSetup, counters: PathCounters) -> None:
+        """Open the socket. Raises `LocalError` if its address or port is not to be had."""
+        port = setup.local_port
+        assert port is not None
+        self._setup, self._counters = setup, counters
+        self.socket = sockets.open_socket(setup.ip_version, socket.SOCK_DGRAM)
+        sockets.bind(self.socket, setup.local, setup.ip_version, port, setup.interface.device)
+        if setup.ip_version == 6:
+            self.socket.setsockopt(socket.IPPROTO_UDP, sockets.UDP_NO_CHECK6_RX, 1)
+        self.buffer = sockets.enlarge(self.socket, setup.interface.receive_buffer)
+        self._heads: dict[tuple[Any, ...], bytes] = {}
+        self._room = memoryview(bytearray(_LONGEST))
+
+    def receive(self, limit: int) -> list[bytes]:
+        """Return the frames that have arrived, at most `limit`."""
+        found: list[bytes] = []
+        room, take, heads = self._room, self.socket.recvmsg_into, self._heads
+        buffers = [room]
+        while len(found) < limit:
+            try:
+                size, ancillary, flags, source = take(buffers, sockets.ANCILLARY)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                sockets.queued_errors(self.socket)
+                self._counters.refused[reason_of(error)] += 1
+                continue
+            if flags & socket.MSG_TRUNC:
+                self._counters.truncated += 1
+                continue
+            key = (source, size, ancillary[0][2] if ancillary else b"\0")
+            head = heads.get(key) or self._head(source, size, key)
+            found.append(b"".join((head, room[:size])))
+        self._counters.received += len(found)
+        return found
+
+    def _head(self, source: sockets.Address, size: int, key: tuple[Any, ...]) -> bytes:
+        """Return the lower headers of a packet of `size` bytes."""
+        if len(self._heads) >= CACHE:
+            self._heads.clear()
+        tos = int.from_bytes(key[2], sys.byteorder)
+        src, setup = sockets.number_of(source[0]), self._setup
+        lower = LowerHeaders(src, setup.local, source[1], tos >> 2, tos & 3, setup.local_port)
+        head = self._heads[key] = setup.lower_headers(lower, size)
+        return head
+
+
 class _Route:
     """This class has how packets with one source port, destination and ToS leave."""
 
@@ -62,10 +112,9 @@ class UdpPath:
         self._setup, self._version = setup, setup.ip_version
         self._device, self._segments = interface.device, interface.segmentation
         self._checksum = interface.checksum == "on" or (interface.checksum == "auto" and self._version == 6)
-        self._socket = self._open(setup.local_port)
-        if self._version == 6:
-            self._socket.setsockopt(socket.IPPROTO_UDP, sockets.UDP_NO_CHECK6_RX, 1)
-        self.buffer = sockets.enlarge(self._socket, interface.receive_buffer)
+        self._receiver = UdpReceiver(setup, self.counters)
+        self.receive, self.fileno = self._receiver.receive, self._receiver.socket.fileno
+        self.buffer = self._receiver.buffer
         self._senders: dict[int, Socket] = {}
         """Sockets by their port."""
         self._ports: dict[int, int] = {}
@@ -75,8 +124,6 @@ class UdpPath:
         if self._most < interface.entropies:
             self.notes.append(f"{self._most} entropy values, as this process may open {limit} files (ulimit -n)")
         self._routes: dict[bytes, _Route] = {}
-        self._heads: dict[tuple[Any, ...], bytes] = {}
-        self._room = memoryview(bytearray(_LONGEST))
         self._blocked: int | None = None
         self._start = ETHERNET_SIZE + ip_size(self._version) + UDP.size
         self._port_at = self._start - UDP.size
@@ -107,14 +154,11 @@ class UdpPath:
     def blocked(self) -> int | None:
         return self._blocked
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
     def mtu(self, dst: int) -> int:
         return sockets.mtu_towards(self._setup.local, dst, self._version, self._device)
 
     def close(self) -> None:
-        self._socket.close()
+        self._receiver.socket.close()
         for found in self._senders.values():
             found.close()
 
@@ -250,37 +294,3 @@ class UdpPath:
                 return False
             self.counters.refused[reason_of(again)] += 1
         return True
-
-    # Receiving
-
-    def receive(self, limit: int) -> list[bytes]:
-        found: list[bytes] = []
-        room, take, heads = self._room, self._socket.recvmsg_into, self._heads
-        buffers = [room]
-        while len(found) < limit:
-            try:
-                size, ancillary, flags, source = take(buffers, sockets.ANCILLARY)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                sockets.queued_errors(self._socket)
-                self.counters.refused[reason_of(error)] += 1
-                continue
-            if flags & socket.MSG_TRUNC:
-                self.counters.truncated += 1
-                continue
-            key = (source, size, ancillary[0][2] if ancillary else b"\0")
-            head = heads.get(key) or self._head(source, size, key)
-            found.append(b"".join((head, room[:size])))
-        self.counters.received += len(found)
-        return found
-
-    def _head(self, source: sockets.Address, size: int, key: tuple[Any, ...]) -> bytes:
-        """Return the lower headers of a packet of `size` bytes."""
-        src = int.from_bytes(socket.inet_pton(self._socket.family, source[0].partition("%")[0]), "big")
-        tos = int.from_bytes(key[2], sys.byteorder)
-        lower = LowerHeaders(src, self._setup.local, source[1], tos >> 2, tos & 3, self._setup.local_port)
-        if len(self._heads) >= CACHE:
-            self._heads.clear()
-        head = self._heads[key] = self._setup.lower_headers(lower, size)
-        return head

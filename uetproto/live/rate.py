@@ -30,7 +30,7 @@ _USUAL_RTT = 100 * MICROSECOND
 """Round-trip time of a peer of which none was measured. Two programs of one host have more."""
 _SHARE = 5, 2
 """The window is two fifths of the receive buffer."""
-_RTO_LEAST, _RTO_MOST, _RTO_TIMES = 50 * MILLISECOND, 2 * SECOND, 8
+_RTO_LEAST, _RTO_MOST, _RTO_TIMES = 100 * MILLISECOND, 2 * SECOND, 8
 _AROUND = 100
 """Number of bytes that headers and trailers of a packet take, roughly."""
 _MOST_PEERS = 4096
@@ -38,12 +38,12 @@ _MOST_PEERS = 4096
 
 
 def rto_for(rtt: int | None) -> int:
-    """Return the RTO for a measured round-trip time, in picoseconds; 100 ms if none was measured.
+    """Return the RTO for a measured round-trip time, in picoseconds; 200 ms if none was measured.
 
-    It is eight times as long and at least 50 ms, since the program at the other end may have to wait for a processor.
+    It is eight times as long and at least 100 ms, since the program at the other end may have to wait for a processor.
     """
     if rtt is None:
-        return 100 * MILLISECOND
+        return 2 * _RTO_LEAST
     return min(max(_RTO_TIMES * rtt, _RTO_LEAST), _RTO_MOST)
 
 

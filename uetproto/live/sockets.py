@@ -1,6 +1,7 @@
 """This module has what the paths share: options of Linux sockets that Python does not name, and calls around them."""
 
 import errno
+import fcntl
 import os
 import resource
 import socket
@@ -20,6 +21,7 @@ SO_NO_CHECK, UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 11, 101, 102
 UDP_SEGMENT = 103
 SO_RCVBUFFORCE = 33
 MSG_ERRQUEUE = 0x2000
+SIOCGIFADDR = 0x8915
 
 ANCILLARY = 128
 """Number of bytes of ancillary data that are received with a packet."""
@@ -101,6 +103,11 @@ def ip_text(address: int, version: int) -> str:
     return str(ip_address(address.to_bytes(4 if version == 4 else 16, "big")))
 
 
+def number_of(host: str) -> int:
+    """Return the address in a socket address as a number."""
+    return int(ip_address(host.partition("%")[0]))
+
+
 def target(address: int, version: int, port: int, device: str | None) -> Address:
     """Return the socket address of an address and a port."""
     if version == 4:
@@ -151,3 +158,42 @@ def spare_descriptors() -> tuple[int, int]:
     """Return how many more files this process may open, and its limit (`ulimit -n`)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(limit - len(os.listdir("/proc/self/fd")) - KEPT, 1), limit
+
+
+def source_towards(address: int, version: int, device: str | None) -> str:
+    """Return the local address from which packets to an address leave. Raises `LocalError` without a route."""
+    with Socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as found:
+        at = target(address, version, 9, device)
+        try:
+            found.connect(at)
+        except OSError as error:
+            told = f"there is no way to {at[0]}: {os.strerror(error.errno or 0)}"
+            raise LocalError("peer", told, "an address with a route") from None
+        local: str = found.getsockname()[0].partition("%")[0]
+        return local
+
+
+def mtu_of_interface(address: int, version: int) -> int:
+    """Return the MTU of the network interface that has an address, or the largest IP packet if none is found, as for an
+    address of loopback that nobody has configured."""
+    name = _interface_of(address, version)
+    if name is None:
+        return 65535
+    with open(f"/sys/class/net/{name}/mtu", encoding="ascii") as file:
+        return min(int(file.read()), 65535)
+
+
+def _interface_of(address: int, version: int) -> str | None:
+    if version == 6:
+        with open("/proc/net/if_inet6", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+        return next((row[5] for row in rows if int(row[0], 16) == address), None)
+    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(found, SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:
+                continue
+            if int.from_bytes(answer[20:24], "big") == address:
+                return name
+    return None

@@ -9,6 +9,7 @@ from uetproto.framing.framer import Framer
 from uetproto.live.driver import Driver
 from uetproto.live.interface import Interface
 from uetproto.live.path import Path, PathSetup, open_path
+from uetproto.live.rate import PeerRate
 from uetproto.live.recorder import Recorder
 from uetproto.live.time import MonotonicClock
 
@@ -95,6 +96,9 @@ class LiveWorld:
             most = f"at most {mtu} bytes from the IP header on, the MTU of the link"
             raise LocalError(self._payload, f"its longest IP packets have {self._needed} bytes", most)
         self._reached.add(peer)
+
+    def learn(self, peer: int, rate: PeerRate) -> None:
+        """Fit rate and time-outs of conversations that begin from now on to what was measured of a peer."""
 
     def call_soon(self, action: Callable[[], None]) -> None:
         """Call `action` once, after the events that are due now were reported and before the world sleeps."""

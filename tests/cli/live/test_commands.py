@@ -1,0 +1,151 @@
+"""`serve`, `send`, `ping` and `probe` over loopback, as in two shells."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli.frames import invoke
+from tests.support.cli.serving import serving
+from tests.support.live import addresses
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+
+SIZE = 200_000
+
+
+def said(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
+    """Invoke a command with --json, and return the objects that it prints."""
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def clean(*files: Path) -> None:
+    for file in files:
+        report = audit([file], Options(complete=True))
+        assert report.findings == []
+        assert report.packets > 4
+
+
+def test_all_commands_with_one_server(tmp_path: Path) -> None:
+    here, there = addresses()
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    data.write_bytes(os.urandom(SIZE))
+    ours, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcapng"
+    common = ("--peer", there, "--local", here)
+    with serving(there, "--count", "5", "--memory", "1 MiB", "-o", str(theirs), "--allow", "127.0.0.0/8") as server:
+        assert server.told["memory"] == {"key": 1, "address": 0, "length": 1 << 20}
+        (written,) = said("send", "--write", str(data), "--offset", "100", *common, "-o", str(ours))
+        assert (written["bytes"], written["match"], written["error"], written["refused"]) == (SIZE, True, None, {})
+        (read,) = said("send", "--read", str(SIZE), "--to", str(copy), "--offset", "100", *common)
+        assert read["match"]
+        assert copy.read_bytes() == data.read_bytes()
+        (sent,) = said("send", "--send", str(data), *common)
+        assert sent["match"]
+        *rows, summary = said("ping", *common, "--sizes", "0,64", "--iterations", "5", "--operations", "write,send")
+        assert [(row["operation"], row["bytes"], row["iterations"]) for row in rows] == [
+            ("write", 0, 5), ("write", 64, 5), ("send", 0, 5), ("send", 64, 5),
+        ]  # fmt: skip
+        assert all(0 < row["t_min_us"] <= row["t_typical_us"] <= row["p99_us"] <= row["t_max_us"] for row in rows)
+        assert summary["error"] is None
+        (found,) = said("probe", there, "--local", here)
+        assert [found[name] for name in (
+            "answers", "full_packet_passes", "dscp_survives", "ecn_survives", "checksum_0_passes",
+        )] == [True] * 5  # fmt: skip
+        assert found["suggested_rto_ps"] >= 8 * found["rtt_max_ps"]
+        status, told = server.ended()
+    assert (status, told["sessions"], told["failures"], told["not_allowed"]) == (0, 5, [], 0)
+    assert (told["messages_received"], told["bytes_received"]) == (1 + 2 * 10, SIZE + 10 * 64)
+    clean(ours, theirs)
+
+
+def test_roce_and_by_hand(tmp_path: Path) -> None:
+    here, there = addresses()
+    data, file = tmp_path / "data", tmp_path / "roce.pcapng"
+    data.write_bytes(os.urandom(SIZE))
+    common = ("--peer", there, "--local", here)
+    with serving(there, "--transport", "rc", "--count", "2") as server:
+        (written,) = said("send", "--write", str(data), "--transport", "rc", *common, "-o", str(file))
+        assert written["match"]
+        (sent,) = said("send", "--send", str(data), "--transport", "rc", *common)
+        assert sent["match"]
+        assert server.ended()[0] == 0
+    clean(file)
+    with serving(there, "--rendezvous", "off", "--key", "7", "--addr", "0x1000", "--count", "1") as server:
+        by_hand = ("--rendezvous", "off", "--key", "7", "--addr", "0x1000", "--verify")
+        (written,) = said("send", "--write", str(data), *common, *by_hand)
+        assert written["match"]
+        assert server.ended()[0] == 0
+
+
+@pytest.mark.parametrize("scenario", ["ses-fetching-atomic", "ses-tagged-send"])
+def test_a_scenario(tmp_path: Path, scenario: str) -> None:
+    here, there = addresses()
+    file = tmp_path / "scenario.pcapng"
+    with serving(there, "--scenario", scenario, "--count", "1") as server:
+        wrong = invoke("send", "ses-write", "--peer", there, "--local", here)
+        assert (wrong.exit_code, "differs from the one that is served" in wrong.stderr) == (2, True)
+        (played,) = said("send", scenario, "--peer", there, "--local", here, "-o", str(file))
+        assert played["match"]
+        assert {one["code"] for one in played["operations"]} <= {"OK", "NONE"}
+        assert server.ended()[0] == 0
+    clean(file)
+
+
+def test_ctrl_c_leaves_a_capture_and_a_summary(tmp_path: Path) -> None:
+    here, there = addresses()
+    file = tmp_path / "served.pcapng"
+    with serving(there, "-o", str(file)) as server:
+        said("ping", "--peer", there, "--local", here, "--sizes", "8", "--iterations", "5", "--operations", "write")
+        server.process.send_signal(signal.SIGINT)
+        status, told = server.ended()
+    assert (status, told["kind"], told["sessions"]) == (130, "summary", 1)
+    clean(file)
+
+
+def test_a_peer_that_is_killed(tmp_path: Path) -> None:
+    """A transfer towards a program that is killed ends soon, with exit status 1 and the reason."""
+    here, there = addresses()
+    data = tmp_path / "data"
+    data.write_bytes(bytes(1 << 20))
+    with serving(there) as server:
+        os.kill(server.process.pid, signal.SIGSTOP)  # so that the kill comes while the transfer is open
+        pid = os.fork()
+        if not pid:
+            os.kill(server.process.pid, signal.SIGCONT)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        import threading
+
+        timer = threading.Timer(1.0, server.process.kill)
+        timer.start()
+        result = invoke("send", "--write", str(data), "--peer", there, "--local", here, "--repeat", "100000")
+        timer.join()
+    assert result.exit_code == 1
+    assert "has ended" in result.stdout + result.stderr or "UNDELIVERABLE" in result.stdout
+
+
+def test_misuse() -> None:
+    local, other = addresses()
+    for arguments, text in (
+        (("serve",), "--local"),
+        (("serve", "--local", "192.0.2.1"), "192.0.2.1 is no address of this host"),
+        (("serve", "--local", local, "--memory", "nothing"), "--memory"),
+        (("serve", "--local", local, "--allow", "10.0.0.0/99"), "--allow"),
+        (("serve", "--local", local, "--personality", "refprof"), "did you mean refprov"),
+        (("serve", "--local", local, "--rendezvous", "0"), "--rendezvous"),
+        (("serve", "--local", local, "--scenario", "ladder-L01"), "virtual time alone"),
+        (("send", "--peer", other), "one of SCENARIO, --write, --read, --send"),
+        (("send", "--write", "/nonexistent", "--peer", other), "/nonexistent: No such file"),
+        (("send", "--read", "8", "--peer", other, "--local", local), "no rendezvous at"),
+        (("send", "--read", "8", "--peer", "here"), "--peer: 'here' is not legal"),
+        (("ping", "--peer", other, "--operations", "wirte"), "did you mean write"),
+        (("probe", other, "--transport", "rc", "--cc", "off"), "--cc"),
+    ):
+        result = invoke(*arguments)
+        assert (result.exit_code, text in result.stderr) == (2, True), (arguments, result.stderr)
+        assert result.stderr.count("\n") <= 3

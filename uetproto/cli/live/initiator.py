@@ -1,0 +1,318 @@
+"""This module has the near end of `uetproto send` and `ping`: it writes, reads and sends, and waits for the end."""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+from uetproto import LocalError
+from uetproto.api import fi, verbs
+from uetproto.cli.live.options import RC, LinkOptions, local_towards
+from uetproto.cli.live.target import bring_up
+from uetproto.engine.contract import SECOND
+from uetproto.live import sockets
+from uetproto.live.rate import PeerRate
+from uetproto.live.rendezvous import Json, RendezvousClient, number
+from uetproto.live.world import LiveWorld
+
+PIECE, OPEN = 4 << 20, 4
+"""Number of bytes of a message of a long transfer, and number of messages that are open at a time."""
+READ_PIECE = 256 << 10
+"""Number of bytes of a read. A request of it is repeated if the data takes longer than the RTO, so reads are short."""
+_PATIENCE = 60 * SECOND
+"""Longest time in picoseconds for which an operation may wait without an end."""
+
+Stop = Callable[[], bool]
+
+
+class OperationFailedError(Exception):
+    """This exception says that an operation ended in an error, or not at all."""
+
+
+class Initiator(ABC):
+    """This base class has an endpoint that is connected to one peer."""
+
+    world: LiveWorld
+
+    def __init__(
+        self, options: LinkOptions, peer: str, local: str, rendezvous: RendezvousClient | None, told: Json
+    ) -> None:
+        self.options = options
+        self.peer = peer
+        self.peer_address = int(ip_address(peer))
+        self.local = local
+        self.rendezvous = rendezvous
+        self.told = told
+        """What the peer said of itself; empty without a rendezvous."""
+        memory = told.get("memory")
+        memory = memory if isinstance(memory, dict) else {}
+        self.key = number(memory, "key", 0, 2**64 - 1, options.memory_key)
+        self.base = number(memory, "address", 0, 2**64 - 1, options.address)
+        self.room = number(memory, "length", 0, 2**64 - 1, 2**63)
+        """Number of bytes of the peer's memory, as far as it is known."""
+        receive = told.get("receive")
+        self.receive_size = number(receive if isinstance(receive, dict) else {}, "size", 1, 1 << 30, 1 << 20)
+        """Number of bytes of the receives at the peer."""
+        self.rtt: int | None = None
+        self.open = 0
+        """Number of operations that have not ended."""
+        self.problems: deque[str] = deque()
+        self.gone = False
+        """Whether the program of the peer has ended the rendezvous."""
+
+    def _introduce(self) -> None:
+        """Tell the peer what this end can take, and use what the peer told and the time that it took."""
+        path, rendezvous = self.world.path, self.rendezvous
+        if rendezvous is None:
+            return
+
+        def look() -> None:
+            if rendezvous.gone:
+                self.gone = True
+                self.world.driver.forget(rendezvous.fileno())
+
+        self.world.driver.watch(rendezvous.fileno(), look)
+        self.rtt = rendezvous.round_trip()
+        rendezvous.ask("ready", buffer=path.buffer, rtt_ps=self.rtt, takes_no_checksum=True)
+        self.world.learn(
+            self.peer_address, PeerRate(number(self.told, "buffer", 1, 1 << 40, PeerRate().buffer), self.rtt)
+        )
+        if self.told.get("takes_no_checksum") is True and self.options.checksum == "auto":
+            path.checksum = False
+
+    # Operations: they begin, and end in `collect`
+
+    @abstractmethod
+    def write(self, data: Any, offset: int) -> None: ...
+
+    @abstractmethod
+    def read(self, into: Any, offset: int) -> None: ...
+
+    @abstractmethod
+    def send(self, data: Any) -> None: ...
+
+    @abstractmethod
+    def collect(self) -> None:
+        """Take the completions that are there: `open` falls, and failures go to `problems`."""
+
+    def finish(self, left: int = 0, stop: Stop = lambda: False) -> None:
+        """Wait until at most `left` operations are open. Raises `OperationFailedError` for one that failed, or if none
+        ends for a long time."""
+        world, began, open_ = self.world, self.world.now, self.open
+
+        def done() -> bool:
+            self.collect()
+            return self.open <= left or bool(self.problems) or self.gone or stop()
+
+        while not world.wait(done, SECOND):
+            if self.open != open_:
+                began, open_ = world.now, self.open
+            elif world.now - began > _PATIENCE:
+                raise OperationFailedError(f"nothing ended for {_PATIENCE // SECOND} s")
+        if self.problems:
+            raise OperationFailedError(self.problems.popleft())
+        if self.gone and self.open > left:
+            raise OperationFailedError(f"{self.peer} has ended, with {self.open} operations open")
+
+    def transfer(
+        self, begin: Callable[[memoryview, int], None], data: Any, *, piece: int = PIECE,
+        progress: Callable[[int, int], None] = lambda done, total: None, stop: Stop = lambda: False,
+    ) -> int:  # fmt: skip
+        """Perform an operation on a long buffer in pieces, some of which are open at a time; `begin` gets the bytes and
+        the offset of each. Return how many bytes were moved, which are fewer if `stop` told to."""
+        view = memoryview(data)
+        at = 0
+        while at < len(view) or not len(view):
+            begin(view[at : at + piece], at)
+            at += piece
+            self.finish(OPEN - 1, stop)
+            progress(min(at, len(view)), len(view))
+            if stop() or not len(view):
+                break
+        self.finish(0, stop)
+        return 0 if stop() else len(view)
+
+    def piece(self, what: str) -> int:
+        """Return the size of a message of a long transfer."""
+        return {"--send": self.receive_size, "--read": READ_PIECE}.get(what, PIECE)
+
+    def digest(self, offset: int, length: int) -> str | None:
+        """Return the SHA-256 of memory of the peer, or None without a rendezvous."""
+        if self.rendezvous is None:
+            return None
+        return str(self.rendezvous.ask("digest", offset=offset, length=length).get("sha256"))
+
+    def close(self, drain: bool = True) -> None:
+        """End the conversation, complete the capture and leave the rendezvous."""
+        try:
+            self.world.close(drain)
+        finally:
+            if self.rendezvous is not None:
+                self.rendezvous.close()
+
+    def summary(self) -> Json:
+        """Return counts of the link."""
+        path, driver = self.world.path, self.world.driver
+        return {
+            "packets_sent": path.counters.sent, "packets_received": path.counters.received,
+            "retransmissions": dict(self.retransmissions), "refused": dict(path.counters.refused),
+            "stood_still_ps": driver.stood_still, "capture": self.options.output,
+        }  # fmt: skip
+
+    @property
+    @abstractmethod
+    def retransmissions(self) -> Any:
+        """Return the number of packets that were sent again, by cause."""
+
+
+class UetInitiator(Initiator):
+    """This class is connected to a peer over UET."""
+
+    def __init__(
+        self, options: LinkOptions, peer: str, local: str, rendezvous: RendezvousClient | None, told: Json
+    ) -> None:
+        super().__init__(options, peer, local, rendezvous, told)
+        version = ip_address(peer).version
+        payload = told.get("payload_mtu")
+        if options.payload_mtu not in (None, payload) and payload is not None:
+            raise LocalError("--payload-mtu", f"{options.payload_mtu} is not that of the peer", payload)
+        if payload is None:
+            payload = options.payload_for(
+                sockets.mtu_towards(int(ip_address(local)), self.peer_address, version, options.interface), version
+            )
+        port = told.get("udp_port")
+        if told and (port is None) != (options.ip_protocol is not None):
+            takes = f"IP protocol {told.get('ip_protocol')}" if port is None else f"UDP port {port}"
+            raise LocalError("--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends")
+        self.payload_mtu = number({"payload_mtu": payload}, "payload_mtu", 1024, 8192)
+        self.dscp = options.how().dscp
+        self._fabric = options.fabric(local, self.payload_mtu, port)
+        self.world = self._fabric.live
+        try:
+            at = told.get("endpoint")
+            at = at if isinstance(at, dict) else {}
+            job = number(at, "job_id", 0, 2**24 - 1, options.job_id)
+            relative = at.get("relative", options.relative)
+            domain = self._fabric.domain("local", fi.Job(job))
+            order = fi.Order.NONE if options.mode == "rud" else fi.Order.WAW
+            self._endpoint = endpoint = domain.endpoint(msg_order=order, initiator_id=options.initiator_id)
+            av = domain.av_open()
+            endpoint.bind(av)
+            endpoint.bind(domain.cq_open())
+            endpoint.enable()
+            self._to = fi.Address(
+                fa=self.peer_address, ip_version=version, pid_on_fep=number(at, "pid_on_fep", 0, 4095, options.pid),
+                start_index=number(at, "resource_index", 1, 4095, options.resource_index),
+                initiator_id=number(at, "initiator_id", 0, 2**32 - 1, 16), absolute=not relative,
+            )  # fmt: skip
+            av.insert(self._to)
+            self._introduce()
+        except BaseException:
+            self._fabric.close(drain=False)
+            raise
+
+    def write(self, data: Any, offset: int) -> None:
+        self._endpoint.write(data, self._to, self.base + offset, self.key)
+        self.open += 1
+
+    def read(self, into: Any, offset: int) -> None:
+        self._endpoint.read(into, self._to, self.base + offset, self.key)
+        self.open += 1
+
+    def send(self, data: Any) -> None:
+        self._endpoint.send(data, self._to)
+        self.open += 1
+
+    def collect(self) -> None:
+        cq = self._endpoint.cq
+        if len(cq):
+            for entry in cq.read(len(cq)):
+                self.open -= 1
+                if not entry.ok:
+                    self.problems.append(str(entry))
+
+    @property
+    def retransmissions(self) -> Any:
+        return self._fabric.live.fep.retransmitted
+
+
+class RoceInitiator(Initiator):
+    """This class is connected to a peer over RoCEv2, with one queue pair."""
+
+    def __init__(
+        self, options: LinkOptions, peer: str, local: str, rendezvous: RendezvousClient | None, told: Json
+    ) -> None:
+        if rendezvous is None:
+            raise LocalError(
+                "--rendezvous", "off does not go with --transport rc here", "a port, or verbs.Network(live=…) in Python"
+            )
+        super().__init__(options, peer, local, rendezvous, told)
+        payload = number(told, "payload_mtu", 256, 4096)
+        self._network = options.network(local, options.payload_mtu or payload, told.get("udp_port"))
+        self.world = self._network.live
+        try:
+            self._introduce()
+            device = self._network.device("local")
+            self._pd = device.alloc_pd()
+            self._cq = device.create_cq(256)
+            self._qp = self._pd.create_qp(verbs.QpType.RC, self._cq)
+            psn = device.psns.getrandbits(24)
+            answer = rendezvous.ask("connect", qp_num=self._qp.qp_num, psn=psn)
+            theirs, their_psn = number(answer, "qp_num", 2, 2**24 - 1), number(answer, "psn", 0, 2**24 - 1)
+            bring_up(self._qp, self.peer_address, theirs, psn, their_psn, options.payload_mtu or payload)
+            self._regions: deque[tuple[verbs.MR, memoryview | None]] = deque()
+        except BaseException:
+            self._network.close(drain=False)
+            raise
+
+    def _post(self, opcode: verbs.Opcode, mr: verbs.MR, into: memoryview | None = None, **fields: Any) -> None:
+        self._qp.post_send(opcode, mr, **fields)
+        self._regions.append((mr, into))
+        self.open += 1
+
+    def write(self, data: Any, offset: int) -> None:
+        mr = self._pd.reg_mr(data, verbs.Access(0))
+        self._post(verbs.Opcode.RDMA_WRITE, mr, remote_addr=self.base + offset, rkey=self.key)
+
+    def read(self, into: Any, offset: int) -> None:
+        mr = self._pd.reg_mr(into)
+        self._post(verbs.Opcode.RDMA_READ, mr, remote_addr=self.base + offset, rkey=self.key)
+
+    def send(self, data: Any) -> None:
+        self._post(verbs.Opcode.SEND, self._pd.reg_mr(data, verbs.Access(0)))
+
+    def collect(self) -> None:
+        if len(self._cq):
+            for entry in self._cq.poll(len(self._cq)):
+                self.open -= 1
+                mr, _ = self._regions.popleft()
+                mr.dereg()
+                if entry.status is not verbs.Status.SUCCESS:
+                    self.problems.append(f"queue pair {entry.qp_num}: {entry.status.name}")
+
+    @property
+    def retransmissions(self) -> Any:
+        return self.world.node.endpoint.retransmitted  # type: ignore[attr-defined]
+
+
+def connected(options: LinkOptions, peer: str) -> Initiator:
+    """Return an endpoint that is connected to a peer.
+
+    Raises `LocalError` if the peer cannot be reached, or refuses.
+    """
+    local = local_towards(options, peer)
+    rendezvous, told = None, {}
+    if options.rendezvous_port is not None:
+        rendezvous = RendezvousClient(peer, options.rendezvous_port, local=local, device=options.interface)
+    try:
+        if rendezvous is not None:
+            offer: Json = {"transport": options.transport, "address": local}
+            if options.local_udp_port is not None:
+                offer["udp_port"] = options.local_udp_port
+            told = rendezvous.begin(offer)
+        return (RoceInitiator if options.transport == RC else UetInitiator)(options, peer, local, rendezvous, told)
+    except BaseException:
+        if rendezvous is not None:
+            rendezvous.close()
+        raise

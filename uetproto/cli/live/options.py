@@ -1,0 +1,258 @@
+"""This module has the options that all commands on a live link share, and what they stand for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import click
+
+from uetproto import LocalError
+from uetproto.api import fi, verbs
+from uetproto.cli.outputs import check_output
+from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.errors import similar
+from uetproto.framing.sizes import UET_EXTENSION, around_roce
+from uetproto.live import Interface, sockets
+from uetproto.live.interface import AUTO, CHECKSUMS
+from uetproto.live.path import PATHS
+from uetproto.live.rendezvous import PORT, Network
+from uetproto.toml.values import MEMORY_KEY, size
+from uetproto.wire.forms import UDP_PORT
+from uetproto.wire.headers.roce import PMTUS
+from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
+
+UET, RC = "uet", "rc"
+OFF = "off"
+_PORTS = click.IntRange(1, 65535)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """This record has the values of the options, by their names."""
+
+    local: str | None
+    transport: str
+    path: str
+    interface: str | None
+    udp_port: int | None
+    local_udp_port: int | None
+    ip_protocol: int | None
+    crc: str
+    checksum: str
+    payload_mtu: int | None
+    mode: str
+    cc: str | None
+    entropies: int
+    receive_buffer: str
+    segmentation: bool
+    personality: str
+    rendezvous: str
+    job_id: int
+    pid: int
+    resource_index: int
+    initiator_id: int
+    key: str
+    addr: str
+    relative: bool
+    seed: int | None
+    output: str | None
+    as_json: bool
+
+    def check(self) -> None:
+        """Raise `LocalError` for options that contradict each other, or an output that cannot be written."""
+        if self.output == "-" and self.as_json:
+            raise LocalError("-o - and --json both want standard output")
+        check_output("-o", self.output, ())
+        if self.personality not in PERSONALITIES:
+            hint = similar(self.personality, PERSONALITIES)
+            raise LocalError("--personality", f"{self.personality!r} is not legal{hint}", ", ".join(PERSONALITIES))
+        if self.transport == RC:
+            for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
+                if value is not None:
+                    raise LocalError(name, "does not go with --transport rc", "--transport uet")
+        _ = self.rendezvous_port, self.memory_key, self.address
+
+    @property
+    def rendezvous_port(self) -> int | None:
+        """Return the TCP port of the rendezvous, or None without one."""
+        if self.rendezvous == OFF:
+            return None
+        if not self.rendezvous.isdecimal() or not 1 <= int(self.rendezvous) <= 65535:
+            raise LocalError("--rendezvous", f"{self.rendezvous!r} is not legal", "1 … 65535, off")
+        return int(self.rendezvous)
+
+    @property
+    def memory_key(self) -> int:
+        try:
+            found: int = MEMORY_KEY.check(number_of("--key", self.key))
+        except ValueError:
+            raise LocalError("--key", f"{self.key} is not legal", MEMORY_KEY.legal) from None
+        return found
+
+    @property
+    def address(self) -> int:
+        """Return the address of the first byte of the memory, for peers."""
+        found = number_of("--addr", self.addr)
+        if not 0 <= found < 1 << 64:
+            raise LocalError("--addr", f"{self.addr} is not legal", "0 … 2^64 - 1")
+        return found
+
+    def how(self, peer_port: int | None = None) -> fi.Encapsulation:
+        """Return the encapsulation of UET packets; `peer_port` is the peer's UDP port, if the rendezvous told it."""
+        return fi.Encapsulation(
+            udp=self.ip_protocol is None, crc=self.crc == "on", udp_port=self.udp_port or peer_port or UDP_PORT,
+            ip_protocol=self.ip_protocol or 253,
+        )  # fmt: skip
+
+    def live_interface(self, local: str) -> Interface:
+        """Return the interface that the options describe, at a local address."""
+        return Interface(
+            local, path=self.path, device=self.interface, local_port=self.local_udp_port, checksum=self.checksum,
+            receive_buffer=of_size("--receive-buffer", self.receive_buffer, 2048, 1 << 30), entropies=self.entropies,
+            segmentation=self.segmentation, capture=self.output, seed=self.seed,
+        )  # fmt: skip
+
+    def pds(self) -> PdsConfig:
+        """Return the parameters of packet delivery of the personality."""
+        return PdsConfig(**PERSONALITIES[self.personality]["pds"])
+
+    def ses(self, payload_mtu: int) -> SesConfig:
+        """Return the parameters of SES of the personality, with a payload MTU."""
+        return SesConfig(**PERSONALITIES[self.personality]["ses"] | {"payload_mtu": payload_mtu})
+
+    def payload_for(self, mtu: int, version: int) -> int:
+        """Return the payload MTU: the option, that of the personality, or the largest one that fits into an MTU of the
+        link. Raises `LocalError` if none fits."""
+        if self.transport == RC:
+            sizes, around, name = tuple(PMTUS), around_roce(version), "--payload-mtu"
+        else:
+            sizes, around, name = PAYLOAD_MTUS, self.how().around(version, extension=UET_EXTENSION), "--payload-mtu"
+        if self.payload_mtu is not None:
+            if self.payload_mtu not in sizes:
+                raise LocalError(name, f"{self.payload_mtu} is not legal", ", ".join(map(str, sizes)))
+            return self.payload_mtu
+        usual = PERSONALITIES[self.personality]["ses"].get("payload_mtu", SesConfig().payload_mtu)
+        fitting = [one for one in sizes if one + around <= mtu and one <= usual]
+        if not fitting:
+            raise LocalError(
+                name, f"no payload MTU fits into a link MTU of {mtu} bytes", f"an MTU of {min(sizes) + around}"
+            )
+        return max(fitting)
+
+    def fabric(self, local: str, payload_mtu: int, peer_port: int | None = None) -> fi.Fabric:
+        """Return a fabric on the live link."""
+        cc = self.cc or ("nscc" if self.personality == "default" else OFF)
+        return fi.Fabric(
+            live=self.live_interface(local), how=self.how(peer_port), pds=self.pds(), ses=self.ses(payload_mtu), cc=cc
+        )
+
+    def network(self, local: str, payload_mtu: int, peer_port: int | None = None) -> verbs.Network:
+        """Return a network of RoCE on the live link."""
+        config = RoceConfig(path_mtu=payload_mtu, udp_port=self.udp_port or peer_port or RoceConfig().udp_port)
+        return verbs.Network(live=self.live_interface(local), config=config)
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--local", metavar="A", help="Address of this host; sockets bind to it and to no other."),
+    click.option("--transport", type=click.Choice((UET, RC)), default=UET, show_default=True, help="UET or RoCEv2."),
+    click.option("--path", default=AUTO, show_default=True, metavar="P", help=f"{', '.join(PATHS)}, or {AUTO}."),
+    click.option("--interface", metavar="IF", help="Network interface; needed for link-local addresses."),
+    click.option("--udp-port", type=_PORTS, metavar="N", help="UDP port of the peer; default: 4793, RoCE 4791."),
+    click.option("--local-udp-port", type=_PORTS, metavar="N", help="UDP port of this end; default: the peer's."),
+    click.option(
+        "--ip-protocol", type=click.IntRange(1, 255), metavar="N",
+        help="Send native IP packets of this protocol, such as 253, and no UDP; needs the path raw.",
+    ),
+    click.option("--crc", type=click.Choice(("on", "off")), default="on", show_default=True, help="CRC32C trailer."),
+    click.option(
+        "--checksum", type=click.Choice(CHECKSUMS), default=AUTO, show_default=True,
+        help="UDP checksum; auto: none over IPv4, and over IPv6 none where the peer takes it.",
+    ),
+    click.option("--payload-mtu", type=int, metavar="N", help="Payload of a packet; default: the largest that fits."),
+    click.option("--mode", type=click.Choice(("rud", "rod")), default="rud", show_default=True, help="Mode of UET."),
+    click.option("--cc", type=click.Choice(("nscc", OFF)), help="Congestion control; default: nscc."),
+    click.option("--entropies", type=click.IntRange(1, 1 << 16), default=256, show_default=True, metavar="N",
+                 help="Largest number of entropy values (sockets)."),
+    click.option("--receive-buffer", default="4 MiB", show_default=True, metavar="SIZE",
+                 help="What the kernel is asked to keep of arrived packets."),
+    click.option("--segmentation", is_flag=True,
+                 help="Hand several packets to the kernel at once; needs --entropies 1 and --checksum on."),
+    click.option("--personality", default="default", show_default=True, metavar="NAME",
+                 help=f"Behave as: {', '.join(PERSONALITIES)}."),
+    click.option("--rendezvous", default=str(PORT), show_default=True, metavar="PORT|off",
+                 help="TCP port where both ends tell each other keys and numbers."),
+    click.option("--job-id", type=click.IntRange(0, 2**24 - 1), default=1, show_default=True, metavar="N",
+                 help="JobID."),
+    click.option("--pid", type=click.IntRange(0, 4095), default=0, show_default=True, metavar="N",
+                 help="PIDonFEP of the target."),
+    click.option("--resource-index", type=click.IntRange(1, 4095), default=15, show_default=True, metavar="N",
+                 help="Resource index of the target."),
+    click.option("--initiator-id", type=click.IntRange(0, 2**32 - 1), default=16, show_default=True, metavar="N",
+                 help="Initiator id of this end."),
+    click.option("--key", default="1", show_default=True, metavar="N", help="Memory key of the target; r_key of RoCE."),
+    click.option("--addr", default="0", show_default=True, metavar="N", help="Address of the target's first byte."),
+    click.option("--relative/--absolute", default=True, show_default=True, help="Addressing of UET (ses.md §2)."),
+    click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of PSNs and PDCIDs."),
+    click.option("-o", "--output", metavar="FILE", help="Capture all packets: .pcapng or .pcap, also .gz."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one a line, on standard output."),
+)  # fmt: skip
+
+
+def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the shared options to a command, which gets them as its first argument."""
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        options = LinkOptions(**{one.name: given.pop(one.name) for one in fields(LinkOptions)})
+        options.check()
+        return command(options, **given)
+
+    for option in reversed(_OPTIONS):
+        called = option(called)
+    return called
+
+
+def of_size(name: str, text: str, least: int, most: int) -> int:
+    """Return the number of bytes in the text of an option, such as "16 MiB"."""
+    key = size(least, most)
+    try:
+        found: int = key.check(int(text) if text.isdecimal() else text)
+    except ValueError:
+        raise LocalError(name, f"{text!r} is not legal", key.legal) from None
+    return found
+
+
+def number_of(name: str, text: str) -> int:
+    """Return the number in the text of an option, which may begin with 0x."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise LocalError(name, f"{text!r} is not legal", "a number, such as 7 or 0x10") from None
+
+
+def prefixes(name: str, texts: tuple[str, ...]) -> list[Network]:
+    """Return the networks in the texts of an option."""
+    found: list[Network] = []
+    for text in texts:
+        try:
+            found.append(ip_network(text, strict=False))
+        except ValueError:
+            raise LocalError(name, f"{text!r} is not legal", "a prefix, such as 10.0.0.0/24") from None
+    return found
+
+
+def local_towards(options: LinkOptions, peer: str) -> str:
+    """Return the local address: the option, or the one from which this host reaches a peer."""
+    from uetproto.live.interface import address_of
+
+    found = address_of("--peer", peer)
+    return options.local or sockets.source_towards(int(found), found.version, options.interface)
+
+
+def mtu_of(options: LinkOptions, local: str) -> int:
+    """Return the MTU of the network interface that has an address of this host."""
+    address = ip_address(local)
+    return sockets.mtu_of_interface(int(address), address.version)

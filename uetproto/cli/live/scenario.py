@@ -1,0 +1,299 @@
+"""This module plays the operations of a scenario between `uetproto send SCENARIO` and `uetproto serve --scenario`.
+
+The end that sends directs, over the rendezvous. It compares the codes with those that the rows expect, and the memory
+of both ends with what the operations should have made of it.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import click
+
+from uetproto import LocalError, RemoteError
+from uetproto.api import fi
+from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.live.options import LinkOptions, local_towards
+from uetproto.cli.live.words import link_lines
+from uetproto.cli.main import FAULT
+from uetproto.cli.terminal import printable, status, tell
+from uetproto.emulator.scenario.operations import NONE, WORK, OperationRow, elements
+from uetproto.emulator.scenario.roce_settings import UET
+from uetproto.emulator.scenario.settings import Scenario, load
+from uetproto.engine.contract import MILLISECOND, SECOND, Work
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.ses import atomics
+from uetproto.errors import Location
+from uetproto.live.rate import PeerRate
+from uetproto.live.rendezvous import Json, RendezvousClient, number
+from uetproto.live.script import ScriptEnd
+from uetproto.live.world import LiveWorld
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+_POLL = 5 * MILLISECOND
+"""Time in picoseconds between two questions after a row of the other end."""
+
+
+def loaded(name: str) -> Scenario:
+    """Return a scenario that can be played on a real link. Raises `LocalError` for one that cannot."""
+    scenario = load(name)
+    reasons = {
+        "transport": scenario.run.transport is not UET, "step": bool(scenario.steps or scenario.script),
+        "faults.target": bool(scenario.target_faults), "security": scenario.security is not None,
+    }  # fmt: skip
+    for what, given in reasons.items():
+        if given:
+            legal = "a scenario over UET with [[operation]], or with an input"
+            raise LocalError("SCENARIO", f"{name} has {what}, which is played in virtual time alone", legal)
+    if not scenario.operations:
+        scenario = replace(scenario, operations=_transfer(scenario))
+    return scenario
+
+
+def _transfer(scenario: Scenario) -> tuple[OperationRow, ...]:
+    """Return the rows of a scenario that writes its input: a region, and a write of as many bytes, which are drawn."""
+    run = scenario.run
+    assert run.input is not None
+    length, where = run.input.stat().st_size, Location(scenario.name)
+    offset = run.base if run.offset is None else run.offset
+    write: dict[str, Any] = {"length": length, "offset": offset}
+    if run.completion_data is not None:
+        write["completion_data"] = run.completion_data
+    return (
+        OperationRow(where, "region", run.target, fields={"length": length + offset - run.base, "base": run.base}),
+        OperationRow(where, "write", run.initiator, fields=write),
+    )
+
+
+def identity(scenario: Scenario) -> str:
+    """Return a digest of the rows, which is the same at both ends for the same scenario."""
+    rows = [
+        (row.do, row.node, row.at, row.after, row.expect, sorted(row.fields.items())) for row in scenario.operations
+    ]
+    return hashlib.sha256(repr((rows, scenario.run.seed, scenario.run.key)).encode()).hexdigest()
+
+
+def fabric_of(
+    options: LinkOptions, scenario: Scenario, node: str, local: str, peer_port: int | None = None
+) -> fi.Fabric:
+    """Return a fabric with the parameters of a node of the scenario."""
+    config = scenario.nodes[node]
+    how = scenario.encapsulation
+    how = replace(how, udp=options.ip_protocol is None, udp_port=options.udp_port or peer_port or how.udp_port)
+    fabric = fi.Fabric(live=options.live_interface(local), how=how, pds=config.pds, ses=config.ses, cc=options.cc)
+    preset = config.preset
+    if preset != Preset() and not preset.peer_pdcid:
+        fabric.live.fep.pds.preset(preset)
+    return fabric
+
+
+def end_of(world: LiveWorld, fabric: fi.Fabric, scenario: Scenario, peer: int) -> ScriptEnd:
+    """Return the end of the script at a fabric."""
+    run = scenario.run
+    process = fabric.live.fep.attach(run.job_id if run.relative else None, run.pid_on_fep, (run.resource_index,))
+
+    def submit(work: Work) -> None:
+        world.submit("local", work)
+
+    script = ScriptEnd(
+        scenario.operations, run, seed=run.seed, process=process, peer=peer, submit=submit, elements=elements
+    )
+    fabric.live.fi_node.listeners.append(script.on_event)
+    return script
+
+
+# The end that directs
+
+
+@dataclass
+class _Expected:
+    """This class has the memory that the operations should leave at the other end."""
+
+    areas: dict[int, bytearray] = field(default_factory=dict)
+    """Memory by the number of its row."""
+    regions: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """Row and base of the region with a key at a node."""
+
+
+class Director:
+    """This class begins the rows of both ends in their order, and judges how they end."""
+
+    def __init__(self, scenario: Scenario, script: ScriptEnd, rendezvous: RendezvousClient, world: LiveWorld) -> None:
+        self.scenario, self.script, self.rendezvous, self.world = scenario, script, rendezvous, world
+        self.node = scenario.run.initiator
+        self.outcomes: list[Json] = []
+        self._expected = _Expected()
+        self._delivered: set[int] = set()
+
+    def code(self, index: int) -> str | None:
+        """Return how a row has ended, or None."""
+        found: str | None = self._state(index)["code"]
+        return found
+
+    def _state(self, index: int) -> Json:
+        if self.scenario.operations[index].node == self.node:
+            state = self.script.states[index]
+            return {"code": state.code, "length": state.length, "sha256": state.digest()}
+        return self.rendezvous.ask("row_state", row=index)
+
+    def _ended(self, index: int, limit: int) -> bool:
+        """Wait until a row has ended, at most until the time `limit`."""
+        here = self.scenario.operations[index].node == self.node
+        while self.code(index) is None:
+            if self.world.now >= limit:
+                return False
+            if here:
+                self.world.wait(lambda: self.code(index) is not None, limit - self.world.now)
+            else:
+                self.world.advance(_POLL)
+        return True
+
+    def play(self, limit: int, interrupt: Interrupt) -> None:
+        """Play all rows; those that do not end by the time `limit` have the code NONE."""
+        rows = self.scenario.operations
+        for index, row in enumerate(rows):
+            awaited = {None: range(0), "all": range(index), "previous": range(max(0, index - 1), index)}[row.after]
+            for earlier in awaited:
+                if rows[earlier].expect != NONE:
+                    self._ended(earlier, limit)
+            if self.world.now < row.at:
+                self.world.advance(row.at - self.world.now)
+            if interrupt:
+                return
+            if row.node == self.node:
+                self.script.begin(index)
+            else:
+                self.rendezvous.ask("row", row=index)
+        for index, row in enumerate(rows):
+            if row.do in (*WORK, "receive") and row.expect != NONE and not interrupt:
+                self._ended(index, limit)
+
+    def judge(self) -> None:
+        """Compare codes and memory with what was expected."""
+        for index, row in enumerate(self.scenario.operations):
+            state = self._state(index)
+            code = state["code"] or NONE
+            if row.do == "region":
+                self._expected.areas[index] = bytearray(self.script.content(index))
+                self._expected.regions[row.node, self.script.key(index)] = index, row.fields.get("base", 0)
+            if row.do not in (*WORK, "receive"):
+                continue
+            match = code == row.expect and (code != ReturnCode.OK.name or self._effect(index, row, state))
+            self.outcomes.append(
+                {"operation": index, "do": row.do, "node": row.node, "code": code, "expect": row.expect, "match": match}
+            )
+        for index, area in self._expected.areas.items():
+            if self._certain and self._state(index)["sha256"] != hashlib.sha256(area).hexdigest():
+                self.outcomes.append(
+                    {"operation": index, "do": "region", "node": self.scenario.operations[index].node, "code": "OK",
+                     "expect": "OK", "match": False}
+                )  # fmt: skip
+
+    @property
+    def _certain(self) -> bool:
+        """Return whether it is known which bytes the memory has: not after an operation that failed half-way."""
+        return all(one["code"] == ReturnCode.OK.name for one in self.outcomes)
+
+    def _effect(self, index: int, row: OperationRow, state: Json) -> bool:
+        """Apply an operation to the expected memory; return whether what it returned is as expected."""
+        fields = row.fields
+        if row.do == "receive":
+            return self._received(index, state)
+        if row.do in ("send", "nop") or fields.get("tag") is not None:
+            return True
+        other = next(
+            name for name in self.scenario.nodes if name in (self.node, self.scenario.run.target) and name != row.node
+        )
+        place = self._expected.regions.get((other, self.script.key(index)))
+        if place is None:
+            return False
+        area, at = self._expected.areas[place[0]], fields.get("offset", 0) - place[1]
+        if row.do == "write":
+            data = self.script.content(index)
+            area[at : at + len(data)] = data
+            return True
+        if row.do == "read":
+            return bool(state["sha256"] == hashlib.sha256(area[at : at + fields["length"]]).hexdigest())
+        datatype = fields["datatype"]
+        data = elements(datatype, fields.get("operand", ()))
+        compare = elements(datatype, (fields["compare"],)) if "compare" in fields else b""
+        size = len(data) or len(elements(datatype, (0,)))
+        done = atomics.execute(
+            fields["opcode"], datatype, bytes(area[at : at + size]), atomics.wire_order(data, datatype),
+            atomics.wire_order(compare, datatype),
+        )  # fmt: skip
+        area[at : at + len(done.memory)] = done.memory
+        old = hashlib.sha256(atomics.wire_order(done.old, datatype)).hexdigest()
+        return not fields.get("fetch") or bool(state["sha256"] == old)
+
+    def _received(self, index: int, state: Json) -> bool:
+        """Return whether a receive holds the message of a send that no other receive holds."""
+        buffer = self.script.content(index)
+        for sent, row in enumerate(self.scenario.operations):
+            if row.do == "send" and row.node != self.scenario.operations[index].node and sent not in self._delivered:
+                data = self.script.content(sent)[: len(buffer)]
+                at = row.fields.get("offset", 0)
+                whole = buffer[:at] + data + buffer[at + len(data) :]
+                if state["length"] == len(data) and state["sha256"] == hashlib.sha256(whole).hexdigest():
+                    self._delivered.add(sent)
+                    return True
+        return any(row.do == "atomic" and row.fields.get("tag") is not None for row in self.scenario.operations)
+
+
+def play(options: LinkOptions, name: str, peer: str) -> None:
+    """Play a scenario with a peer, and print what came of it."""
+    scenario = loaded(name)
+    if options.rendezvous_port is None:
+        raise LocalError("--rendezvous", "off does not go with SCENARIO", "the TCP port of the peer")
+    local = local_towards(options, peer)
+    rendezvous = RendezvousClient(peer, options.rendezvous_port, local=local, device=options.interface)
+    with Interrupt() as interrupt:
+        try:
+            told = rendezvous.begin({"transport": options.transport, "address": local, "scenario": identity(scenario)})
+            fabric = fabric_of(options, scenario, scenario.run.initiator, local, told.get("udp_port"))
+            world, error = fabric.live, None
+            try:
+                address = fabric.live.interface.address.__class__(peer)
+                script = end_of(world, fabric, scenario, int(address))
+                rtt = rendezvous.round_trip()
+                rendezvous.ask("ready", buffer=world.path.buffer, rtt_ps=rtt, takes_no_checksum=True)
+                world.learn(int(address), PeerRate(number(told, "buffer", 1, 1 << 40, PeerRate().buffer), rtt))
+                director = Director(scenario, script, rendezvous, world)
+                with status() as show:
+                    show(f"{len(scenario.operations)} rows")
+                    director.play(world.now + min(scenario.run.time_limit, 60 * SECOND), interrupt)
+                if not interrupt:
+                    director.judge()
+            except RemoteError as gone:
+                error = str(gone)
+            finally:
+                fabric.close(drain=error is None and not interrupt)
+        finally:
+            rendezvous.close()
+    path = fabric.live.path
+    result = {
+        "scenario": scenario.name, "peer": peer, "operations": director.outcomes, "error": error,
+        "match": error is None and all(one["match"] for one in director.outcomes),
+        "packets_sent": path.counters.sent, "packets_received": path.counters.received,
+        "refused": dict(path.counters.refused), "stood_still_ps": fabric.live.driver.stood_still,
+        "capture": options.output,
+    }  # fmt: skip
+    if options.as_json:
+        click.echo(json.dumps(result))
+    else:
+        lines = [f"{printable(scenario.name)} with {peer}: {'as expected' if result['match'] else 'NOT as expected'}"]
+        lines += [
+            f"  {one['operation']} {one['do']}, {printable(one['node'])}: {one['code']}{_instead(one)}"
+            for one in director.outcomes
+        ]
+        lines += [] if error is None else [f"  failed: {printable(error)}"]
+        tell(lines + link_lines(result), aside=options.output == "-")
+    if interrupt:
+        raise click.exceptions.Exit(interrupt.status)
+    if not result["match"]:
+        raise click.exceptions.Exit(FAULT)
+
+
+def _instead(outcome: Json) -> str:
+    return "" if outcome["match"] else f", {outcome['expect']} and equal memory were expected"

@@ -1,0 +1,132 @@
+"""This module has the command `uetproto serve`: a target on a real link, which peers may write, read and send to."""
+
+import json
+from ipaddress import ip_address
+from typing import Any
+
+import click
+
+from uetproto import LocalError
+from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.live.options import LinkOptions, link_options, of_size, prefixes
+from uetproto.cli.live.target import Target, target
+from uetproto.cli.live.words import link_lines
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.terminal import printable, status, tell
+from uetproto.engine.contract import NEVER
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto serve --local 10.0.0.2 --allow 10.0.0.0/24
+  uetproto serve --local 127.0.0.2 --count 1 -o served.pcapng
+  uetproto serve --local 10.0.0.2 --transport rc --memory "256 MiB"
+  uetproto serve --local 127.0.0.2 --scenario ses-read --count 1
+  uetproto serve --local 10.0.0.2 --personality refprov --rendezvous off --json
+
+Then, at another host: uetproto send --write FILE --peer 10.0.0.2
+
+{EXIT_STATUS}"""
+)
+@click.option(
+    "--memory", default="64 MiB", show_default=True, metavar="SIZE", help="Memory that peers may write and read."
+)
+@click.option(
+    "--allow", multiple=True, metavar="PREFIX",
+    help="Serve peers of this prefix only; may be repeated. Default: whoever reaches the address.",
+)  # fmt: skip
+@click.option("--scenario", metavar="F", help="Play the target of a scenario, in place of memory and receives.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after the sessions of N peers.")
+@link_options
+def command(
+    options: LinkOptions, memory: str, allow: tuple[str, ...], scenario: str | None, count: int | None
+) -> None:  # fmt: skip
+    """Serve memory and receives to peers over UET or RoCEv2, until Ctrl-C.
+
+    Sockets bind to the address of --local and no other. Peers learn keys and numbers at the rendezvous, a TCP port of
+    the same address, or by hand from what this command prints. Exit status 1 if an operation of a peer failed.
+    """
+    if options.local is None:
+        raise LocalError("--local", "is missing", "the address of this host at which to serve, such as 127.0.0.2")
+    size = of_size("--memory", memory, 1, 1 << 34)
+    allowed = prefixes("--allow", allow)
+    with Interrupt() as interrupt:
+        one = target(options, options.local, size, allowed, scenario)
+        try:
+            _announce(options, one, allow)
+            _serve(options, one, count, interrupt)
+        finally:
+            one.close()
+        summary = one.summary()
+        if options.as_json:
+            click.echo(json.dumps({"kind": "summary"} | summary))
+        else:
+            tell(_summary(summary), aside=options.output == "-")
+    if interrupt:
+        raise click.exceptions.Exit(interrupt.status)
+    if one.failures:
+        raise click.exceptions.Exit(FAULT)
+
+
+def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None:
+    told = one.told
+    if options.as_json:
+        rendezvous = options.rendezvous_port
+        click.echo(json.dumps({"kind": "listening", "rendezvous": rendezvous, "notes": one.world.path.notes} | told))
+        return
+    at = f"UDP port {told['udp_port']}" if told["udp_port"] is not None else f"IP protocol {told['ip_protocol']}"
+    lines = [f"serving {options.transport} at {options.local}, {at}, {'; '.join(one.world.path.notes)}"]
+    if "memory" in told:
+        memory = told["memory"]
+        lines.append(f"  memory  {memory['length']:,} bytes, key {memory['key']:#x}, address {memory['address']:#x}")
+    else:
+        lines.append(f"  scenario  {printable(told['scenario'])}")
+    if "endpoint" in told:
+        end = told["endpoint"]
+        lines.append(
+            f"  endpoint  job {end['job_id']}, pid {end['pid_on_fep']}, resource index {end['resource_index']},"
+            f" initiator {end['initiator_id']}, {'relative' if end['relative'] else 'absolute'}"
+        )
+    lines.append(f"  payload MTU {told['payload_mtu']:,}, receive buffer {told['buffer']:,} bytes")
+    lines.append(f"  rendezvous  {'off' if options.rendezvous_port is None else f'TCP port {options.rendezvous_port}'}")
+    if not allow and not ip_address(options.local or "").is_loopback:
+        lines.append("  whoever reaches this address may write this memory: --allow PREFIX limits it")
+    tell(lines, aside=True)
+
+
+def _serve(options: LinkOptions, one: Target, count: int | None, interrupt: Interrupt) -> None:
+    """Serve until enough sessions have ended, or until a signal."""
+
+    def session(peer: str, what: str) -> None:
+        if options.as_json:
+            click.echo(json.dumps({"kind": "session", "peer": peer, "what": what, "sessions": one.ended}))
+        else:
+            tell([f"{peer} {what}"], aside=True)
+
+    one.on_session = session
+    path, told_at = one.world.path, 0
+    with status() as show:
+        while not interrupt and (count is None or one.ended < count):
+            one.turn(NEVER)
+            if one.world.now - told_at > 10**11:
+                told_at = one.world.now
+                show(f"{path.counters.received:,} packets received, {path.counters.sent:,} sent, {one.ended} sessions")
+        if not interrupt:  # answer what the last peer repeats
+            one.world.advance(10**11)
+
+
+def _summary(summary: dict[str, Any]) -> list[str]:
+    received, sent = summary["packets_received"], summary["packets_sent"]
+    lines = [f"{summary['sessions']} sessions, {received:,} packets received, {sent:,} sent"]
+    if summary["sha256_memory"] is not None:
+        lines.append(f"  memory  sha256 {summary['sha256_memory']}")
+    if summary["messages_received"]:
+        lines.append(
+            f"  {summary['messages_received']:,} messages received, {summary['bytes_received']:,} bytes,"
+            f" sha256 {summary['sha256_received']}"
+        )
+    lines += [f"  failed: {printable(text)}" for text in summary["failures"][:20]]
+    if summary["not_allowed"]:
+        lines.append(f"  {summary['not_allowed']:,} packets were dropped, as their source is not allowed")
+    return lines + link_lines(summary)

@@ -1,0 +1,402 @@
+"""This module has what `uetproto serve` offers: memory that peers may read and write, and receives."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+from uetproto import LocalError
+from uetproto.api import fi, verbs
+from uetproto.cli.live.options import RC, LinkOptions, mtu_of
+from uetproto.engine.contract import MessageFailed, MessageStored, PdcClosed, PdcOpened
+from uetproto.engine.memory import Region
+from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.live.path_raw import NativeListener
+from uetproto.live.rate import PeerRate
+from uetproto.live.rendezvous import Answer, Json, Network, PeerSession, RendezvousServer, is_allowed, number
+from uetproto.live.script import ScriptEnd
+from uetproto.live.world import LiveWorld
+
+RECEIVES, RECEIVE_SIZE = 32, 1 << 20
+"""Number of receives that are posted, each of a kind, and the size of each in bytes."""
+_PSN = 1 << 24
+_TAKEN = (1, 6, 17, 58)
+"""Protocols that a peer may not let this host listen to: ICMP, TCP, UDP, ICMPv6."""
+_EVERY_TAG = (1 << 64) - 1
+
+
+class Target(ABC):
+    """This base class has an endpoint that serves peers until it is closed."""
+
+    world: LiveWorld
+    told: Json
+    """What clients are told of the endpoint."""
+
+    def __init__(self, options: LinkOptions, size: int, allowed: list[Network]) -> None:
+        self.options = options
+        self.memory = bytearray(size)
+        self.allowed = allowed
+        self.ended = 0
+        """Number of sessions of peers that have ended."""
+        self.received = 0
+        """Number of messages that receives have taken, and `received_bytes` of their bytes."""
+        self.received_bytes = 0
+        self.digest = hashlib.sha256()
+        """Digest of the received messages, in their order."""
+        self.failures: list[str] = []
+        self.on_session: Callable[[str, str], None] = lambda peer, what: None
+        """Function that is told of sessions: the peer, and what happened."""
+        self.rendezvous: RendezvousServer | None = None
+        self._met: set[str] = set()
+        """Peers that had a rendezvous, whose sessions are counted by it."""
+
+    def _serve(self, local: str) -> None:
+        """Filter packets and open the rendezvous, once the world is there."""
+        if self.allowed:
+            version = ip_address(local).version
+            width = 4 if version == 4 else 16
+
+            def accepts(source: int) -> bool:
+                return is_allowed(str(ip_address(source.to_bytes(width, "big"))), self.allowed)
+
+            self.world.driver.accepts = accepts
+        port = self.options.rendezvous_port
+        if port is not None:
+            asks: dict[str, Answer] = {
+                "echo": lambda session, told: {"echo": True}, "ready": self._ready, "digest": self._digest,
+                "received": self._received, "seen": self._seen, "native": self._native,
+            }  # fmt: skip
+            self.rendezvous = RendezvousServer(
+                self.world.driver, local, port, allowed=self.allowed, asks=asks | self._asks(), begun=self._begun,
+                ended=self._session_ended, device=self.options.interface,
+            )  # fmt: skip
+
+    def _asks(self) -> dict[str, Answer]:
+        """Return further questions that the target answers."""
+        return {}
+
+    def _begun(self, session: PeerSession, offer: Json) -> Json:
+        if offer.get("transport") != self.options.transport:
+            raise LocalError("transport", f"{offer.get('transport')!r} is not served here", self.options.transport)
+        port = self.told["peer_udp_port"]
+        if offer.get("udp_port", port) != port:
+            raise LocalError(
+                "local_udp_port", f"{offer.get('udp_port')!r} is not the port to which this end sends", port
+            )
+        self.on_session(session.peer, "begins")
+        self._met.add(session.peer)
+        return self.told
+
+    def _ready(self, session: PeerSession, told: Json) -> Json:
+        rate = PeerRate(
+            number(told, "buffer", 1024, 1 << 34, PeerRate().buffer), number(told, "rtt_ps", 1, 1 << 50, PeerRate().rtt)
+        )
+        self.world.learn(int(ip_address(session.peer)), rate)
+        if told.get("takes_no_checksum") is True and self.options.checksum == "auto":
+            self.world.path.checksum = False
+        return {"ready": True}
+
+    def _digest(self, session: PeerSession, told: Json) -> Json:
+        offset = number(told, "offset", 0, len(self.memory), 0)
+        length = number(told, "length", 0, len(self.memory) - offset, len(self.memory) - offset)
+        return {"sha256": hashlib.sha256(memoryview(self.memory)[offset : offset + length]).hexdigest()}
+
+    def _received(self, session: PeerSession, told: Json) -> Json:
+        return {"messages": self.received, "bytes": self.received_bytes, "sha256": self.digest.hexdigest()}
+
+    def _seen(self, session: PeerSession, told: Json) -> Json:
+        seen = self.world.driver.seen.get(int(ip_address(session.peer)), {})
+        return {"tos": {str(tos): count for tos, count in sorted(seen.items())}}
+
+    def _native(self, session: PeerSession, told: Json) -> Json:
+        """Count the native IP packets of a client from its first question on."""
+        address = ip_address(session.peer)
+        listener = session.state.get("native")
+        if listener is None:
+            protocol = number(told, "ip_protocol", 1, 255)
+            if protocol in _TAKEN:
+                raise LocalError("ip_protocol", f"{protocol} is that of the system", "an unassigned one, such as 253")
+            local = int(self.world.interface.address)
+            listener = session.state["native"] = NativeListener(local, address.version, protocol)
+        return {"arrived": listener.count(int(address))}
+
+    def _session_ended(self, session: PeerSession) -> None:
+        listener = session.state.pop("native", None)
+        if listener is not None:
+            listener.close()
+        if session.offer is not None:
+            self.ended += 1
+            self.on_session(session.peer, "ends")
+
+    def turn(self, until: int) -> None:
+        """Do what there is to do, or sleep until the time `until`."""
+        self.world.driver.turn(until)
+        self._collect()
+
+    @abstractmethod
+    def _collect(self) -> None:
+        """Take the receives that are complete, and post them again."""
+
+    def take(self, data: memoryview) -> None:
+        """Count the bytes of a received message."""
+        self.received += 1
+        self.received_bytes += len(data)
+        self.digest.update(data)
+
+    def close(self) -> None:
+        """Close endpoint, rendezvous and capture."""
+        if self.rendezvous is not None:
+            self.rendezvous.close()
+        self.world.close(drain=False)
+
+    def summary(self) -> Json:
+        """Return what was served."""
+        path, driver = self.world.path, self.world.driver
+        found: Json = {
+            "sessions": self.ended, "packets_sent": path.counters.sent, "packets_received": path.counters.received,
+            "messages_received": self.received, "bytes_received": self.received_bytes,
+            "sha256_received": self.digest.hexdigest() if self.received else None,
+            "sha256_memory": hashlib.sha256(self.memory).hexdigest() if self.memory else None,
+            "failures": self.failures, "refused": dict(path.counters.refused), "not_allowed": driver.not_allowed,
+            "stood_still_ps": driver.stood_still, "capture": self.options.output,
+        }  # fmt: skip
+        return found
+
+
+class UetTarget(Target):
+    """This class serves peers over UET."""
+
+    def __init__(self, options: LinkOptions, local: str, size: int, allowed: list[Network]) -> None:
+        super().__init__(options, size, allowed)
+        payload = options.payload_for(mtu_of(options, local), ip_address(local).version)
+        fabric = options.fabric(local, payload)
+        self.world = fabric.live
+        try:
+            domain = fabric.domain(
+                "local", fi.Job(options.job_id), pid_on_fep=options.pid, absolute=not options.relative
+            )
+            endpoint = domain.endpoint(resource_index=options.resource_index, initiator_id=options.initiator_id)
+            endpoint.bind(domain.av_open())
+            endpoint.bind(domain.cq_open(4 * RECEIVES))
+            endpoint.enable()
+            self._endpoint = endpoint
+            domain.process.register(Region(options.memory_key, self.memory, base=options.address))
+            for _ in range(RECEIVES):
+                for tagged in (False, True):
+                    self._post(tagged, bytearray(RECEIVE_SIZE))
+            fabric.live.fi_node.listeners.append(self._note)
+            self._open: dict[int, int] = {}
+            """Number of PDCs of each peer."""
+            how = options.how()
+            self.told = {
+                "uetproto": 1, "transport": options.transport, "address": local, "path": self.world.path.name,
+                "udp_port": (options.local_udp_port or how.udp_port) if how.udp else None,
+                "peer_udp_port": how.udp_port if how.udp else None,
+                "ip_protocol": None if how.udp else how.ip_protocol, "crc": how.crc,
+                "takes_no_checksum": True, "buffer": self.world.path.buffer, "payload_mtu": payload,
+                "personality": options.personality,
+                "memory": {"key": options.memory_key, "address": options.address, "length": size},
+                "endpoint": {
+                    "job_id": options.job_id, "pid_on_fep": options.pid, "resource_index": options.resource_index,
+                    "initiator_id": options.initiator_id, "relative": options.relative,
+                },
+                "receive": {"count": RECEIVES, "size": RECEIVE_SIZE},
+            }  # fmt: skip
+            self._serve(local)
+        except BaseException:
+            fabric.close(drain=False)
+            raise
+
+    def _post(self, tagged: bool, buffer: bytearray) -> None:
+        context = (tagged, buffer)
+        if tagged:
+            self._endpoint.trecv(buffer, fi.ADDR_UNSPEC, 0, _EVERY_TAG, context=context)
+        else:
+            self._endpoint.recv(buffer, context=context)
+
+    def _collect(self) -> None:
+        for entry in self._endpoint.cq.read(RECEIVES) if len(self._endpoint.cq) else ():
+            assert isinstance(entry, fi.CqTaggedEntry)
+            if isinstance(entry, fi.CqErrEntry):
+                self.failures.append(str(entry))
+            if isinstance(entry.op_context, tuple):
+                tagged, buffer = entry.op_context
+                if entry.ok:
+                    self.take(memoryview(buffer)[: entry.len])
+                self._post(tagged, buffer)
+
+    def _note(self, event: Any) -> None:
+        """Note the sessions of peers without a rendezvous: from their first PDC to the close of their last one."""
+        if isinstance(event, PdcOpened) and not event.initiator:
+            self._open[event.peer] = self._open.get(event.peer, 0) + 1
+        elif isinstance(event, PdcClosed) and not event.initiator:
+            left = self._open[event.peer] = self._open.get(event.peer, 1) - 1
+            peer = self._text(event.peer)
+            if event.error is not None:
+                self.failures.append(f"{peer}: {event.error.reason.value}")
+            if not left:
+                del self._open[event.peer]
+                sessions = () if self.rendezvous is None else self.rendezvous.sessions.values()
+                if peer in self._met:
+                    if all(session.peer != peer for session in sessions):
+                        self._met.discard(peer)
+                else:
+                    self.ended += 1
+                    self.on_session(peer, "has closed its PDCs")
+        elif isinstance(event, MessageFailed):
+            self.failures.append(f"{self._text(event.source)}: message {event.message_id}: {event.return_code.name}")
+        elif isinstance(event, MessageStored):
+            self.stored += 1
+
+    stored = 0
+    """Number of messages that were stored in the memory."""
+
+    def _text(self, address: int) -> str:
+        return str(ip_address(address.to_bytes(self.world.interface.address.max_prefixlen // 8, "big")))
+
+
+class ScenarioTarget(Target):
+    """This class plays the rows of the target of a scenario, as its peer directs."""
+
+    def __init__(self, options: LinkOptions, local: str, name: str, allowed: list[Network]) -> None:
+        super().__init__(options, 0, allowed)
+        from uetproto.cli.live.scenario import fabric_of, identity, loaded
+
+        self._scenario = loaded(name)
+        self._identity = identity(self._scenario)
+        self._script: ScriptEnd | None = None
+        fabric = fabric_of(options, self._scenario, self._scenario.run.target, local)
+        self._fabric, self.world = fabric, fabric.live
+        how = self._scenario.encapsulation
+        port = options.udp_port or how.udp_port
+        self.told = {
+            "uetproto": 1, "transport": options.transport, "address": local, "path": self.world.path.name,
+            "udp_port": options.local_udp_port or port, "peer_udp_port": port, "ip_protocol": None,
+            "takes_no_checksum": True, "buffer": self.world.path.buffer, "scenario": name,
+            "payload_mtu": self._scenario.nodes[self._scenario.run.target].ses.payload_mtu,
+        }  # fmt: skip
+        try:
+            self._serve(local)
+        except BaseException:
+            fabric.close(drain=False)
+            raise
+
+    def _begun(self, session: PeerSession, offer: Json) -> Json:
+        from uetproto.cli.live.scenario import end_of
+
+        if offer.get("scenario") != self._identity:
+            raise LocalError(
+                "SCENARIO", "differs from the one that is served", f"{self.told['scenario']}, the same file"
+            )
+        if self._script is not None:
+            raise LocalError("SCENARIO", "is being played with another peer, or was", "one session; serve it again")
+        self._script = end_of(self.world, self._fabric, self._scenario, int(ip_address(session.peer)))
+        return super()._begun(session, offer)
+
+    def _asks(self) -> dict[str, Answer]:
+        return {"row": self._row, "row_state": self._row_state}
+
+    def _row(self, session: PeerSession, told: Json) -> Json:
+        at = self._number(told)
+        assert self._script is not None
+        self._script.begin(at)
+        return {"row": at}
+
+    def _row_state(self, session: PeerSession, told: Json) -> Json:
+        assert self._script is not None
+        state = self._script.states.get(self._number(told))
+        if state is None:
+            raise LocalError("row", "has not begun")
+        return {"code": state.code, "length": state.length, "sha256": state.digest()}
+
+    def _number(self, told: Json) -> int:
+        at = number(told, "row", 0, len(self._scenario.operations) - 1)
+        if self._scenario.operations[at].node != self._scenario.run.target:
+            raise LocalError("row", f"{at} is not of this node", self._scenario.run.target)
+        return at
+
+    def _collect(self) -> None:
+        """The script takes all events itself."""
+
+
+class RoceTarget(Target):
+    """This class serves peers over RoCEv2, with a queue pair for each."""
+
+    def __init__(self, options: LinkOptions, local: str, size: int, allowed: list[Network]) -> None:
+        super().__init__(options, size, allowed)
+        payload = options.payload_for(mtu_of(options, local), ip_address(local).version)
+        network = options.network(local, payload)
+        self.world = network.live
+        try:
+            self._network = network
+            self._device = network.device("local")
+            self._pd = self._device.alloc_pd()
+            self._mr = self._pd.reg_mr(self.memory, addr=options.address)
+            self._cq = self._device.create_cq(8 * RECEIVES)
+            self._buffers: dict[int, Any] = {}
+            port = self._device.config.udp_port
+            self.told = {
+                "uetproto": 1, "transport": options.transport, "address": local, "path": self.world.path.name,
+                "udp_port": options.local_udp_port or port, "peer_udp_port": port, "takes_no_checksum": True,
+                "buffer": self.world.path.buffer, "payload_mtu": payload,
+                "memory": {"key": self._mr.rkey, "address": self._mr.addr, "length": size},
+                "receive": {"count": RECEIVES, "size": RECEIVE_SIZE},
+            }  # fmt: skip
+            self._serve(local)
+        except BaseException:
+            network.close(drain=False)
+            raise
+
+    def _asks(self) -> dict[str, Answer]:
+        return {"connect": self._connect}
+
+    def _connect(self, session: PeerSession, told: Json) -> Json:
+        """Bring up a queue pair for the one of a client."""
+        if "qp" in session.state:
+            raise LocalError("connect", "the session has a queue pair already", "once a session")
+        theirs, psn = number(told, "qp_num", 2, _PSN - 1), number(told, "psn", 0, _PSN - 1)
+        ours = self._device.psns.getrandbits(24)
+        qp = self._pd.create_qp(verbs.QpType.RC, self._cq)
+        bring_up(qp, int(ip_address(session.peer)), theirs, ours, psn, self.told["payload_mtu"])
+        for _ in range(RECEIVES):
+            mr = self._pd.reg_mr(bytearray(RECEIVE_SIZE))
+            self._buffers[len(self._buffers)] = (qp, mr)
+            qp.post_recv(mr, wr_id=len(self._buffers) - 1)
+        session.state["qp"] = qp
+        return {"qp_num": qp.qp_num, "psn": ours}
+
+    def _session_ended(self, session: PeerSession) -> None:
+        qp = session.state.pop("qp", None)
+        if qp is not None:
+            self._buffers = {number: pair for number, pair in self._buffers.items() if pair[0] is not qp}
+            qp.destroy()
+        super()._session_ended(session)
+
+    def _collect(self) -> None:
+        for entry in self._cq.poll(RECEIVES) if len(self._cq) else ():
+            if entry.status is not verbs.Status.SUCCESS:
+                self.failures.append(f"queue pair {entry.qp_num}: {entry.status.name}")
+                continue
+            pair = self._buffers.get(entry.wr_id)
+            if pair is not None:
+                qp, mr = pair
+                self.take(memoryview(bytes(mr))[: entry.byte_len])
+                qp.post_recv(mr, wr_id=entry.wr_id)
+
+
+def bring_up(qp: verbs.QP, peer: int, theirs: int, ours_psn: int, their_psn: int, path_mtu: int) -> None:
+    """Bring a queue pair to RTS, connected to one at another host."""
+    wanted = {
+        "pkey_index": 0, "port": 1, "access_flags": verbs.ALL, "dest_qpn": theirs, "sq_psn": ours_psn,
+        "rq_psn": their_psn, "av": verbs.AddressVector(peer), "path_mtu": path_mtu,
+    }  # fmt: skip
+    for state, values in bring_up_steps(qp.qp_type, qp.device.config, wanted):
+        qp.modify(state, **values)
+
+
+def target(options: LinkOptions, local: str, size: int, allowed: list[Network], scenario: str | None) -> Target:
+    """Return the target for the transport of the options, or for a scenario."""
+    if scenario is not None:
+        return ScenarioTarget(options, local, scenario, allowed)
+    return (RoceTarget if options.transport == RC else UetTarget)(options, local, size, allowed)

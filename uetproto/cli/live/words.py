@@ -1,0 +1,30 @@
+"""This module says in words what happened on a live link."""
+
+from typing import Any
+
+from uetproto.cli.terminal import printable
+
+
+def link_lines(summary: dict[str, Any]) -> list[str]:
+    """Return lines about losses at this host, stops of the process, and the capture."""
+    lines = [f"  {count:,} packets were lost here: {reason}" for reason, count in summary["refused"].items()]
+    lines += [
+        f"  this process stood still for {time / 10**12:.1f} s (a stopped process, or a host that slept)"
+        for time in summary["stood_still_ps"]
+    ]
+    if summary["capture"] is not None:
+        lines.append(f"  capture {printable(summary['capture'])}")
+    return lines
+
+
+def duration(picoseconds: float) -> str:
+    """Return a time as text."""
+    for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "µs")):
+        if picoseconds >= unit:
+            return f"{picoseconds / unit:.2f} {name}"
+    return f"{picoseconds / 1000:.0f} ns"
+
+
+def rate(size: int, picoseconds: int) -> str:
+    """Return the rate of bytes in a time as text."""
+    return f"{size / max(picoseconds, 1) * 10**6:,.1f} MB/s"
