@@ -1,6 +1,7 @@
 """`uetproto fuzz MACHINE --adapter …` on implementations with faults, and `uetproto run` with what it found."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,24 @@ def test_a_command_that_ends_is_a_finding(tmp_path: Path) -> None:
     assert invoke("run", finding["file"]).exit_code == 1
 
 
+HANGS = """
+import os, signal
+from uetproto.testing import PdcEngine
+
+class Adapter(PdcEngine):
+    def deliver(self, frame):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_second_signal_within_a_call_of_the_adapter_is_no_fault_of_it(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    command = [sys.executable, "-m", "uetproto", "fuzz", "pdc", "--adapter", "hangs:Adapter", "--steps", "500"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+
+
 def test_our_engines_in_a_fabric_are_driven_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(host: SharpHost) -> list[object]:
         return [event for event in events(host) for _ in range(2)]
@@ -132,7 +151,10 @@ def test_steps_are_read_as_they_were_written(name: str, tmp_path: Path) -> None:
         (["pdc", "--adapter", "no.such:Stack"], "no.such:Stack: the module is not imported: No module named 'no'"),
         (["pdc", "--adapter", f"{BROKEN}:Stack"], "has no attribute 'Stack'"),
         (["pdc", "--adapter", "pathlib:PurePath"], "--adapter: PurePosixPath('.') is no adapter"),
-        (["rud", "--adapter", f"{BROKEN}:Deaf"], "--adapter: 'rud' is no machine for it; legal: pdc, "),
+        (
+            ["rud", "--adapter", f"{BROKEN}:Deaf"],
+            "no machine for it; legal: pdc, roce, ses_initiator, ses_target, sharp_node, tss, ses\n",
+        ),
         (["pdc", "--steps", "1", "--seconds", "1"], "--seconds and --steps exclude each other"),
         (["pdc", "--jobs", "2"], "--jobs: does not go with pdc"),
         (["pdc", "--episode", "2", "--seed", "1"], "--episode: does not go with pdc"),

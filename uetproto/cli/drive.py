@@ -13,7 +13,7 @@ import click
 from uetproto import LocalError
 from uetproto.check.finding import NOT_SHRUNK, folder_for
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.machines import TESTED
+from uetproto.cli.machines import DRIVEN, TESTED
 from uetproto.cli.main import FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, tell
@@ -38,7 +38,7 @@ def drive(
 ) -> None:  # fmt: skip
     """Drive an implementation with a machine; the arguments are the options of `uetproto fuzz`."""
     if machine not in TESTED:
-        raise LocalError("--adapter", f"{machine!r} is no machine for it{similar(machine, TESTED)}", ", ".join(TESTED))
+        raise LocalError("--adapter", f"{machine!r} is no machine for it{similar(machine, DRIVEN)}", ", ".join(DRIVEN))
     if seconds is not None and steps is not None:
         raise LocalError("--seconds and --steps exclude each other")
     if episode is not None or jobs not in (None, 1):

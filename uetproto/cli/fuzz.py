@@ -22,7 +22,7 @@ from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text,
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz, unplayable
 from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.machines import HYPOTHESIS, TESTED, no_hypothesis
+from uetproto.cli.machines import DRIVEN, HYPOTHESIS, OURS, TESTED, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, tell
 from uetproto.emulator.run.play import run
@@ -69,7 +69,8 @@ Example:
   uetproto fuzz tss --adapter './my_stack --adapter' --seconds 600
 
 Machines: {", ".join(MACHINES)}; without one: all of them in turn.
-Machines for an implementation of your own (docs/machines.md): {", ".join(TESTED) or "none without Hypothesis"}.
+Machines for an implementation of your own (docs/machines.md): {", ".join(DRIVEN) or "none without Hypothesis"}.
+Machines for networks of our engines: {", ".join(OURS) or "none without Hypothesis"}.
 
 {EXIT_STATUS}"""
 )

@@ -62,7 +62,9 @@ def raised() -> Iterator[None]:
 class Interrupt:
     """This context manager remembers Ctrl-C and SIGTERM while its `with` block runs, so that work can end in order.
 
-    Its truth value is True once a signal was received. A second signal raises an exception at once.
+    Its truth value is True once a signal was received. A second signal raises `CtrlC` at once, whatever its number is:
+    an adapter of a user, or Hypothesis, would take `SystemExit` for a fault of what they call. If the first signal was
+    SIGTERM, the `with` block ends with `SystemExit(143)`.
     """
 
     def __init__(self) -> None:
@@ -80,11 +82,13 @@ class Interrupt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if isinstance(error, CtrlC) and self.number == signal.SIGTERM:
+            raise SystemExit(self.status) from None
 
     def _remember(self, number: int, _: FrameType | None) -> None:
         again, self.number = self.number is not None, self.number or number
         if again or self._waiting:
-            _raise(number)
+            raise CtrlC
 
     @property
     def status(self) -> int:

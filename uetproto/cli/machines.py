@@ -12,10 +12,15 @@ HYPOTHESIS = find_spec("hypothesis") is not None
 """Whether Hypothesis, which drives these machines, is installed."""
 TESTED: tuple[str, ...] = ()
 """Names of the machines. The tuple is empty if Hypothesis is not installed."""
+DRIVEN: tuple[str, ...] = ()
+"""Names of those machines that take an adapter."""
+OURS: tuple[str, ...] = ()
+"""Names of those machines that drive networks of our engines."""
 if HYPOTHESIS:
-    from uetproto.testing.machines.named import PLACES, TURNS
+    from uetproto.testing.machines.named import FABRICS, PLACES, TURNS
 
-    TESTED = (*PLACES, *TURNS)
+    TESTED, OURS = (*PLACES, *TURNS), FABRICS
+    DRIVEN = tuple(name for name in TESTED if name not in FABRICS)
 
 
 def no_hypothesis(what: str) -> MissingPackageError:

@@ -22,6 +22,9 @@ PLACES = {
 }
 """Module in this folder and class of each machine, by the name that `uetproto fuzz` has for it."""
 
+FABRICS = ("sharp", "multicast", "collectives")
+"""Machines that drive networks of our engines, and take no adapter."""
+
 TURNS = {"ses": ("ses_target", "ses_initiator")}
 """Names that stand for several machines, which `uetproto fuzz` plays by turns."""
 
