@@ -14,7 +14,7 @@ from tests.support.cli.frames import invoke
 from uetproto.cli import fuzz as command
 from uetproto.engine.sharp.host.endpoint import SharpHost
 from uetproto.testing.machines.finding import FindingFile, MachineFailure, MachineFinding, keep
-from uetproto.testing.machines.machine import PlayedMachine
+from uetproto.testing.machines.machine import PlayedMachine, legal_values, strategies_of
 from uetproto.testing.machines.named import PLACES, machine_named, machines_named
 from uetproto.wire.capture.pcap import open_capture
 
@@ -195,6 +195,14 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         ('[run]\nmachine = "pdc"\n[[step]]\nindex = 1', ":3: step.0.rule: is missing; legal: begin, "),
         ('[run]\nmachine = "pdc"\n[[step]]\nrule = "drop"\nat = 1', ":5: step.0.at: is no argument of drop; legal: "),
         ('[run]\nmachine = "pdc"\n[[step]]\nrule = "drop"', ":3: step.0.index: is missing: drop needs it; legal:"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "exchange"\nnode = 2\nmode = "rud"',
+         ":5: step.0.node: 2 is not legal; legal: 0 … 1"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "exchange"\nnode = 0\nmode = "rux"',
+         ":6: step.0.mode: 'rux' is not legal; legal: rud, rod"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "wait"\nduration = -1', ":5: step.0.duration: -1 is not legal"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "begin"\nseed = 0\nknobs = {max_pdcs = "x"}',
+         ":6: step.0.knobs: {'max_pdcs': 'x'} is not legal; legal: for max_pdcs 0 … 1000"),
+        ('[run]\nmachine = "pdc"\n[[step]]\nrule = "begin"\nseed = 0\nknobs = {speed = 1}', "and not 'speed'"),
     ],
 )  # fmt: skip
 def test_wrong_findings(text: str, said: str, tmp_path: Path) -> None:
@@ -202,4 +210,15 @@ def test_wrong_findings(text: str, said: str, tmp_path: Path) -> None:
     path.write_text(text, "utf-8")
     result = invoke("run", str(path))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{path}{said}" in result.stderr
+    assert str(path) in result.stderr
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_arguments_of_rules_are_checked(name: str) -> None:
+    """Of what the strategies draw; two do not tell it, a tuple and a permutation."""
+    rules = machine_named(name).steps.items()
+    arguments = {(rule, key): drawn for rule, play in rules for key, drawn in strategies_of(play).items()}
+    left_out = {key for key, drawn in arguments.items() if legal_values(drawn, object()) is None}
+    assert arguments
+    assert left_out <= {("begin", "psns"), ("everybody", "order")}

@@ -17,7 +17,14 @@ from uetproto.check.toml_text import printable
 from uetproto.errors import LocalError, Location, shown, similar
 from uetproto.testing.adapters.adapter import AdapterFault
 from uetproto.testing.adapters.named import adapter_named
-from uetproto.testing.machines.machine import PlayedMachine, PlayedStep, ProtocolMachine, ladder
+from uetproto.testing.machines.machine import (
+    PlayedMachine,
+    PlayedStep,
+    ProtocolMachine,
+    ladder,
+    legal_values,
+    strategies_of,
+)
 from uetproto.testing.machines.named import machine_named
 from uetproto.testing.machines.picture import DrawnMessage, Frames, write_capture
 from uetproto.testing.machines.world import WorldFailure
@@ -292,6 +299,10 @@ class FindingFile(TomlFile):
         for name in names:
             if name not in arguments:
                 raise self.refuse(f"{at}.{name}", f"is missing: {rule} needs it", _listed(names))
+        for name, strategy in strategies_of(kind.steps[rule]).items():
+            legal = legal_values(strategy, arguments[name])
+            if legal is not None:
+                raise self.refuse(f"{at}.{name}", f"{shown(arguments[name])} is not legal", legal)
         return rule, arguments
 
 

@@ -12,7 +12,14 @@ from typing import Any, ClassVar, TypeVar
 
 import hypothesis.strategies as st
 from hypothesis.errors import InvalidArgument
-from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    INITIALIZE_RULE_MARKER,
+    RULE_MARKER,
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+)
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
@@ -66,6 +73,58 @@ def step(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]]
 def start(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
     """Return a decorator that makes a method the first rule of every run. The method calls `make_world`."""
     return lambda play: initialize(**strategies)(_kept(play))  # type: ignore[call-overload]
+
+
+def legal_values(strategy: Any, value: Any) -> str | None:
+    """Return what a strategy draws, as a text, if `value` is nothing of the kind; else None.
+
+    Numbers between those that are drawn are legal, too. What a strategy does not tell is not checked.
+    """
+    drawn = getattr(strategy, "wrapped_strategy", strategy)
+    if hasattr(drawn, "original_strategies"):  # st.one_of
+        branches = [legal_values(each, value) for each in drawn.original_strategies]
+        return None if None in branches else " or ".join(map(str, branches))
+    if hasattr(drawn, "optional"):  # st.fixed_dictionaries
+        known = {**drawn.mapping, **(drawn.optional or {})}
+        if not isinstance(value, Mapping):  # what is missing, `shortened` has left out
+            return f"a table of {', '.join(known)}"
+        wrong = next((name for name in value if name not in known), None)
+        if wrong is not None:
+            return f"{', '.join(known)}, and not {shown(wrong)}"
+        illegal = ((name, legal_values(known[name], value[name])) for name in value)
+        return next((f"for {name} {legal}" for name, legal in illegal if legal is not None), None)
+    if hasattr(drawn, "start") and hasattr(drawn, "end"):  # st.integers
+        return _legal_number(value, drawn.start, drawn.end)
+    if type(drawn).__name__ == "BooleansStrategy":
+        return None if type(value) is bool else "False, True"
+    if hasattr(drawn, "element_strategy"):  # st.lists
+        if not isinstance(value, list | tuple):
+            return "a list"
+        return next((told for each in value if (told := legal_values(drawn.element_strategy, each)) is not None), None)
+    elements: Any = getattr(drawn, "elements", None)
+    if elements is None or getattr(drawn, "_transformations", None) or (value is None and None in elements):
+        return None
+    return _legal_element(value, [each for each in elements if each is not None])
+
+
+def _legal_element(value: Any, elements: Sequence[Any]) -> str | None:
+    kinds = {type(each) for each in elements}
+    if kinds == {int} or kinds == {float}:
+        return _legal_number(value, min(0, *elements), max(elements), *kinds)
+    if not kinds <= {str, bool}:
+        return None
+    same = any(each == value and type(each) is type(value) for each in elements)
+    return None if same else ", ".join(dict.fromkeys(map(str, elements)))
+
+
+def _legal_number(value: Any, low: float, high: float, kind: type = int) -> str | None:
+    return None if type(value) in (int, kind) and low <= value <= high else f"{low} … {high}"
+
+
+def strategies_of(play: Callable[..., None]) -> Mapping[str, Any]:
+    """Return the strategies of the arguments of a rule."""
+    marked = getattr(play, RULE_MARKER, None) or getattr(play, INITIALIZE_RULE_MARKER, None)
+    return {} if marked is None else marked.arguments
 
 
 class _TestCases:
@@ -167,11 +226,17 @@ class PlayedMachine(RuleBasedStateMachine):
 
     def play(self, steps: Sequence[PlayedStep]) -> None:
         """Play rules by name. A rule that is not possible at its turn, as it delivers a frame where none is on its way,
-        is left out. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist."""
+        is left out. Raises what the rules raise, and `InvalidArgument` for a rule that does not exist or an argument
+        that is not legal."""
         for name, arguments in steps:
             if name not in self.steps:
                 raise InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}")
             play = self.steps[name]
+            for argument, strategy in strategies_of(play).items():
+                legal = legal_values(strategy, arguments.get(argument))
+                if legal is not None:
+                    told = shown(arguments.get(argument))
+                    raise InvalidArgument(f"{name}: {argument}={told} is not legal; legal: {legal}")
             if all(condition(self) for condition in getattr(getattr(play, RULE_MARKER, None), "preconditions", ())):
                 play(self, **arguments)
 
