@@ -36,6 +36,13 @@ def test_lists_are_separate_runs_and_compare_is_a_table() -> None:
     assert "…" not in table, "a column is cut"
 
 
+def test_set_changes_parameters_of_all_three_sections() -> None:
+    changed = ("--set", "cc.base_rtt=4 us", "--set", "switch.ecn=deterministic", "--set", "pds.ack_gen_min_pkt_add=0")
+    plain, told = (invoke("fabric", "incast", *SMALL, *more, "--json") for more in ((), changed))
+    assert (plain.exit_code, told.exit_code) == (0, 0), told.output
+    assert json.loads(plain.stdout)["fct"] != json.loads(told.stdout)["fct"]
+
+
 def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     path = tmp_path / "incast.pcapng"
     done = invoke("fabric", "incast", *SMALL, "--cc", "nscc+rccc", "-o", str(path))
@@ -51,6 +58,12 @@ def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
 @each("arguments, words", [
     (("incas",), "did you mean incast?"), (("incast", "--hosts", "1"), "2 … 8192"), (("missing.cm",), "missing.cm"),
     (("incast", "--cc", "dcqcn"), "off, nscc, rccc"), (("incast", "--lb", "ecmp"), "oblivious, bitmap, reps, mixed"),
+    (("incast", "--set", "cc.entropy_values=17"), "--set cc.entropy_values: 17 is not legal; legal: 1, 2, 4"),
+    (("incast", "--set", "cc.entropy=1"), "did you mean cc.entropy_values"),
+    (("incast", "--set", "cc.lb=reps"), "has an option of its own; legal: --lb"),
+    (("incast", "--set", "cc.base_rtt=5"), "5 has no unit"), (("incast", "--set", "switch.ecn"), "has no value"),
+    (("incast", "--set", "switch.ecn_min=0.9"), "--set switch.ecn_min: 0.9 is above ecn_max"),
+    (("incast", "--set", "switch.shared_buffer=1KiB"), "shared_buffer: 1024 bytes are less than one queue holds"),
     (("incast", "--seeds", "5-1"), "no seed"), (("incast", "--seeds", "x"), "'x' is not legal"),
     (("incast", "--rate", "fast"), "--rate fast"), (("incast", "--queue", "-1"), "--queue -1"),
     (("incast", "--seeds", "1-2", "-o", "x.pcapng"), "one run"), (("incast", "-o", "-", "--json"), "standard output"),

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.each import each
+from uetproto.emulator.congestion import SwitchConfig
 from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError
 from uetproto.fabric.matrix import PATTERNS, Flow, TrafficMatrix, traffic_matrix
@@ -109,3 +110,26 @@ def test_samples_show_the_window_and_the_queue() -> None:
     assert windows.interval > MICROSECOND // 20
     assert max(queues.series["pod0.edge0 > h0"]) <= study.network.queues["h0"].peak * 3
     assert all(len(one) == len(queues.times) for one in queues.series.values())
+
+
+@pytest.mark.parametrize("cc", ["off", "nscc+rccc"])
+def test_frames_that_are_not_encoded_give_the_same_run(cc: str) -> None:
+    """They are trimmed and marked, too: each time, count and byte is the same (architecture.md §4, rule 4)."""
+    load = traffic_matrix("incast", 8, 4 * SMALL)
+    found = [Study(StudyConfig(cc=cc, wire=wire, queue=20_000), load).run() for wire in ("bytes", "objects")]
+    assert found[0] == found[1]
+    assert found[0].trims > 0
+    assert (found[0].marks > 0) is (cc != "off")
+
+
+def test_each_parameter_of_congestion_control_and_switches_has_an_effect() -> None:
+    load = traffic_matrix("incast", 8, 4 * SMALL)
+    usual = Study(StudyConfig(cc="nscc"), load).run()
+    for more in (
+        {"given": {"base_rtt": 4 * MICROSECOND}}, {"given": {"entropy_values": 1}},
+        {"switch": SwitchConfig(ecn="off")}, {"switch": SwitchConfig(trim_limit=0.25)},
+        {"switch": SwitchConfig(shared_buffer=200_000)}, {"switch": SwitchConfig(hash_salt=3)},
+    ):  # fmt: skip
+        result = Study(StudyConfig(cc="nscc", **more), load).run()  # type: ignore[arg-type]
+        assert result.match
+        assert result != usual, more

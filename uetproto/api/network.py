@@ -384,6 +384,7 @@ class EmulatedNetwork(ABC):
 
     def _check_unencoded(self, options: NetworkOptions, faults: Faults) -> None:
         given = {name: bool(getattr(options, name)) for name in NOT_ENCODED}
+        given["trimming"] = options.trimming and not self.has_congestion_contexts
         given |= {f"faults that {name}": bool(getattr(faults, name)) for name in ("corrupt", "trim")}
         for name, wanted in given.items():
             if wanted:

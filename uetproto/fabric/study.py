@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2s
 from random import Random
+from typing import Any
 
-from uetproto.emulator.congestion import OFF, NetworkPlane, hops_of
+from uetproto.emulator.congestion import OFF, NetworkPlane, SwitchConfig, hops_of
 from uetproto.emulator.flows import Flow
 from uetproto.emulator.network.build import build
 from uetproto.emulator.network.clock import Clock
@@ -65,6 +66,11 @@ class StudyConfig:
     """Cables between switches that are cut, both directions, and the instants in picoseconds."""
     sample: int | None = None
     """Picoseconds between samples of windows and queues (`samples.Sampler`). None: there are none."""
+    wire: str = "bytes"
+    """Form of the frames, `bytes` or `objects` (`NetworkFeatures.wire`)."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Parameters of congestion control that do not follow from the network (`congestion.CC_KEYS`)."""
+    switch: SwitchConfig = field(default_factory=SwitchConfig)
     seed: int = 1
     limit: int = SECOND
     """Picoseconds of virtual time after which a study is given up."""
@@ -94,8 +100,9 @@ class Study:
         self.plane = NetworkPlane(
             rate=config.rate, delay=config.delay, hops=hops_of(self.layout, config.topology), how=config.how,
             payload_mtu=config.ses.payload_mtu, trimming=config.trim, algorithm=config.cc, lb=config.lb,
-            profile=config.profile, capacity=config.queue,
+            profile=config.profile, capacity=config.queue, given=config.given, switch=config.switch,
         )  # fmt: skip
+        self.plane.check()
         self.taps = self.places(config, matrix)
         """Interfaces of the capture: places by name, in order."""
         self._flows = {flow.number: flow for flow in matrix.flows}
@@ -134,12 +141,13 @@ class Study:
 
     def _network(self) -> NetworkConfig:
         config, plane = self.config, self.plane
-        controlled = config.cc != OFF
+        controlled = config.cc != OFF or config.switch != SwitchConfig()
         cables = cables_between_switches(self.layout)
         return NetworkConfig(
-            topology=config.topology, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim, rate=config.rate,
-            delay=config.delay, queue_capacity=plane.queue, red=plane.red if controlled else None,
+            topology=config.topology, wire=config.wire, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim,
+            rate=config.rate, delay=config.delay, queue_capacity=plane.queue, red=plane.red if controlled else None,
             rules=plane.rules if controlled else None, host_marks=plane.host_marks, slow=self._slow(),
+            hash_salt=plane.switch.hash_salt,
             taps={end: self.taps.index(name) for name, ends in cables.items() if name in self.taps for end in ends},
         )  # fmt: skip
 

@@ -92,12 +92,13 @@ def told(made: EmulatedNetwork) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("red", [None, Red(kmin=2000, kmax=9000, pmax=0.5)])
 @pytest.mark.parametrize("faults", [{}, {"drop": 0.1, "duplicate": 0.1, "reorder": 0.2, "delay": 0.1}])
-def test_multicast(faults: dict[str, float]) -> None:
+def test_multicast(faults: dict[str, float], red: Red | None) -> None:
     """Queues overflow: all roots send at once. Every event, every byte received, every counter."""
     found = []
     for wire in ("bytes", "objects"):
-        made = world(wire, faults=faults)
+        made = world(wire, faults=faults, red=red)
         ends = [Ud(made, node) for node in made.nodes.values()]
         for number in range(8):
             for end in ends:
@@ -214,7 +215,6 @@ def test_what_arrives_of_uet(capable: bool, crc: bool) -> None:
     ("given", "named"),
     [
         ({"capture": "x.pcapng"}, "capture"),
-        ({"red": Red()}, "red"),
         ({"trimming": True}, "trimming"),
         ({"topology": "switch", "shape": {}, "pfc": Pfc()}, "pfc"),
         ({"faults": {"corrupt": 0.1}}, "faults that corrupt"),

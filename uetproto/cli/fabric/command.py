@@ -11,6 +11,7 @@ import click
 from uetproto import LocalError
 from uetproto.cli.collective.options import topology as topology_of
 from uetproto.cli.fabric import plot
+from uetproto.cli.fabric.settings import settings_of
 from uetproto.cli.fabric.words import how, table, title, words
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
@@ -44,6 +45,7 @@ Example:
   uetproto fabric incast --flow-size "64 KiB" -o incast.pcapng
   uetproto fabric traffic.cm --rate "400 Gb/s" --no-trim
   uetproto fabric incast --cc off,nscc --plot fct,cwnd,queue incast.png
+  uetproto fabric incast --set cc.entropy_values=16 --set switch.ecn=deterministic
   uetproto fabric incast+permutation --flow-size "2 MB,64 KiB" --parquet runs
   uetproto fabric incast --topology leaf-spine --fail leaf0.spine1@50us --tap h0,leaf0.spine0 -o tapped.pcapng
 
@@ -89,6 +91,11 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     "--fail", default="", metavar="LINK@T,…",
     help="Cut cables between switches, such as leaf0.spine1@50us; without a time at the beginning.",
 )  # fmt: skip
+@click.option(
+    "--set", "given", multiple=True, metavar="KEY=VALUE",
+    help="Change a parameter of congestion control (cc.KEY), switches (switch.KEY) or packet delivery (pds.KEY) of"
+    " docs/keys.md; may be repeated.",
+)  # fmt: skip
 @click.option("--seeds", default="1", show_default=True, metavar="N,N-M", help="Seeds; each is a run.")
 @click.option("-o", "--output", metavar="FILE", help="Capture frames, of a single run.")
 @click.option(
@@ -105,7 +112,8 @@ The time of a flow is from its start to the ACK of its last packet at the sender
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
 def command(
     pattern: str, hosts: int, rate: str, delay: str, topology: str, flow_size: str, cc: str, lb: str, profile: str,
-    queue: str | None, trim: bool, slow_links: int, fail: str, seeds: str, output: str | None, tap: str | None,
+    queue: str | None, trim: bool, slow_links: int, fail: str, given: tuple[str, ...], seeds: str, output: str | None,
+    tap: str | None,
     picture: tuple[str, str] | None, parquet: str | None, sample: str, compare: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the flows of a pattern, or of a traffic matrix file, through a fabric, and tell how long they take.
@@ -116,11 +124,13 @@ def command(
     kind, parameters = topology_of(topology)
     kinds = [] if picture is None else _names("--plot", picture[0], plot.KINDS)
     interval = _value("--sample", sample, _INTERVAL)
+    settings = settings_of(given, StudyConfig().pds)
     config = StudyConfig(
         rate=_value("--rate", rate, RATE), delay=_value("--delay", delay, _TIME), topology=kind, parameters=parameters,
         queue=None if queue is None else _value("--queue", queue, _SIZE), trim=trim, profile=profile,
         slow_links=slow_links, failing=tuple(map(_failing, filter(None, fail.split(",")))),
-        taps=None if tap is None else tuple(tap.split(",")),
+        taps=None if tap is None else tuple(tap.split(",")), given=settings.cc, switch=settings.switch,
+        pds=settings.pds,
     )  # fmt: skip
     runs = [
         replace(config, cc=algorithm, lb=path, seed=seed)

@@ -48,8 +48,8 @@ class NetworkFeatures:
     """Greatest number of multicast groups that a switch can hold."""
     wire: str = "bytes"
     """Form of the frames. With "bytes", frames are encoded. With "objects", they are not encoded: a run is faster, and
-    its times and counters are the same. "objects" does not go with anything that needs bytes: capture, trimming, red,
-    pfc, and faults that corrupt or trim."""
+    its times and counters are the same. "objects" does not go with anything that needs bytes: capture, pfc, and faults
+    that corrupt or trim, and over RoCE trimming."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Only packets with ECT are marked: their ECN field becomes CE, and the IPv4 check
 from dataclasses import dataclass, field
 
 from uetproto.emulator.network.frame_outcome import FrameOutcomes
+from uetproto.emulator.network.unencoded_frames import UnencodedFrame
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE
@@ -81,7 +82,12 @@ def mark(frame: bytes) -> bytes | None:
         now[15] |= Ecn.CE
         total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + Ecn.CE - ecn
         now[_CHECKSUM] = (0xFFFF - (total & 0xFFFF) - (total >> 16)).to_bytes(2, "big")
-        return bytes(now)
+        return _like(frame, bytes(now))
     if kind == IPV6_TYPE and len(frame) >= _IPV6_END and frame[15] >> 4 & 3 in _ECT:
-        return b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), frame[16:]))
+        return _like(frame, b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), frame[16:])))
     return None
+
+
+def _like(frame: bytes, marked: bytes) -> bytes:
+    """Return the marked bytes; those of a frame that is not encoded are its lower headers."""
+    return frame.marked(marked) if isinstance(frame, UnencodedFrame) else marked

@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.emulator.network.ports import OutputPort
 from uetproto.emulator.network.queue import OutputQueue
+from uetproto.emulator.network.unencoded_frames import UnencodedFrame
+from uetproto.engine.contract import Trim
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE, Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
@@ -35,6 +37,9 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
     """
     if not dscp.is_data(frame):
         return None
+    if type(frame) is UnencodedFrame:
+        reason = Trim.LAST_HOP if last_hop else Trim.TRIMMED
+        return frame.trimmed(lambda whole: trim(whole, dscp, last_hop=last_hop), reason)
     mark = dscp.trimmed_last_hop if last_hop else dscp.trimmed
     head = bytearray(frame[:ETHERNET_SIZE])
     if frame[12:14] == IPV4_TYPE:
