@@ -30,7 +30,6 @@ needs_refprov = pytest.mark.skipif(not REFPROV.is_dir(), reason=f"no captures of
 needs_roce = pytest.mark.skipif(not ROCE.is_dir(), reason=f"no captures of RoCE in {ROCE}")
 
 DEFERRED = frozenset({"rud_ack_cc_reorder", "rud_defer_send"})
-READS = frozenset({"rod_atomic", "rod_rma_4096", "rod_sync_write_100", "rudi_rma_4096"})
 CONTROLLED = frozenset({"rod_atomic", "rod_close", "rod_drop", "tss_close"})
 ALL = frozenset({
     "rod_ack_cc", "rod_ack_ccx", "rod_ack_coalesced", "rod_atomic", "rod_close", "rod_drop", "rod_rma_4096",
@@ -77,7 +76,7 @@ HABITS = (
     Habit("rod_refusal", ("SES-ROD-NO-MATCH",), frozenset({"rod_drop"})),
     Habit("response_generation", ("SES-RESPONSE-GENERATION",), frozenset({"rod_drop"})),
     Habit("hd_in", ("SES-HD-LATER",), frozenset({"rod_rma_4096", "rudi_rma_4096"})),
-    Habit("response_message_id", ("SES-RESPONSE-MESSAGE-ID",), READS),
+    Habit("response_message_id", why="our targets send the id of the read, too"),
     Habit("ecn_capable", ("WIRE-ECN",), ALL),
     Habit("clear_nacks", ("TSS-CLEAR-AMONG-SEALED",), frozenset({"tss_1rtt"})),
     Habit("strict_tsc_halves", why="no capture is of mode client-server, nor of mode direct over IPv6"),

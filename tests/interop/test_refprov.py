@@ -150,7 +150,6 @@ SHOWN = {
     "retry_message_id": "rud_no_match",
     "hd_in": "rod_rma_4096",
     "lone_read_eom": "rod_sync_write_100",
-    "response_message_id": "rod_atomic",
     "return_modified_length": "rod_rma_4096",
     "unexpected_policy": "rud_no_match",
     "payload_mtu": "rod_send_4096",

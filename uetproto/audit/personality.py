@@ -19,7 +19,6 @@ REFPROV: dict[str, str] = {
     "SES-INDEX-ZERO":          "DEFERRABLE_RTR has resource index 0",
     "SES-MESSAGE-ID-ZERO":     "message ids count from 0",
     "SES-RESPONSE-GENERATION": "every response tells the generation of its index",
-    "SES-RESPONSE-MESSAGE-ID": "response_message_id of read data is the id of the read",
     "SES-ROD-NO-MATCH":        "the first message on ROD that finds no buffer is answered with NO_MATCH",
     "SES-RTR-OWNER":           "a deferred message restarts with the same id and tokens",
     "SES-STOP-LIST":           "only the first packet of a deferred message is answered with OVERFLOW",

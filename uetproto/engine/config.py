@@ -37,7 +37,7 @@ PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
         "ses": {
             "first_message_id": 0, "uud_opcode": "send", "stop_list": "first", "deferral_tokens": "reuse",
             "rtr_resource_index": "zero", "rod_refusal": "no_match_first", "response_generation": "always",
-            "hd_in": "som", "retry_message_id": "same", "lone_read_eom": False, "response_message_id": "read",
+            "hd_in": "som", "retry_message_id": "same", "lone_read_eom": False,
             "return_modified_length": "read", "rma_generation": "untagged", "sync_operations": True, "max_reads": 8,
             # numbers and rules of the reference provider: column R of ses.md §16, §11.2, §5.7
             "payload_mtu": 1024, "unexpected_policy": "refuse", "large_send": "deferrable",
@@ -367,8 +367,9 @@ class SesConfig:
         " index, which the reference provider checks.", "observed.md")
     lone_read_eom: bool = knob(True, BOOL, "",
         "A READ of one packet has eom = 1; off: eom is 0, as observed, and a target accepts either.", "ses.md §3")
-    response_message_id: str = knob("zero", ("zero", "read"), "",
-        "The response_message_id of return data: zero, or that of the read, as observed.", "observed.md")
+    response_message_id: str = knob("read", ("read", "zero"), "",
+        "The response_message_id of return data: that of the read, by which the reference provider finds the read, or"
+        " zero.", "ses.md §5.4")
     return_modified_length: str = knob("packet", ("packet", "read"), "",
         "The modified_length of the answer to return data: the bytes of the packet, or those of the whole read, as"
         " observed.",

@@ -288,7 +288,11 @@ class _Target:
             psn = pds.psn if "psn" in pds.fieldtype else pds.pkt_id
             return LAYERS[uet_ses.RESPONSE_DATA_SMALL.name](original_request_psn=psn, **values), part
         return LAYERS[uet_ses.RESPONSE_DATA.name](
-            read_request_message_id=ses.message_id, message_offset=at, modified_length=ses.request_length, **values
+            response_message_id=ses.message_id,
+            read_request_message_id=ses.message_id,
+            message_offset=at,
+            modified_length=ses.request_length,
+            **values,
         ), part
 
     def _returned(self, pdc: _Pdc, pds: Any, ses: Any) -> Packet:

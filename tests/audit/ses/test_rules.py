@@ -159,10 +159,8 @@ CASES: dict[str, Case] = {
     "SES-DATA-HEADER": Case(read(), returned(opcode=1), returned()),
     "SES-DATA-CODE": Case(read(), returned(return_code=C.BAD_ADDR), returned()),
     "SES-RESPONSE-MESSAGE-ID": Case(
-        (*read(64), returned(length=64, response_message_id=ID),
-         part(0, psn=START + 1, opcode=Op.READ, length=64, message_id=6)),
-        returned(psn=51, length=64, read_request_message_id=6, response_message_id=6),
-        returned(psn=51, length=64, read_request_message_id=6, response_message_id=7)),
+        (*read(), returned(0, response_message_id=ID)),
+        returned(1, response_message_id=0), returned(1, response_message_id=ID)),
 }  # fmt: skip
 
 

@@ -280,7 +280,6 @@ HABITS = {
     "SES-ROD-NO-MATCH": "ROD without a buffer: NO_MATCH for the first",
     "SES-RESPONSE-GENERATION": "the current generation in every response",
     "SES-HD-LATER": "hd only in the SOM packet",
-    "SES-RESPONSE-MESSAGE-ID": "response_message_id is the read's message_id",
     "SES-TOKEN-ZERO": "token 0 in use",
     "SES-STOP-LIST": "only the first packet's stop response has list OVERFLOW",
     "SES-INDEX-ZERO": "RTR has resource_index 0",

@@ -79,7 +79,7 @@ def test_read_bytes_of_the_page() -> None:
     x.submit(Read(peer=0, into=bytearray(12_288), key=KEY, initiator=0))
     x.settle()
     returned = [data for source, data in x.sent if source == B and b"\x02\x01" in data[:40]]
-    assert bytes.fromhex("0201000000000065000110000000300000001000") in b"".join(returned)
+    assert bytes.fromhex("0201000100000065000110000000300000001000") in b"".join(returned)
 
 
 def test_read_without_the_right() -> None:

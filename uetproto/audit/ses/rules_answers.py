@@ -440,17 +440,12 @@ def _request_of(message: AuditedMessage, offset: int) -> int | None:
 
 
 def _response_id(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
-    """Compare response_message_id with earlier data of the read, and with the id of the read.
-
-    The latter is judged only after two reads: one equal id may be chance.
-    """
+    """Compare response_message_id with earlier data of the read."""
     message, number = returned.message, returned.response_id
     earlier = None if message is None or not returned.sure or type(seen.ses) is not LONG else message.responder_id
     if earlier is not None and earlier[0] != number:
         return Violation(f"response_message_id {earlier[0]} as before", str(number), (earlier[1],))
-    if not number or message is None or number != message.message_id or len(returned.sender.echoed) < 2:
-        return None
-    return Violation("response_message_id 0, or one of its own", f"that of the read, {number}", _of(message))
+    return None
 
 
 def _header_of_data(_: ReturnedData, seen: ObservedPacket) -> Verdict:
@@ -555,7 +550,7 @@ RULES: tuple[Rule, ...] = (
     _data("SES-DATA-CODE", _data_code, _READS, WARNING, (),
           "A read that fails is answered without data."),
     _data("SES-RESPONSE-MESSAGE-ID", _response_id, CHOICE, NOTE, (),
-          "response_message_id is 0, or an id of the target's own for a read."),
+          "All data of a read has one response_message_id."),
     _data("SES-DATA-HEADER", _header_of_data, _READS, WARNING, (34,),
           "A header of read data says so: opcode RESPONSE_W_DATA, list EXPECTED, no generation."),
 )  # fmt: skip

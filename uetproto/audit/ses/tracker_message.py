@@ -79,9 +79,6 @@ class MessageSender:
     successes: dict[int, int] = field(default_factory=dict)
     """Maps a PSN to the number of the packet that has the default response to this PSN. Only responses that SES made
     are included, not those that PDS made."""
-    echoed: tuple[int, ...] = ()
-    """Message ids of reads. The data of each of these reads had the read's own id as response_message_id. At most two
-    ids are kept."""
     refused: dict[tuple[int, ...], tuple[int, int, int]] = field(default_factory=dict)
     """Maps the resource of a message (`AuditedMessage.index`) to the generation that was last refused with
     DISABLED_GEN, the PSN that was refused, and the number of the packet with the response."""

@@ -141,10 +141,6 @@ class MessageReplies:
         message = returned.message
         if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
-        if message is not None and returned.response_id == message.message_id and len(returned.sender.echoed) < 2:
-            echoed = returned.sender.echoed
-            if returned.response_id not in echoed:
-                returned.sender.echoed = (*echoed, returned.response_id)
         self._returned(returned, seen)
         if message is not None and message.returned is None:
             message.returned = {}
