@@ -12,14 +12,13 @@ from typing import NamedTuple
 import pytest
 
 from tests.support import paths
-from tests.support.interop.refprov_packets import ring
+from tests.support.interop.refprov_packets import keys_of
 from uetproto.audit.auditor import audit
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.engine.tss.keys import DomainConfig, KeyRing
 from uetproto.wire.capture.pcap import open_capture
 
 SHARED = paths.SHARED
@@ -93,16 +92,6 @@ BEYOND: dict[str, str] = {
 
 def captures() -> list[Path]:
     return sorted(REFPROV.glob("*.pcap"))
-
-
-def keys_of(path: Path) -> KeyRing | None:
-    """Those of AN 0 in the README beside the captures."""
-    if "tss" not in path.name:
-        return None
-    cluster = ring()
-    if "direct" not in path.name:
-        return cluster
-    return KeyRing({1: DomainConfig(sdi=1, mode="direct", keys=cluster[1].keys, strict_tsc_halves=False)})
 
 
 @cache

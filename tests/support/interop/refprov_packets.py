@@ -189,3 +189,13 @@ def ring() -> KeyRing:
     return KeyRing(
         {1: DomainConfig(sdi=1, mode="cluster", keys=keys, rekey_mask=0xFF00, rekey_shift=8, strict_tsc_halves=False)}
     )
+
+
+def keys_of(path: Path) -> KeyRing | None:
+    """Return the keys with which the packets of a capture are opened, or None if they are not sealed."""
+    if "tss" not in path.name:
+        return None
+    cluster = ring()
+    if "direct" not in path.name:
+        return cluster
+    return KeyRing({1: DomainConfig(sdi=1, mode="direct", keys=cluster[1].keys, strict_tsc_halves=False)})
