@@ -18,7 +18,7 @@ RUNS, SLICES = effort(12, 1_000, 10_000), 4
 RARE = frozenset({
     "PDS-START-DISTANCE", "SES-UNFINISHED", "SES-MESSAGE-ID-UNANSWERED", "SES-SYNC-MEMBERS", "RUDI-SILENT",
     "ROCE-ANSWER-AFTER-NAK", "SHARP-COMPLETE", "SHARP-SEQUENCE", "SHARP-STRANGER", "SHARP-UNASKED",
-    "SHARP-WINDOW",
+    "SHARP-WINDOW", "SES-HD-BEHIND",
 })  # fmt: skip
 """Rules about what these runs have little of, or none."""
 

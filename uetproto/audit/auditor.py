@@ -99,7 +99,12 @@ def rule_table(options: Options, rules: Iterable[Rule], heard: Heard | None = No
     """Return the table of `rules` for an audit with `options`, which say whether captures are complete and in order,
     and which personality excuses findings. Raises `LocalError` for a personality that is not known."""
     return RuleTable(
-        rules, complete=options.complete, ordered=options.ordered, excused=excused_by(options.personality), heard=heard
+        rules,
+        complete=options.complete,
+        ordered=options.ordered,
+        excused=excused_by(options.personality),
+        personality=options.personality,
+        heard=heard,
     )
 
 
@@ -568,7 +573,7 @@ _WITH_MESSAGES = frozenset({PdsTracker, RudiTracker})
 """Trackers that hand packets on to the tracker of messages."""
 _WITH_PDCS = frozenset({PdsTracker, SesTracker})
 _SWEPT = (PdsTracker, SesTracker, RudiTracker, RoceTracker, SharpTracker, TssTracker)
-_ENDED = (SesTracker, RoceTracker, SharpTracker, TssTracker)
+_ENDED = (PdsTracker, SesTracker, RoceTracker, SharpTracker, TssTracker)
 """Trackers that report events at the end of the capture."""
 _KEPT: tuple[tuple[str, type, Callable[[Any], Forgetful]], ...] = (
     ("PDCs", PdsTracker, attrgetter("table")),

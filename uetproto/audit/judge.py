@@ -97,13 +97,16 @@ class RuleTable:
 
     def __init__(
         self, rules: Iterable[Rule], *, complete: bool = False, ordered: bool = False,
-        excused: Mapping[str, str] | None = None, heard: Heard | None = None,
+        excused: Mapping[str, str] | None = None, heard: Heard | None = None, personality: str | None = None,
     ) -> None:  # fmt: skip
         """Subscribe the rules to their events. Rules of absence need the promise `complete`, rules of order the promise
         `ordered`; without it they are not asked. `excused` maps the id of a rule that a personality departs from to an
         explanation; findings of such a rule are notes. `heard` holds the functions that are called at events with the
-        listener of the vantage point."""
-        promised = {Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered}
+        listener of the vantage point. `personality` is the implementation that one end is said to be."""
+        promised = {
+            Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered,
+            Requires.REFPROV: personality == "refprov",
+        }  # fmt: skip
         self._promised = {requires for requires, is_promised in promised.items() if is_promised}
         self._heard = heard or {}
         self.excused = excused or {}

@@ -19,6 +19,8 @@ REFPROV: dict[str, str] = {
     "SES-INDEX-ZERO":          "DEFERRABLE_RTR has resource index 0",
     "SES-MESSAGE-ID-ZERO":     "message ids count from 0",
     "SES-RESPONSE-GENERATION": "every response tells the generation of its index",
+    "SES-MESSAGING-CODE":      "reads, writes and atomics are answered with BAD_GENERATION",
+    "SES-RMA-GENERATION":      "reads, writes and atomics carry the generation of untagged sends",
     "SES-ROD-NO-MATCH":        "the first message on ROD that finds no buffer is answered with NO_MATCH",
     "SES-RTR-OWNER":           "a deferred message restarts with the same id and tokens",
     "SES-STOP-LIST":           "only the first packet of a deferred message is answered with OVERFLOW",

@@ -40,6 +40,8 @@ class Requires(Enum):
     PRESENCE = "needs nothing"
     ABSENCE = "needs --complete"
     ORDER = "needs --ordered"
+    REFPROV = "needs --personality refprov"
+    """The rule says what this implementation does with packets that are right."""
 
 
 class Violation(NamedTuple):

@@ -57,6 +57,8 @@ CASES: dict[str, Case] = {
     "PDS-RETX-MISSING": Case(TWO, syn(START), syn(START, ar=1)),
     "PDS-COPIES": Case(
         (*OPEN, *(syn(START, retx=1) for _ in range(10))), req(START + 1, START), syn(START, retx=1)),
+    "PDS-SILENT": Case(
+        (syn(START), syn(START, retx=1), cp(CtlType.ACK_REQ, START, ar=1)), ack(START, START), syn(START, retx=1)),
     "PDS-RETX-BACKOFF": Case(
         (syn(START), syn(START, retx=1, seen={"time_ns": 10_000})),
         syn(START, retx=1, seen={"time_ns": 30_000}), syn(START, retx=1, seen={"time_ns": 15_000})),
@@ -104,6 +106,9 @@ CASES: dict[str, Case] = {
         OPEN, cp_of_b(CtlType.CLOSE_REQ, START, ar=1), cp(CtlType.CLOSE_REQ, START + 1, ar=1)),
     "PDS-CLOSE-UNACKED": Case(
         (syn(START), syn(START + 1), ack(START, START)), ack(START + 1, START + 1), close(START + 2)),
+    "PDS-ACK-REQ-SILENT": Case(
+        (syn(START), *[cp(CtlType.ACK_REQ, START, ar=1)] * 3),
+        cp(CtlType.ACK_REQ, START - 1, ar=1), cp(CtlType.ACK_REQ, START, ar=1)),
     "PDS-ACK-REQ-UNSENT": Case(OPEN, cp(CtlType.ACK_REQ, START, ar=1), cp(CtlType.ACK_REQ, START + 1, ar=1)),
     "PDS-CLEAR-CMD-UNSENT": Case(
         OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, payload=START + 1)),

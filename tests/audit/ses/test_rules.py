@@ -80,6 +80,8 @@ CASES: dict[str, Case] = {
     "SES-ADDRESS-CHANGE": Case(whole()[:2], part(2, initiator=1), part(2)),
     "SES-BUFFER-OFFSET-CHANGE": Case(whole()[:2], part(2, buffer_offset=1), part(2)),
     "SES-DC-CHANGE": Case(whole()[:2], part(2, dc=1), part(2)),
+    "SES-HD-BEHIND": Case(
+        (part(1, hd=1), part(2, hd=1), part(3, hd=1)), part(0, hd=1, header_data=5), part(0, hd=0)),
     "SES-HD-LATER": Case(whole(hd=1)[:3], part(3, hd=0), part(3, hd=1)),
 
     "SES-SOM-TWICE": Case(whole()[:2], part(2, som=1), part(2), (part(3),)),

@@ -115,5 +115,6 @@ class PdsAudit:
         return self.judge.findings
 
     def end(self) -> list[Finding]:
+        self.tracker.end()
         self.judge.end()
         return self.judge.findings

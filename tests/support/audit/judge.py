@@ -12,9 +12,9 @@ class OnlyJudge(Judge):
 
     def __init__(
         self, rules: Iterable[Rule], *, complete: bool = False, ordered: bool = False, heard: Heard | None = None,
-        listener: Any = None,
+        listener: Any = None, personality: str | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(RuleTable(rules, complete=complete, ordered=ordered, heard=heard))
+        super().__init__(RuleTable(rules, complete=complete, ordered=ordered, heard=heard, personality=personality))
         self.listener = listener
 
     def end(self) -> None:

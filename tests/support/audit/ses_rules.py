@@ -17,7 +17,7 @@ from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, 
 START, MTU, ID, JOB, RI, KEY = 1000, 1024, 5, 9, 15, 77
 LENGTH = 4 * MTU
 """Length in bytes of most messages of the tests: four packets."""
-ALL = Options(complete=True, ordered=True)
+ALL = Options(complete=True, ordered=True, personality="refprov")
 Op, C = Opcode, ReturnCode
 
 
@@ -52,8 +52,9 @@ class Bench:
 
     def __init__(self, options: Options = ALL, heard: Heard | None = None, listener: Any = None) -> None:
         self.judge = OnlyJudge(
-            RULES, complete=options.complete, ordered=options.ordered, heard=heard, listener=listener
-        )
+            RULES, complete=options.complete, ordered=options.ordered, heard=heard, listener=listener,
+            personality=options.personality,
+        )  # fmt: skip
         self.tracker = SesTracker(self.judge, options)
         self.forward, self.back = Direction(), Direction()
         for one, other in ((self.forward, self.back), (self.back, self.forward)):

@@ -3,7 +3,7 @@
 from collections.abc import Set as AbstractSet
 from functools import partial
 
-from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
+from uetproto.audit.pds.tracker_state import M32, TRIES, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType
@@ -81,6 +81,16 @@ def _ack_req_unsent(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     return Violation("a PSN that was sent", str(head.psn)) if state.unseen(head.psn) else None
 
 
+def _ack_req_silent(state: PdcDirection, seen: ObservedPacket) -> Verdict:
+    """Count the ACK_REQs before this one since the last answer about the PSN. One of them may have been lost."""
+    head = seen.head
+    if head.ctl_type != CtlType.ACK_REQ:
+        return Inconclusive("another type")
+    if state.is_acked(head.psn) or state.asked.get(head.psn) != TRIES + 1:
+        return None
+    return Violation(f"an answer to one of the {TRIES} ACK_REQs of PSN {head.psn} before", "none")
+
+
 def _clear_cmd_unsent(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD:
@@ -144,6 +154,8 @@ CONTROL: tuple[Rule, ...] = (
          cite="UE 1.0.1 §3.5.9.3", covers=("pds 31",), says="CLOSE_CMD is sent when everything was acknowledged."),
     Rule(id="PDS-ACK-REQ-UNSENT", on=PdsEvent.CONTROL, check=_ack_req_unsent, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.16", says="ACK_REQ asks about a PSN that was sent."),
+    Rule(id="PDS-ACK-REQ-SILENT", on=PdsEvent.CONTROL, check=_ack_req_silent, severity=Severity.NOTE,
+         requires=Requires.ABSENCE, cite="UE 1.0.1 §3.5.16", says="An ACK_REQ is answered."),
     Rule(id="PDS-CLEAR-CMD-UNSENT", on=PdsEvent.CONTROL, check=_clear_cmd_unsent, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.16.3", covers=("pds 12",), says="CLEAR_CMD clears what was sent."),
     Rule(id="PDS-CLEAR-CMD-AHEAD", on=PdsEvent.CONTROL, check=_clear_cmd_ahead, requires=Requires.ABSENCE,

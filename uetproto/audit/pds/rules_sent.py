@@ -162,6 +162,12 @@ def _consecutive(state: PdcDirection, seen: ObservedPacket) -> Verdict:
     return Violation(f"every PSN from {state.start} to CLOSE_CMD", f"no packet with PSN {lowest}")
 
 
+def _silent(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    psn, first = state.subject, state.earlier
+    copies, asks = len(state.copies.get(psn, ())), state.asked.get(psn, 0)
+    return Violation(f"an ACK of PSN {psn}", f"none after {copies} copies and {asks} ACK_REQs", (first.number,))
+
+
 # CLEAR_PSNs -----------------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +253,8 @@ SENT: tuple[Rule, ...] = (
          says="A new Start_PSN renumbers all packets and changes nothing else."),
     Rule(id="PDS-NEW-AFTER-CLOSE", on=PdsEvent.NEW_AFTER_CLOSE, of=PdsEvent.CLOSING, check=_after_close,
          cite="UE 1.0.1 §3.5.8.3", covers=("pds 30",), says="No new PSN is used after CLOSE_CMD."),
+    Rule(id="PDS-SILENT", on=PdsEvent.SILENT, of=PdsEvent.FIRST, check=_silent, severity=Severity.NOTE,
+         requires=Requires.ABSENCE, cite="UE 1.0.1 §3.5.12.2", says="A request is answered."),
     Rule(id="PDS-CLEAR-POSITIVE", on=PdsEvent.CLEAR_NOT_BELOW, of=PdsEvent.FIRST, check=_clear_not_below,
          cite="UE 1.0.1 §3.5.11.4.4", covers=("pds 12", "pds 16"), says="A packet does not clear itself."),
     Rule(id="PDS-CLEAR-FALLS", on=PdsEvent.CLEAR_FELL, of=PdsEvent.FIRST, check=_clear_fell,

@@ -13,7 +13,7 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_replies import PdcReplies
 from uetproto.audit.pds.tracker_sent import SentPackets
-from uetproto.audit.pds.tracker_state import M32, PdcConversation, PdcDirection, PdsEvent, PsnRecord
+from uetproto.audit.pds.tracker_state import M32, TRIES, PdcConversation, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
@@ -86,8 +86,16 @@ class PdsTracker:
     def closed(self, direction: PdcDirection) -> None:
         """Stop following the messages of a direction."""
         if direction.ses is not None:
+            self._check_silent(direction)
             self._ses.close(direction)
             direction.ses = None
+
+    def end(self) -> None:
+        """Report what stayed without an answer, at the end of the capture."""
+        for direction in list(self.table.by_key.values()):
+            for end in (direction, direction.other, direction.before):
+                if end is not None:
+                    self._check_silent(end)
 
     def close(self) -> None:
         """Drop all PDCs after the last packet."""
@@ -98,6 +106,14 @@ class PdsTracker:
                     drop(end)
                     end.ses = None
         self.table.close()
+
+    def _check_silent(self, direction: PdcDirection) -> None:
+        """Report a PSN for which no ACK came, though its source tried several times."""
+        seen, direction.tried = direction.tried, None
+        psn = None if seen is None else direction.unanswered(TRIES)
+        if seen is not None and psn is not None:
+            direction.subject, direction.was = psn, direction.records[psn]
+            self._sent.tell_silent(direction, seen)
 
     # The fast paths ---------------------------------------------------------------------------------------------------
 

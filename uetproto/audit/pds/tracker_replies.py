@@ -64,6 +64,8 @@ class PdcReplies:
         direction.pdc.last_ns = seen.time_ns
         if len(direction.nacked) < HOLES:
             direction.nacked[head.nack_psn] = seen.time_ns
+        if head.nack_psn in direction.asked:
+            direction.asked[head.nack_psn] = 0
         if head.nack_code == NackCode.NEW_START_PSN:
             direction.demanded = head.nack_payload
             if abs(diff32(head.nack_payload, head.nack_psn)) < FAR:

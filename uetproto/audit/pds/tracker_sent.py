@@ -148,10 +148,15 @@ class SentPackets:
         elif kind == CtlType.CLEAR_CMD and not reaches(direction.cleared, head.ctl_payload):
             direction.cleared = head.ctl_payload
         elif kind == CtlType.ACK_REQ and len(direction.asked) < HOLES:
-            direction.asked[head.psn] = None
+            direction.asked[head.psn] = direction.asked.get(head.psn, 0) + 1
+            direction.tried = seen if self._complete else None
         self._tell[PdsEvent.CONTROL](direction, seen)
         if kind == CtlType.CLOSE_CMD:
             self._closing(direction, seen)
+
+    def tell_silent(self, direction: PdcDirection, seen: ObservedPacket) -> None:
+        """Report a PSN without an ACK, by the last packet with which its source tried."""
+        self._tell[PdsEvent.SILENT](direction, seen)
 
     def check_acknowledged(self, direction: PdcDirection, seen: ObservedPacket, clear: int) -> None:
         """Report a source whose CLEAR_PSN, `clear`, covers a PSN that was not acknowledged."""
@@ -328,6 +333,7 @@ class SentPackets:
             first = False
             direction.was = was
             direction.note_copy(psn, seen.time_ns)
+            direction.tried = seen if self._complete else None
             self._tell[PdsEvent.AGAIN](direction, seen)
             if was.content is None:
                 was.content = content

@@ -27,6 +27,8 @@ PDCIDs and PSNs."""
 HOLES = 4_096
 """Greatest number of PSNs that a direction keeps in each of its sets: PSNs that were not seen, were refused, or have to
 be cleared."""
+TRIES = 3
+"""Number of copies and ACK_REQs of a packet without an answer that are more than a lossy network explains."""
 TIMES = 64
 """Greatest number of copies of one PSN whose times are kept."""
 
@@ -140,6 +142,9 @@ class PdsEvent(Event):
     """A control packet came. The rule gets the direction in which it was sent."""
     CLOSING = auto()
     """The first copy of CLOSE_CMD came."""
+    SILENT = auto()
+    """The PDC or the capture ended, and no ACK was seen for the PSN `subject`, which was sent or asked about several
+    times. The rule gets the direction, and the last packet that was a copy or an ACK_REQ."""
 
 
 @dataclass(slots=True, eq=False)
@@ -245,8 +250,11 @@ class PdcDirection:
     """PSN below which all records were dropped, or None if no record was dropped."""
     copies: dict[int, list[int]] = field(default_factory=dict)
     """Maps a PSN to the times in nanoseconds at which further copies of its packet were seen."""
-    asked: dict[int, None] = field(default_factory=dict)
-    """PSNs that an ACK_REQ named. An ACK of such a PSN may answer the ACK_REQ instead of the request."""
+    asked: dict[int, int] = field(default_factory=dict)
+    """Maps each PSN that an ACK_REQ named to the number of such ACK_REQs since the last NACK of the PSN. An ACK of such
+    a PSN may answer the ACK_REQ instead of the request."""
+    tried: ObservedPacket | None = None
+    """Last packet that was a copy of an earlier packet, or an ACK_REQ. It is kept only in a complete capture."""
     holes: dict[int, bool] = field(default_factory=dict)
     """Maps a missing PSN to True if its packet was seen trimmed, and to False if no packet with this PSN was seen. Only
     in complete captures does this map have PSNs with the value False."""
@@ -358,6 +366,21 @@ class PdcDirection:
         if len(times) < TIMES:
             times.append(time_ns)
 
+    def tries(self, psn: int) -> int:
+        """Return how often the source sent the packet again, or asked for its ACK, as far as known."""
+        return len(self.copies.get(psn, ())) + self.asked.get(psn, 0)
+
+    def is_acked(self, psn: int) -> bool:
+        """Return whether an ACK was seen that names or covers the PSN, or whether the record of the PSN was dropped."""
+        record = self.records.get(psn)
+        return record is None or record.acked or reaches(self.cack, psn)
+
+    def unanswered(self, tries: int) -> int | None:
+        """Return the oldest PSN that was tried so often, or more often, and got no ACK; None: there is none."""
+        tried = self.copies.keys() | self.asked.keys()
+        found = [psn for psn in tried if self.tries(psn) >= tries and not self.is_acked(psn)]
+        return min(found, key=lambda psn: diff32(psn, self.next), default=None)
+
     def skip(self, psn: int, complete: bool) -> None:
         """Make `psn` the next PSN. In a complete capture, the skipped PSNs are entered into `holes`."""
         ahead = diff32(psn, self.next)
@@ -413,7 +436,7 @@ class PdcDirection:
         floor = self.floor
         if floor is not None:
             self.holes = {psn: trimmed for psn, trimmed in self.holes.items() if diff32(psn, floor) > 0}
-            self.asked = dict.fromkeys(psn for psn in self.asked if diff32(psn, floor) > 0)
+            self.asked = {psn: count for psn, count in self.asked.items() if diff32(psn, floor) > 0}
             self.nacked = {psn: at for psn, at in self.nacked.items() if diff32(psn, floor) > 0}
             self.held = {psn: at for psn, at in self.held.items() if diff32(psn, floor) > 0}
 

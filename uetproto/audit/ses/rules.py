@@ -158,6 +158,17 @@ def _hd_later(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     return Violation(f"hd {message.head.hd} as with SOM", f"hd {ses.hd}", _others(message, seen))
 
 
+def _data_late(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
+    """Tell what the reference provider takes from the first packet that it receives for the completion data."""
+    first = message.first.ses
+    if not first.hd:
+        taken = "no completion data"
+    else:
+        taken = f"{first.payload_length << 32 | first.message_offset:#x}, payload_length and message_offset,"
+    return Violation(f"completion data {seen.ses.header_data:#x} in the first packet of the message that arrives",
+                     f"{taken} in packet {message.number}", (message.number,))  # fmt: skip
+
+
 # Where packets are ----------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +358,9 @@ REQUEST_RULES: tuple[Rule, ...] = (
           "Either all packets of a message ask for delivery complete, or none.", E.LATER),
     ses_rule("SES-HD-LATER", E.LIMITS, _hd_later, CHOICE, NOTE, (),
           "hd is the same in all packets of a message.", E.EDGE),
+
+    ses_rule("SES-HD-BEHIND", E.DATA_LATE, _data_late, CHOICE, NOTE, (),
+          "The reference provider receives completion data before the rest of its message.", E.EDGE, Requires.REFPROV),
 
     ses_rule("SES-SOM-TWICE", E.MISPLACED, partial(_twice, "som"), HEADER, ERROR, (3,),
           "One packet of a message has SOM.", E.LATER),

@@ -239,6 +239,8 @@ class SesTracker:
             message.note_edges(seen, layout)
             if ses.som:
                 self._check_begin(message, seen)
+                if ses.hd and not sender.rod and not sender.unordered:
+                    self._tell[SesEvent.DATA_LATE](message, seen)
             if agrees:
                 message.learn(seen, layout)
             if message.misplaced is not None and seen.head.psn in message.misplaced:

@@ -40,6 +40,8 @@ class SesEvent(Event):
     """All packets of a message were seen, from the packet with SOM to the packet with EOM."""
     INTERLEAVED = auto()
     """A packet of one message came between the packets of another message. The rule gets an `Interruption`."""
+    DATA_LATE = auto()
+    """The packet with SOM, which alone carries completion data, came after another packet of its message, on RUD."""
     UNFINISHED = auto()
     """The PDC was closed, and some packets of the message were not seen."""
     WENT_ON = auto()

@@ -21,6 +21,7 @@ MEANS = {
     Requires.PRESENCE: "nothing: packets that were seen contradict each other, whatever is missing",
     Requires.ABSENCE: "--complete: it depends on a packet that was not seen",
     Requires.ORDER: "--ordered: it depends on the order of capture",
+    Requires.REFPROV: "--personality refprov: it tells what the UEC reference provider makes of packets that are right",
 }
 
 
