@@ -21,7 +21,7 @@ SO_NO_CHECK, UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 11, 101, 102
 UDP_SEGMENT = 103
 SO_RCVBUFFORCE = 33
 MSG_ERRQUEUE = 0x2000
-SIOCGIFADDR = 0x8915
+SIOCGIFADDR, SIOCGIFMTU = 0x8915, 0x8921
 
 ANCILLARY = 128
 """Number of bytes of ancillary data that are received with a packet."""
@@ -179,8 +179,9 @@ def mtu_of_interface(address: int, version: int) -> int:
     name = _interface_of(address, version)
     if name is None:
         return 65535
-    with open(f"/sys/class/net/{name}/mtu", encoding="ascii") as file:
-        return min(int(file.read()), 65535)
+    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        answer = fcntl.ioctl(found, SIOCGIFMTU, struct.pack("256s", name.encode()))
+    return min(int.from_bytes(answer[16:20], sys.byteorder), 65535)
 
 
 def _interface_of(address: int, version: int) -> str | None:

@@ -133,7 +133,10 @@ def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int) -> bool:
     record.rto_at = record.retx_at = NEVER
     if pdc.again is None:
         pdc.again = deque()
-    pdc.again.append(record)
+    if record.rto_cnt > 1:
+        pdc.again.appendleft(record)  # else a dead peer would be found out only after a turn of all others
+    else:
+        pdc.again.append(record)
     if pdc.mode is Mode.ROD and len(pdc.again) > 1 and diff32(record.psn, pdc.again[-2].psn) < 0:
         pdc.again = deque(sorted(pdc.again, key=lambda one: diff32(one.psn, pdc.tx.una)))
     return True

@@ -1,0 +1,104 @@
+"""Every path between two hosts: UET and RoCE, over IPv4 and IPv6, with a second program as the judge of captures."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli.serving import serving
+from tests.support.effort import effort
+from tests.support.namespaces import ADDRESSES, Hosts, hosts
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+from uetproto.wire.pcap import open_capture
+
+SIZE = 150_000
+
+
+def send(at: Hosts, *arguments: str, status: int = 0) -> dict[str, Any]:
+    """Run `uetproto send` at the near host, and return what it prints."""
+    command = [*at.near, sys.executable, "-m", "uetproto", "send", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"stderr": done.stderr}
+    return found
+
+
+def clean(*files: Path) -> None:
+    for file in files:
+        report = audit([file], Options(complete=True))
+        assert report.findings == []
+        assert report.packets > 10
+        assert not report.others
+
+
+@pytest.fixture(scope="module")
+def two() -> Any:
+    with hosts() as found:
+        yield found
+
+
+WAYS = {
+    "uet-udp": ("udp",), "uet-raw": ("raw",), "uet-native": ("raw", "--ip-protocol", "253"),
+    "roce-udp": ("udp", "--transport", "rc"), "roce-raw": ("raw", "--transport", "rc"),
+    "uet-segments": ("udp", "--segmentation", "--entropies", "1", "--checksum", "on"),
+}  # fmt: skip
+"""Paths with their options, by name."""
+EVERY = [(way, version) for number, way in enumerate(WAYS) for version in (4, 6)
+         if effort(0, 1, 1) or version == (4, 6)[number % 2]]  # fmt: skip
+"""Each path over IPv4 and IPv6; `ci` tries one of them each."""
+
+
+@pytest.mark.parametrize(("way", "version"), EVERY)
+def test_write(two: Hosts, tmp_path: Path, way: str, version: int) -> None:
+    """A file is written; both ends hold the same bytes, and their captures are right."""
+    here, there = ADDRESSES[version]
+    data, ours, theirs = tmp_path / "data", tmp_path / "ours.pcapng", tmp_path / "theirs.pcapng"
+    data.write_bytes(os.urandom(SIZE))
+    common = ("--path", *WAYS[way])
+    with serving(there, *common, "--count", "1", "-o", str(theirs), prefix=two.far) as server:
+        found = send(two, "--write", str(data), "--peer", there, "--local", here, *common, "-o", str(ours))
+        assert found["match"]
+        assert found["refused"] == {}
+        assert server.ended()[0] == 0
+    clean(ours, theirs)
+
+
+def from_addresses(frame: bytes, start: int) -> bytes:
+    """The bytes from the IP addresses on, without the UDP checksum, of a frame whose IP header begins at `start`."""
+    version = frame[start] >> 4
+    ip = frame[start : start + int.from_bytes(frame[start + 2 : start + 4], "big")] if version == 4 else frame[start:]
+    at, udp = (12, 20) if version == 4 else (8, 40)
+    return ip[at : udp + 6] + ip[udp + 8 :]
+
+
+@pytest.mark.parametrize("way", ["uet-udp", "roce-udp"])
+def test_dumpcap_sees_the_same(two: Hosts, tmp_path: Path, way: str) -> None:
+    """What dumpcap captures at the far end is what the near end says it sent, bit by bit; an audit finds the CRCs and
+    ICRCs of what the kernel really sent right."""
+    if shutil.which("dumpcap") is None:
+        pytest.skip("NOT RUN: dumpcap is not installed")
+    here, there = ADDRESSES[4]
+    data, ours, seen = tmp_path / "data", tmp_path / "ours.pcapng", tmp_path / "seen.pcapng"
+    data.write_bytes(os.urandom(40_000))
+    common = ("--path", *WAYS[way])
+    command = [*two.far, "dumpcap", "-q", "-i", "v1", "-f", "udp", "-w", str(seen)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as judge:
+        assert judge.stderr is not None
+        assert any("File:" in line for line in judge.stderr), "dumpcap began"
+        with serving(there, *common, "--count", "1", prefix=two.far) as server:
+            send(two, "--write", str(data), "--peer", there, "--local", here, *common, "-o", str(ours))
+            assert server.ended()[0] == 0
+        judge.send_signal(signal.SIGINT)
+    with open_capture(str(ours)) as mine, open_capture(str(seen)) as theirs:
+        sent = sorted(from_addresses(record.data, 0) for record in mine)
+        wire = sorted(from_addresses(record.data, 14) for record in theirs)
+    assert len(sent) > 10
+    assert sent == wire
+    clean(seen)
