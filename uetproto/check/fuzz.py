@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from uetproto.check import shrink
+from uetproto.check.cc import episode as cc
 from uetproto.check.episode import (
     EpisodeSettings,
     PlayedEpisode,
@@ -37,6 +38,7 @@ Begin: TypeAlias = Callable[[str, Rng], tuple[StepGenerator[Any, Any], EpisodeSe
 
 BEGINNINGS: dict[str, Begin] = {
     **dict.fromkeys(uet.PROFILES, uet.begin),
+    **dict.fromkeys(cc.PROFILES, cc.begin),
     **dict.fromkeys(roce.PROFILES, roce.begin),
     **dict.fromkeys(tss.PROFILES, tss.begin),
 }

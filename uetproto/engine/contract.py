@@ -622,6 +622,10 @@ class CongestionContext(Protocol):
     demands: bool
     """Whether requests carry req_cc_state."""
 
+    @property
+    def heard_at(self) -> int:
+        """Return the time of the last ACK, NACK or grant."""
+
     def state(self, size: int, now: int) -> CccState:
         """Return the state, for a next packet of `size` bytes."""
 
@@ -672,6 +676,9 @@ class CongestionContext(Protocol):
 
     def probed(self, rtt: int) -> None:
         """Note the round-trip time of a PROBE in picoseconds."""
+
+    def speculate(self) -> None:
+        """Let one packet be sent without credit, as no PDC is open by which credit could be asked for."""
 
     def rto(self) -> int | None:
         """Return the time-out that fits the round-trip times of the ACKs. None: the PDC has its own, which is fixed."""

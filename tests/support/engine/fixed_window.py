@@ -31,7 +31,7 @@ class FixedWindow:
         """What became of packets."""
         self.trims: list[Trim] = []
         self.rtts: list[int] = []
-        self.most = self.again = 0
+        self.most = self.again = self.heard_at = 0
         self.probes: list[int] = []
         """Round-trip times of PROBEs."""
         self.unprobed = False
@@ -66,6 +66,7 @@ class FixedWindow:
         return self.flying == self.window
 
     def acked(self, packets: int, report: AckReport, now: int) -> None:
+        self.heard_at = now
         self.flying -= packets
         self.inflight -= report.new
         self.received += report.new
@@ -75,6 +76,7 @@ class FixedWindow:
 
     def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
         self.trims.append(trim)
+        self.heard_at = now
         self.lost(size, now)
 
     def lost(self, size: int, now: int) -> None:
@@ -101,6 +103,9 @@ class FixedWindow:
 
     def probed(self, rtt: int) -> None:
         self.probes.append(rtt)
+
+    def speculate(self) -> None:
+        """There is no credit."""
 
     def rto(self) -> int | None:
         return None

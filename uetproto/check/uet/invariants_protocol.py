@@ -248,7 +248,8 @@ def _times_itself(config: PdsConfig, mode: Mode) -> bool:
 @invariant(42, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_times_itself)
 def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
     """A PSN has at most Max_RTO_Retx_Cnt copies that an RTO caused. The n-th of these copies is sent RTO_Init_Time ·
-    2^(n−1), but at most 8 s, after the previous transmission unless a NACK intervened."""
+    2^(n−1), but at most 8 s, after the previous transmission unless a NACK intervened, or congestion control has found
+    another RTO."""
     record = shadow.pdc.tx.records.get(packet.psn)
     if sent is None or not sent.copies or record is None:
         return
@@ -256,7 +257,7 @@ def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent
     limit = config.max_rto_retx_cnt
     if limit != RTO_INFINITE and record.rto_cnt > limit:
         raise broken(42, f"RTO copy {record.rto_cnt} of", packet.psn)
-    if record.nack_cnt == sent.nack_cnt and record.rto_cnt == sent.rto_cnt + 1:
+    if shadow.pdc.tx.rto is None and record.nack_cnt == sent.nack_cnt and record.rto_cnt == sent.rto_cnt + 1:
         wait = min(config.rto_init_time << sent.rto_cnt, RTO_CAP)
         if shadow.end.now - sent.at < wait:
             raise broken(42, f"RTO copy {record.rto_cnt} after {shadow.end.now - sent.at} ps, of", packet.psn)

@@ -23,6 +23,7 @@ from uetproto.engine.contract import (
     AskClose,
     AskCredit,
     Close,
+    CongestionManager,
     Datagram,
     Event,
     GiveCredit,
@@ -30,6 +31,7 @@ from uetproto.engine.contract import (
     Negotiate,
     Noop,
     Probe,
+    Rng,
 )  # fmt: skip
 from uetproto.engine.pds.pdc_pool import PdcPool, Preset
 from uetproto.engine.pds.psn_window import StoredSlot
@@ -116,7 +118,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         config, rng = self.configs[node], random.Random(name)
         pds = Pds(
             ADDRESSES[node], config, rng, monitor, events=self.events[node], objects=self.objects,
-            pool=FewPdcids(config, rng),
+            pool=FewPdcids(config, rng), congestion=self.congestion(node, rng),
         )  # fmt: skip
         ses.attach(pds, monitor.respond)
         if self.restarts:
@@ -132,6 +134,10 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
             if node:
                 self.monitors[0].attach(self.ses[0].pds, monitor)
                 monitor.attach(pds, self.monitors[0])
+
+    def congestion(self, node: int, rng: Rng) -> CongestionManager | None:
+        """Return the congestion control of an endpoint that is being made; None: it has none."""
+        return None
 
     @property
     def disruptions(self) -> Disruption:

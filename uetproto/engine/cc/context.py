@@ -19,7 +19,7 @@ class Ccc:
     """
 
     __slots__ = (
-        "_algorithms", "_config", "_srtt", "_unprobed", "_variation", "backlog", "ccc_id", "demands",
+        "_algorithms", "_config", "_srtt", "_unprobed", "_variation", "backlog", "ccc_id", "demands", "heard_at",
         "inflight_pkts", "paths", "rtx_backlog", "waiting_rtx",
     )  # fmt: skip
 
@@ -33,6 +33,7 @@ class Ccc:
         self.paths = paths
         self._unprobed = config.base_rtt_probe and config.window
         """Whether a PROBE for the base RTT has still to be sent."""
+        self.heard_at = 0
         self._srtt = self._variation = 0
         """Smoothed round-trip time and its variation in picoseconds; 0: not measured."""
         self.demands = any(one.demand(0) is not None for one in self._algorithms)
@@ -80,6 +81,7 @@ class Ccc:
 
     def acked(self, packets: int, report: AckReport, now: int) -> None:
         self.inflight_pkts -= packets
+        self.heard_at = now
         if report.rtt is not None and self._config.rto == "rtt":
             self._measure(report.rtt)
         for one in self._algorithms:
@@ -92,6 +94,10 @@ class Ccc:
             return
         self._variation += (abs(rtt - self._srtt) - self._variation) // 4
         self._srtt += (rtt - self._srtt) // 8
+
+    def speculate(self) -> None:
+        for one in self._algorithms:
+            one.speculate()
 
     def rto(self) -> int | None:
         if not self._srtt:
@@ -109,6 +115,7 @@ class Ccc:
 
     def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
         self._ground(size)
+        self.heard_at = now
         for one in self._algorithms:
             one.nacked(size, trim, marked, rtt, now)
 
@@ -136,6 +143,7 @@ class Ccc:
             one.withdrawn(size)
 
     def credited(self, credit: int, now: int) -> None:
+        self.heard_at = now
         for one in self._algorithms:
             one.credited(credit, now)
 

@@ -30,6 +30,9 @@ class CongestionControl(Protocol):
     def probed(self, rtt: int) -> None:
         """Note the round-trip time of a PROBE in picoseconds, which found no queue."""
 
+    def speculate(self) -> None:
+        """Let one packet be sent without credit, as no PDC is open by which credit could be asked for."""
+
     def credited(self, credit: int, now: int) -> None:
         """Note a cumulative grant of 256-byte quanta, 24 bits."""
 

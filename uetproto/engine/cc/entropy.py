@@ -42,13 +42,14 @@ class OnePath:
 class Oblivious:
     """Each round uses every EV once: the index XOR a mask that is drawn for the round."""
 
-    __slots__ = ("_at", "_mask", "_rng", "_upper", "size")
+    __slots__ = ("_mask", "_rng", "_upper", "at", "size")
 
     def __init__(self, rng: Rng, size: int) -> None:
         self._rng = rng
         self.size = size
         self._upper = rng.getrandbits(16) & ~(size - 1)
-        self._at = 0
+        self.at = 0
+        """Number of EVs that the present round has used."""
         self._mask = rng.getrandbits(16) & (size - 1)
 
     def next(self, now: int) -> int:
@@ -59,10 +60,10 @@ class Oblivious:
 
     def index(self) -> int:
         """Return the next index of the order."""
-        found = self._at ^ self._mask
-        self._at += 1
-        if self._at == self.size:
-            self._at = 0
+        found = self.at ^ self._mask
+        self.at += 1
+        if self.at == self.size:
+            self.at = 0
             self._mask = self._rng.getrandbits(16) & (self.size - 1)
         return found
 

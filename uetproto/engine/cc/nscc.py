@@ -17,14 +17,13 @@ class Nscc:
     """This class has the state of NSCC of one context (UE 1.0.1 Table 3-77)."""
 
     __slots__ = (
-        "_config", "_htsim", "_sampled_at", "achieved", "average", "base_rtt", "bytes_ignored", "bytes_to_ignore",
+        "_config", "_sampled_at", "achieved", "average", "base_rtt", "bytes_ignored", "bytes_to_ignore",
         "cwnd", "fi_count", "inc_bytes", "increase_mode", "inflight", "last_adjust", "last_dec", "max_wnd",
         "qa_endtime", "received", "saved_cwnd", "trigger_qa",
     )  # fmt: skip
 
     def __init__(self, config: CcConfig) -> None:
         self._config = config
-        self._htsim = config.form == "htsim"
         self.cwnd: float = config.max_wnd
         """The window in bytes."""
         self.max_wnd: float = config.max_wnd
@@ -102,6 +101,9 @@ class Nscc:
     def probed(self, rtt: int) -> None:
         self._note_rtt(rtt)
 
+    def speculate(self) -> None:
+        """A window always lets a packet go."""
+
     def credited(self, credit: int, now: int) -> None:
         """A window has no credit."""
 
@@ -120,12 +122,12 @@ class Nscc:
     # The parts of §3.3 and §3.4
 
     def _note_rtt(self, rtt: int) -> None:
-        if rtt < self.base_rtt:
+        if 0 < rtt < self.base_rtt:
             self.base_rtt = rtt
             self.max_wnd = min(self.max_wnd, 1.5 * self._config.rate * rtt / (8 * SECOND))
 
     def _average(self, delay: int, marked: bool, now: int) -> None:
-        if self._htsim:
+        if self._config.form == "htsim":
             sample = self.base_rtt / 4 if not marked and delay > self._config.target_qdelay else delay
             self.average += HTSIM_WEIGHT * (sample - self.average)
             return
@@ -138,7 +140,7 @@ class Nscc:
         if delay < NO_DELAY:
             self.fi_count += new
             if self.fi_count > self.cwnd or self.increase_mode:
-                self.cwnd = min(self.cwnd + new * self._config.fi_scale, self.max_wnd)
+                self.cwnd = max(min(self.cwnd + new * self._config.fi_scale, self.max_wnd), self._config.mtu)
                 self.increase_mode = True
                 return
         else:
@@ -162,7 +164,7 @@ class Nscc:
         if now - self.last_adjust >= config.base_rtt:
             self.last_adjust = now
             self.cwnd += config.eta
-        self.cwnd = min(self.cwnd, self.max_wnd)
+        self.cwnd = max(min(self.cwnd, self.max_wnd), config.mtu)
         self.inc_bytes = 0.0
         self.received = 0
 
@@ -173,7 +175,7 @@ class Nscc:
         if not config.quick_adapt:
             return False
         handled = False
-        over = now > self.qa_endtime if self._htsim else now >= self.qa_endtime
+        over = now > self.qa_endtime if config.form == "htsim" else now >= self.qa_endtime
         if self.bytes_ignored < self.bytes_to_ignore and marked:
             handled = True  # an old packet, from before the cut
         elif over:

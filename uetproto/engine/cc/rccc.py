@@ -39,7 +39,11 @@ class Rccc:
         self._ask_at = NEVER
 
     def may_send(self, size: int, now: int) -> bool:
-        return self.credit > 0
+        if self.credit > 0:
+            return True
+        if self._ask_at == NEVER:
+            self._ask_at = now + PATIENCE * self._config.base_rtt
+        return False
 
     def sent(self, size: int, now: int) -> bool:
         self.credit -= size
@@ -56,13 +60,19 @@ class Rccc:
         self._hear(now)
 
     def lost(self, size: int, now: int) -> None:
-        """Credit that was spent on a lost packet is spent."""
+        """Credit that was spent on a lost packet is spent, but for that which is a guess: as long as nothing is heard,
+        the receiver may know of no PDC, and grants nothing."""
+        if self.speculative:
+            self.credit = min(self.credit + size, self._config.max_wnd)
 
     def withdrawn(self, size: int) -> None:
         """Credit that was spent on a packet is spent."""
 
     def probed(self, rtt: int) -> None:
         """Credit does not depend on the round-trip time."""
+
+    def speculate(self) -> None:
+        self.credit = max(self.credit, 1)
 
     def credited(self, credit: int, now: int) -> None:
         self._hear(now)
@@ -185,5 +195,5 @@ class CreditPacer:
                 self.grants += 1
             self._sort(sender, known)
             size = QUANTUM * (quanta or EMPTY)
-            self._next += 100 * 8 * SECOND * size // (SHARE * self._rate(now))  # also where this call is late
+            self._next += -(-100 * 8 * SECOND * size // (SHARE * self._rate(now)))  # also where this call is late
         return found

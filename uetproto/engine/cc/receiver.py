@@ -1,7 +1,7 @@
 """This module counts at the receiver what ACKs tell the sender (cms.md §1, §3.2, §3.4, §4)."""
 
 from uetproto.engine.cc.rccc import CreditPacer
-from uetproto.engine.contract import SECOND
+from uetproto.engine.contract import SECOND, Mode
 from uetproto.wire.headers.uet_pds import CcType
 from uetproto.wire.tuples import PdsCcStateCreditHeader, PdsCcStateNsccHeader
 
@@ -103,25 +103,36 @@ class CreditReceiver(NsccReceiver):
     Without NSCC, ACKs repeat the newest grant.
     """
 
-    __slots__ = ("_pacer", "_pdcid", "_peer", "_sender", "_window")
+    __slots__ = ("_key", "_named", "_pacer", "_pdcid", "_window")
 
-    def __init__(self, host: HostBuffer, pacer: CreditPacer, peer: int, pdcid: int, window: bool) -> None:
-        """`window`: the sender has NSCC, too, whose state ACKs carry."""
+    def __init__(
+        self, host: HostBuffer, pacer: CreditPacer, named: dict[tuple[int, Mode], int], peer: int, mode: Mode,
+        pdcid: int, window: bool,
+    ) -> None:  # fmt: skip
+        """`named` has the ccc_id of each peer and mode, which requests name and CREDIT_REQs do not. `window`: the
+        sender has NSCC, too, whose state ACKs carry."""
         super().__init__(host)
         self._pacer = pacer
-        self._peer = peer
+        self._named = named
+        self._key = peer, mode
         self._pdcid = pdcid
-        self._sender: tuple[int, int] | None = None
         self._window = window
+
+    @property
+    def _sender(self) -> tuple[int, int] | None:
+        ccc_id = self._named.get(self._key)
+        return None if ccc_id is None else (self._key[0], ccc_id)
 
     def asked(self, ccc_id: int | None, target: int, now: int) -> None:
         if ccc_id is not None:
-            self._sender = (self._peer, ccc_id)
-        if self._sender is not None:
-            self._pacer.asked(self._sender, self._pdcid, target, now)
+            self._named[self._key] = ccc_id
+        sender = self._sender
+        if sender is not None:
+            self._pacer.asked(sender, self._pdcid, target, now)
 
     def granted(self) -> int | None:
-        return None if self._sender is None else self._pacer.granted(self._sender)
+        sender = self._sender
+        return None if sender is None else self._pacer.granted(sender)
 
     def ack_state(self, arrived_at: int, ooo_count: int, now: int) -> tuple[int, bytes]:
         granted = self.granted()

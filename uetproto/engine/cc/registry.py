@@ -46,6 +46,8 @@ class CongestionContexts:
         self.host = HostBuffer(config.host_rate, config.host_backlog)
         self.pacer = CreditPacer(partial(self.host.rate, config.rate), config.max_wnd // QUANTUM)
         self.contexts: dict[tuple[int, Mode], Ccc] = {}
+        self._named: dict[tuple[int, Mode], int] = {}
+        """ccc_id of the contexts that send to this endpoint."""
 
     def context(self, peer: int, mode: Mode) -> CongestionContext:
         found = self.contexts.get((peer, mode))
@@ -66,7 +68,7 @@ class CongestionContexts:
     def receiver(self, peer: int, mode: Mode, pdcid: int) -> CongestionReceiver:
         if not self.config.credits:
             return NsccReceiver(self.host)
-        return CreditReceiver(self.host, self.pacer, peer, pdcid, self.config.window)
+        return CreditReceiver(self.host, self.pacer, self._named, peer, mode, pdcid, self.config.window)
 
     def closed(self, pdcid: int) -> None:
         self.pacer.closed(pdcid)

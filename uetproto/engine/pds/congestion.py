@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from uetproto.engine.contract import NEVER, AckReport, Datagram, Mode, PathFeedback, Trim
+from uetproto.engine.contract import AckReport, Datagram, Mode, PathFeedback, Trim
 from uetproto.engine.pds.messages import Ack, Nack
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import INFERRED, RTO, SendRecord
@@ -46,6 +46,8 @@ class PacedRecord(SendRecord):
     """Whether the packet is in flight: sent, and neither reported as received, nor refused, nor given up."""
     waits: bool = False
     """Whether the packet waits in `Pdc.again` for its retransmission."""
+    armed_at: int = 0
+    """Time at which its RTO began, while it waits."""
     marked: bool = False
     rtt: int | None = None
     """ECN mark of the last NACK, and the round-trip time that it shows, or None."""
@@ -130,7 +132,7 @@ def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int) -> bool:
         return False
     _give_up(pdc, record, cause, now)
     record.waits, record.cause = True, cause
-    record.rto_at = record.retx_at = NEVER
+    _time(pdc, record, now)
     if pdc.again is None:
         pdc.again = deque()
     if record.rto_cnt > 1:
@@ -152,6 +154,32 @@ def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int) -> None:
         pdc.selection.heard(record.entropy, PathFeedback.TIMEOUT, now)
     else:
         cc.nacked(record.size, _TRIMMED.get(cause, Trim.NO), record.marked, record.rtt, now)
+
+
+def _time(pdc: Pdc, record: PacedRecord, now: int) -> None:
+    record.armed_at = now
+    pdc.tx.arm(record, now)
+    if record.rto_at < pdc.wake_at:
+        pdc.owner.wake(pdc, record.rto_at)
+
+
+def was_heard(pdc: Pdc, record: SendRecord) -> bool:
+    """Return whether a packet waits for congestion control, and its context has heard of the peer in the time of its
+    RTO."""
+    cc = pdc.cc
+    return cc is not None and isinstance(record, PacedRecord) and record.waits and cc.heard_at > record.armed_at
+
+
+def wait_on(pdc: Pdc, record: SendRecord, now: int) -> bool:
+    """Take the RTO of a packet that waits for its retransmission, and return True; return False if it does not wait.
+
+    The RTO counts if nothing was heard in its time, so that a PDC does not wait for ever for a peer that is gone.
+    """
+    if not isinstance(record, PacedRecord) or not record.waits:
+        return False
+    record.rto_cnt += not was_heard(pdc, record)
+    _time(pdc, record, now)
+    return True
 
 
 def next_again(pdc: Pdc, now: int) -> PacedRecord | None:
@@ -291,10 +319,11 @@ def _named_rtt(named: SendRecord | None, retx: int, service: int, now: int) -> i
 
 def _rtt(record: PacedRecord, retx: int, service: int, now: int) -> int | None:
     """Return the round-trip time that the answer to a packet shows, or None if it may answer another transmission of
-    it (cms.md §3.3)."""
+    it, or says that the packet took no time (cms.md §3.3)."""
     if record.sends != (2 if retx else 1) or service == _UNKNOWN_SERVICE:
         return None
-    return now - record.sent_at - service * _SERVICE_UNIT
+    rtt = now - record.sent_at - service * _SERVICE_UNIT
+    return rtt if rtt > 0 else None
 
 
 # The end

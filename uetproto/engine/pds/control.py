@@ -25,6 +25,8 @@ from uetproto.wire.serial import diff32
 
 _CREDIT_MASK = 0xFFFFFF
 """A credit has 24 bits (UE 1.0.1 §3.6.14)."""
+_BEHIND = 1 << 23
+"""Bit of a difference of credits that is set if the first one is behind the second."""
 
 
 # Packets that consume a PSN: NOOP, NEGOTIATION, CLOSE_REQ (for CLOSE_CMD see `lifecycle`)
@@ -150,8 +152,12 @@ def take_credit(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> Non
 
 def answer_credit_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
     """Pass a demand to the congestion control of the receiver; without one, grant all the credit that CREDIT_REQ asks
-    for."""
+    for. If that was granted before, its CREDIT was lost, and is repeated (cms.md §4)."""
+    target = control.payload & _CREDIT_MASK
     if pdc.cc_rx is not None:
-        pdc.cc_rx.asked(None, control.payload & _CREDIT_MASK, now)
+        pdc.cc_rx.asked(None, target, now)
+        granted = pdc.cc_rx.granted()
+        if granted is not None and not (granted - target) & _BEHIND:
+            pdc.send_control(CtlType.CREDIT, 0, 0, granted, 0)
         return
     pdc.send_control(CtlType.CREDIT, 0, 0, control.payload & _CREDIT_MASK, 0, datagram.entropy)

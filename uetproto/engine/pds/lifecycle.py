@@ -68,7 +68,7 @@ def _has_return_data(pdc: Pdc) -> bool:
 def run_timers(pdc: Pdc, now: int) -> None:
     """Run every timer that is due, except PDS_Clear_Time. `source.pump` runs that timer after it has sent requests."""
     for record in pdc.tx.expired(now):
-        if pdc.tx.may_repeat(record.rto_cnt):
+        if pdc.tx.may_repeat(record.rto_cnt) or congestion.was_heard(pdc, record):
             pdc.step(Input.RTO, record, now)
         else:
             pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)

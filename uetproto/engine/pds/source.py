@@ -378,7 +378,7 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
     if nack.code == NackCode.ROD_OOO:
         _go_back_to_expected(pdc, nack, now)
         return
-    if record.retx_at != NEVER or (record.rto_at == NEVER and congestion.is_held(record)):
+    if record.retx_at != NEVER or congestion.is_held(record):
         return  # the packet waits for its retransmission already
     congestion.refused(pdc, record, nack, datagram, now)
     tx.unmark(record)
@@ -427,6 +427,8 @@ def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
 
     If an ACK_REQ got no answer, the packet itself is sent: a peer may drop an ACK_REQ for a PSN below its window.
     """
+    if congestion.wait_on(pdc, record, now):
+        return
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
             record.rto_cnt += 1  # so that ACK_REQs to a silent peer end

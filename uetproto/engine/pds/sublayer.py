@@ -370,10 +370,15 @@ class Pds:
             pdc = self.pdcs.get(pdcid)
             if pdc is not None and pdc.allows(Input.SEND_CREDIT):
                 pdc.step(Input.SEND_CREDIT, CtlType.CREDIT, credit, now)
-        for context, held in self._held.items():
-            pdc = next((one for one in held if one.allows(Input.SEND_CREDIT)), None)
-            if context.deadline() <= now and context.on_time(now) and pdc is not None:
+        for context in [one for one in self._held if one.deadline() <= now]:
+            if not context.on_time(now):
+                continue
+            pdc = next((one for one in self._held[context] if one.allows(Input.SEND_CREDIT)), None)
+            if pdc is not None:
                 pdc.step(Input.SEND_CREDIT, CtlType.CREDIT_REQ, context.demand() or 0, now)
+            else:  # all PDCs that wait are yet to be opened, for which the peer can grant nothing
+                context.speculate()
+                self._active.update(self._held.pop(context))
 
     def _paced_at(self) -> int:
         """Return when congestion control has something to do."""
