@@ -27,6 +27,7 @@ from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacl
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES
+from uetproto.emulator.network.vlan import Vlan
 from uetproto.engine.contract import MICROSECOND, NEVER
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.errors import LocalError
@@ -34,7 +35,7 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import group_mac
 from uetproto.framing.uet import Encapsulation
-from uetproto.knobs import KeyType
+from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, integer, one_of
 from uetproto.toml.values import time as time_key
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
@@ -85,6 +86,7 @@ class NetworkKeywords(TypedDict, total=False):
     mtu: int
     queue_capacity: int | str | None
     switch: Mapping[str, Any] | None
+    vlan: Mapping[str, int] | None
     faults: Faults | Mapping[str, Any] | None
     faults_from: Iterable[str]
     seed: int
@@ -124,6 +126,9 @@ class NetworkOptions(NetworkFeatures):
     switch: Mapping[str, Any] | None = None
     """Parameters of the switches (cms.md §7), by the keys of `[switch]` in docs/keys.md, such as {"shared_buffer":
     "16 MiB"}. None: plain queues, or with congestion control the defaults of these keys."""
+    vlan: Mapping[str, int] | None = None
+    """VLAN tag of all frames on cables: `id`, and the priorities `priority` of data, `trimmed` and `control`, such as
+    {"id": 100}. PFC pauses the priority of data. None: frames have no tag."""
     faults: Faults | Mapping[str, Any] | None = None
     """Faults of the frames that the nodes in `faults_from` send, as a `Faults` or as its keywords; None stands for no
     faults."""
@@ -209,7 +214,10 @@ class EmulatedNetwork(ABC):
         if self.plane is not None:
             checked |= {"queue_capacity": self.plane.queue, "hash_salt": self.plane.switch.hash_salt}
             rules, red, host_marks = self.plane.rules, red or self.plane.red, self.plane.host_marks
-        config = NetworkConfig(**checked, layout=layout, red=red, pfc=pfc, rules=rules, host_marks=host_marks)
+        config = NetworkConfig(
+            **checked, layout=layout, red=red, pfc=pfc, rules=rules, host_marks=host_marks,
+            vlan=None if options.vlan is None else self._vlan(options.vlan, pfc),
+        )  # fmt: skip
         self.check_mtu(config.mtu)
         faults = self._faults(Faults() if options.faults is None else options.faults)
         if config.wire == "objects":
@@ -313,6 +321,17 @@ class EmulatedNetwork(ABC):
             value = options.cc if error.name == "algorithm" else given.get(error.name, getattr(options, error.name, ""))
             raise self.invalid(told, value, error.legal) from None
         return plane
+
+    def _vlan(self, given: Any, pfc: Pfc | None) -> Vlan:
+        chosen = self._chosen("vlan", given, keys_of(Vlan))
+        if "id" not in chosen:
+            raise self.invalid("vlan", given, 'a dictionary such as {"id": 100}')
+        if pfc is not None and chosen.setdefault("priority", pfc.priority) != pfc.priority:
+            raise self.invalid("vlan.priority", chosen["priority"], f"{pfc.priority}, the priority that PFC pauses")
+        try:
+            return Vlan(**chosen)
+        except LocalError as error:
+            raise self.invalid(f"vlan.{error.name}", given[error.name], error.legal) from None
 
     def _chosen(self, name: str, given: Any, keys: Mapping[str, KeyType]) -> dict[str, Any]:
         """Return the checked parameters of a dictionary that an option is."""

@@ -29,11 +29,13 @@ from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Routing, Switch
 from uetproto.emulator.network.tap import Capture, FrameWriter, InTap, OutTap
 from uetproto.emulator.network.unencoded_frames import UnencodedFramer
+from uetproto.emulator.network.vlan import size_with_tag
 from uetproto.engine.contract import SECOND, Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import SplitFramer, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.wire.headers.ethernet import VLAN as VLAN_TAG
 
 Nodes = Mapping[str, NodeAttachment]
 Chance = Callable[[str, str], Rng]
@@ -179,6 +181,14 @@ class _NetworkBuilder:
         self._trunk_links: dict[str, EmulatedLink] = {}
         self._encodes = config.wire == "bytes"
         self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
+        self._mtu = config.mtu
+        if config.vlan is not None:
+            self._size_of, self._mtu = size_with_tag(self._size_of), config.mtu + VLAN_TAG.size
+            if capture is not None:
+                capture.on_cable = config.vlan.tagger(self.dscp)
+            if config.pfc is not None and config.pfc.priority != config.vlan.priority:
+                legal = f"{config.vlan.priority}, the priority of data"
+                raise LocalError("pfc_priority", f"{config.pfc.priority} pauses no data", legal)
         self._meter = PayloadSize(self.dscp, sharp=config.sharp) if config.metered else None
         self._payload_of = self._meter if self._encodes or self._meter is None else unencoded_frames.payload_of
 
@@ -356,7 +366,7 @@ class _NetworkBuilder:
         return queue
 
     def _link(self, sink: FrameReceiver, rate: int, delay: int) -> EmulatedLink:
-        mtu, size_of = self.config.mtu, self._size_of
+        mtu, size_of = self._mtu, self._size_of
         if self._payload_of is None:
             return EmulatedLink(self.clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         return MeteredLink(self.clock, sink, self._payload_of, rate=rate, delay=delay, mtu=mtu, size_of=size_of)

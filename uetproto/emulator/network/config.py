@@ -11,6 +11,7 @@ from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.queue import QueueRules
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
+from uetproto.emulator.network.vlan import Vlan
 from uetproto.engine.contract import MICROSECOND, Engine
 from uetproto.framing.framer import Framer
 
@@ -65,6 +66,8 @@ class NetworkConfig(NetworkFeatures):
     """Delay of each cable in picoseconds."""
     rules: QueueRules | None = None
     """Rules of UET for the queues of the switches. None: the plain rules, by which data is marked when it arrives."""
+    vlan: Vlan | None = None
+    """VLAN and priorities of all frames. None: frames have no tag."""
     hash_salt: int = 0
     """Salt of the hash by which switches choose among equal paths, beside the name of each switch."""
     queue_capacity: int | None = None

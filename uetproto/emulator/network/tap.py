@@ -4,7 +4,7 @@ If the network drops, trims or damages a frame after the tap, the record has a c
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
@@ -43,7 +43,18 @@ class Capture:
     `patience` is None, the record is kept until all copies of the frame have arrived or are lost.
     """
 
-    __slots__ = ("_clock", "_number", "_patience", "_pending", "_several", "_wait", "_writer", "frames", "outcomes")
+    __slots__ = (
+        "_clock",
+        "_number",
+        "_patience",
+        "_pending",
+        "_several",
+        "_wait",
+        "_writer",
+        "frames",
+        "on_cable",
+        "outcomes",
+    )
 
     def __init__(self, clock: Clock, writer: FrameWriter, patience: int | None = 0) -> None:
         self._clock = clock
@@ -52,6 +63,8 @@ class Capture:
         self._wait = _BATCH  # number of records at which `add` writes records next
         self.outcomes = FrameOutcomes()
         """Outcomes of frames. The parts of the network that drop or change frames report them here."""
+        self.on_cable: Callable[[bytes], bytes] | None = None
+        """Function that returns a frame as it is on a cable, if it differs there."""
         self._number = count()
         self._pending: list[_TapRecord] = []
         self._several = False
@@ -86,6 +99,8 @@ class Capture:
             end = next((at for at, (*_, found) in enumerate(pending[:end]) if found is not None and found.copies), end)
         ready, self._pending = pending[:end], pending[end:]
         self.frames += end
+        if self.on_cable is not None:
+            ready = [(time, number, self.on_cable(frame), tap, found) for time, number, frame, tap, found in ready]
         commented = False
         for *_, followed in ready:
             if followed is not None:

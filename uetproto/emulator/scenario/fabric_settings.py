@@ -11,9 +11,11 @@ from uetproto.emulator.congestion import CC_KEYS, OFF, PROFILES, SWITCH_KEYS, Ne
 from uetproto.emulator.network.build import NodeRate, headroom, with_headroom
 from uetproto.emulator.network.config import NetworkConfig
 from uetproto.emulator.network.layouts import Layout, cable_of, cables_between_switches
+from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.vlan import Vlan
 from uetproto.errors import LocalError
 from uetproto.framing.uet import Encapsulation
-from uetproto.knobs import KeyType
+from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.file import SectionReader
 from uetproto.toml.values import time
 
@@ -77,6 +79,32 @@ CABLE_KEYS = {
         "Cables between switches that are cut, at the beginning or at a time. Routes stay."
     ),
 }
+
+
+_VLAN = keys_of(Vlan)
+VLAN_KEYS = {
+    "vlan": replace(_VLAN["id"], default=""),
+    **{f"vlan_{name}": _VLAN[name] for name in ("priority", "trimmed", "control")},
+}
+
+
+def vlan_of(reader: SectionReader, values: dict[str, Any], pfc: Pfc | None) -> Vlan | None:
+    """Return the VLAN of all frames; its keys are removed from `values`, those of `[fabric]`. PFC pauses the priority
+    of data. Raises `LocalError` for values that are not legal."""
+    own = {name: values.pop(name) for name in VLAN_KEYS if name in values}
+    if own and "vlan" not in own:
+        raise reader.refuse(f"fabric.{next(iter(own))}", "has no effect without fabric.vlan", VLAN_KEYS["vlan"].legal)
+    if not own:
+        return None
+    given = {name.removeprefix("vlan_"): value for name, value in own.items() if name != "vlan"} | {"id": own["vlan"]}
+    if pfc is not None and given.setdefault("priority", pfc.priority) != pfc.priority:
+        wrong = f"PFC pauses the priority {pfc.priority}, and data has {given['priority']}"
+        raise reader.refuse("fabric.vlan_priority", wrong, f"{pfc.priority}, or another pfc_priority")
+    try:
+        return Vlan(**given)
+    except LocalError as error:
+        key = "vlan" if error.name == "id" else f"vlan_{error.name}"
+        raise reader.refuse(f"fabric.{key}", error.value, error.legal) from None
 
 
 def slow_links(layout: Layout | None, chosen: tuple[tuple[str, int], ...]) -> dict[str, int]:

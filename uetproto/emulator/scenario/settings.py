@@ -23,11 +23,13 @@ from uetproto.emulator.scenario import operations, roce_operations, roce_script_
 from uetproto.emulator.scenario.fabric_settings import (
     CABLE_KEYS,
     MOST_HOSTS,
+    VLAN_KEYS,
     checked_headroom,
     failing,
     host_names,
     network_with_plane,
     slow_links,
+    vlan_of,
 )
 from uetproto.emulator.scenario.operations import OperationRow, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE
@@ -228,6 +230,7 @@ _FABRIC = {
     "pfc_xon": BYTES.says("A switch resumes a neighbour of which fewer bytes wait."),
     "pfc_quanta": integer(2, 65535).says("The duration of a pause, in units of 512 bit times."),
     "pfc_repeat": integer(1, 65535).says("A pause in force is repeated after so many units of 512 bit times."),
+    **VLAN_KEYS,
     "encapsulation": choice({"udp": True, "native": False}).says("How UET packets travel over IP.", "udp"),
     "crc": choice({"on": True, "off": False, True: True, False: False}).says(
         "Packets end with the CRC of their transport.", "on"
@@ -735,9 +738,10 @@ class _Reader(TomlFile):
         red = self.optional(Red, "red", values, told)
         pfc = self.optional(Pfc, "pfc", values, False)
         cables = {key: values.pop(key) for key in CABLE_KEYS if key in values}
+        vlan = vlan_of(self, values, pfc)
         slow = self.cables("slow", slow_links, layout, cables)
         cut = self.cables("fail", failing, layout, cables)
-        fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc, slow=slow)
+        fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc, slow=slow, vlan=vlan)
         if pfc is not None and fabric.topology == "pair":
             raise self.refuse("fabric.pfc", "is what a switch does", "a topology with switches")
         if fabric.topology == "pair" and len(nodes) != 2:
