@@ -1132,6 +1132,9 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
     results.forget(newest)
     newest = frame
+    if frame % 4096 == 0 then
+      set_pause()
+    end
     local size, interface = tvb:reported_len() - head.at, get_interface()
     p.frame, p.time, p.layers, p.ses, p.trimmed = frame, pinfo.rel_ts, layers, nil, below.trimmed
     p.size, p.at, p.truncated, p.left = size, at, below.truncated, size + head.at - at
@@ -1250,12 +1253,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       for size = 20, 60, 4 do
         local at = ends - size
         if at >= 0 and byte(all, at + 1) == 64 + size / 4 and number(all, at + 2, 2) >= size then
-          p.trimmed = trimmed_dscp[floor(byte(all, at + 2) / 4)] or udp and start - 8 + number(all, start - 4, 2) > at + number(all, at + 2, 2)
+          p.trimmed = prefs.trimmed[floor(byte(all, at + 2) / 4)] or udp and start - 8 + number(all, start - 4, 2) > at + number(all, at + 2, 2)
           break
         end
       end
-      if ends >= 40 and floor(byte(all, ends - 39) / 16) == 6 and byte(all, ends - 33) == (udp and 17 or uetp.prefs.protocol) then
-        p.trimmed = trimmed_dscp[floor(number(all, ends - 40, 2) / 64) % 64] or udp and number(all, start - 4, 2) > number(all, ends - 36, 2)
+      if ends >= 40 and floor(byte(all, ends - 39) / 16) == 6 and byte(all, ends - 33) == (udp and 17 or prefs.protocol) then
+        p.trimmed = prefs.trimmed[floor(number(all, ends - 40, 2) / 64) % 64] or udp and number(all, start - 4, 2) > number(all, ends - 36, 2)
       end
     end
     take(p, head)
@@ -1345,12 +1348,27 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
+  -- The same without what nobody sees of it.
+  local function add_value(one, value, top)
+    local field = names[one[1]]
+    if IS_TIME[one[1]] then
+      top:add(field, time_value(value))
+    elseif type(value) == "table" then
+      for _, number_of in ipairs(value) do
+        top:add(field, number_of)
+      end
+    elseif value == true then
+      top:add(field)
+    else
+      top:add(field, value)
+    end
+  end
+
   -- Show what is known of a frame, or of that what is asked for. `lean`: what `only` names.
-  function analysis.show(pinfo, top, all, lean)
-    local frame = pinfo.number
-    for _, one in ipairs(lean and {} or WRONG) do
-      if one[1](frame) then
-        top:add_proto_expert_info(one[2])
+  function analysis.show(frame, top, all, lean)
+    for i = 1, lean and 0 or #WRONG do
+      if WRONG[i][1](frame) then
+        top:add_proto_expert_info(WRONG[i][2])
       end
     end
     if all then
@@ -1372,11 +1390,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       end
     end
     shown_frame = frame
+    local show = lean and add_value or show_value
     for i = 1, #asked do
       local one = asked[i]
       local value = one[2](frame)
       if value then
-        show_value(one, value, top)
+        show(one, value, top)
       end
     end
   end

@@ -137,7 +137,7 @@ do
   local function over_roce(tvb, pinfo, tree)
     local opcode, qp = last(get_opcode), last(get_qp)
     opcode, qp = opcode and opcode.value, qp and qp.value
-    if not uetp.prefs.sharp or tvb:len() < SHARP.size then
+    if not prefs.sharp or tvb:len() < SHARP.size then
       return false
     end
     if opcode ~= SEND_FIRST and opcode ~= SEND_ONLY and not (opcode == UD_SEND_ONLY and qp == MULTICAST_QP) then
@@ -208,12 +208,12 @@ do
   function beside.dissector(tvb, pinfo, tree)
     take_from_others(pinfo, tree)
     analysis.finish(tvb, pinfo, tree)
-    local info = uetp.prefs.mcast and last(get_immediate)
+    local info = prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)
       immediate(info, tree)
     end
-    info = uetp.prefs.sharp and last(get_mad)
+    info = prefs.sharp and last(get_mad)
     if info then
       begin(pinfo, tree)
       management(info, tree)

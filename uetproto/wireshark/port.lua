@@ -27,7 +27,7 @@ do
 
   -- Return whether our port is ours, and the source port is still that of the protocol that is entered by default.
   local function may_take(source)
-    local here, there = taker(uetp.prefs.port), taker(source)
+    local here, there = taker(prefs.port), taker(source)
     return here and tostring(here) == "UETP" and there and tostring(there) == takers[source] and there
   end
 
@@ -38,7 +38,7 @@ do
     end
   end
 
-  -- Return the offset of the UDP header of an Ethernet frame, nil where there is none.
+  -- Return the offsets of the headers of IP and UDP of an Ethernet frame, and whether it is IPv4; nil where there is no UDP.
   local function udp_of(raw)
     local at, kind = 12, number(raw, 12, 2)
     while ETHERTYPES[kind] and at + 6 <= #raw do
@@ -51,28 +51,36 @@ do
     elseif kind == 0x0800 then
       local first, protocol = byte(raw, at + 1), byte(raw, at + 10)
       local fragment = number(raw, at + 6, 2) % 16384
-      return protocol == 17 and fragment == 0 and at + first % 16 * 4 or nil
-    elseif kind == 0x86DD then
-      local protocol = byte(raw, at + 7)
-      at = at + 40
-      while EXTENSIONS[protocol] and at + 10 <= #raw do
-        protocol, at = byte(raw, at + 1), at + 8 * (byte(raw, at + 2) + 1)
+      if protocol == 17 and fragment == 0 then
+        return at, at + first % 16 * 4, true
       end
-      return protocol == 17 and at or nil
+    elseif kind == 0x86DD then
+      local protocol, udp = byte(raw, at + 7), at + 40
+      while EXTENSIONS[protocol] and udp + 10 <= #raw do
+        protocol, udp = byte(raw, udp + 1), udp + 8 * (byte(raw, udp + 2) + 1)
+      end
+      if protocol == 17 then
+        return at, udp, false
+      end
     end
     return nil
   end
 
-  uetp:register_heuristic("eth", function(tvb)
+  uetp:register_heuristic("eth", function(tvb, pinfo)
     give_back()
-    local size, wanted = tvb:len(), uetp.prefs.port
+    outermost.start = nil
+    local size, wanted = tvb:len(), prefs.port
     if wanted == 0 or size < 42 then
       return false
     end
     local raw = tvb:raw(0, math.min(size, 256))
-    local at = udp_of(raw)
-    if at and at + 4 <= #raw and number(raw, at + 2, 2) == wanted then
-      local source = number(raw, at, 2)
+    local ip, udp, is_ip4 = udp_of(raw)
+    if udp and udp + 8 <= #raw and number(raw, udp + 2, 2) == wanted then
+      if tvb:offset() == 0 then
+        outermost.start, outermost.frame, outermost.raw, outermost.size = udp + 8, pinfo.number, raw, size
+        outermost.ip, outermost.udp, outermost.is_ip4 = ip, udp, is_ip4
+      end
+      local source = number(raw, udp, 2)
       local dissector = source < wanted and takers[source] and may_take(source)
       if dissector then
         lent = { port = source, dissector = dissector }
@@ -89,7 +97,7 @@ do
     elseif pinfo.match_uint == source and source ~= pinfo.dst_port then
       return 0 -- chosen by the source port, which is only an entropy value
     end
-    return dissect(tvb, pinfo, tree) and math.max(1, tvb:len()) or 0
+    return dissect(tvb, pinfo, tree) or 0
   end
 
   -- Return whether all that can be checked of a packet says that it is UET.
@@ -117,17 +125,20 @@ do
 
   -- With the preference udp.try_heuristic_first this comes before the dissectors of ports.
   uetp:register_heuristic("udp", function(tvb, pinfo, tree)
-    if uetp.prefs.port ~= 0 and pinfo.dst_port == uetp.prefs.port then
-      local here = taker(uetp.prefs.port)
-      return here ~= nil and tostring(here) == "UETP" and dissect(tvb, pinfo, tree)
+    if prefs.port ~= 0 and pinfo.dst_port == prefs.port then
+      local here = taker(prefs.port)
+      return here ~= nil and tostring(here) == "UETP" and dissect(tvb, pinfo, tree) ~= nil
     end
-    return uetp.prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree)
+    return prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree) ~= nil
   end)
 
   -- Show a packet to our port that another protocol took by its source port.
   function take_from_others(pinfo, tree)
-    local source, wanted = pinfo.src_port, uetp.prefs.port
-    if pinfo.dst_port ~= wanted or source >= wanted or shown_frame == pinfo.number then
+    if shown_frame == pinfo.number then
+      return
+    end
+    local source, wanted = pinfo.src_port, prefs.port
+    if pinfo.dst_port ~= wanted or source >= wanted then
       return
     end
     local length = last(get_udp)

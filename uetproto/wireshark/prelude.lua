@@ -11,9 +11,14 @@ if found and there then
 end
 
 -- Lua of Wireshark collects garbage when there is as much of it as there is of the rest. What is kept of a long capture is
--- much, and what a packet leaves behind is little, so that it may be collected earlier.
-collectgarbage("setpause", 110)
+-- much, and what a packet leaves behind is little, so that it is collected earlier once much is kept.
 collectgarbage("setstepmul", 1000)
+
+local function set_pause()
+  collectgarbage("setpause", collectgarbage("count") > 16384 and 110 or 150)
+end
+
+set_pause()
 
 local floor, byte, format = math.floor, string.byte, string.format
 
@@ -83,18 +88,22 @@ uetp.prefs.headers = Pref.enum(
   false
 )
 
-local function headers_at_top()
-  local place = uetp.prefs.headers
-  return place == 1 or place == 0 and gui_enabled()
+-- The values of the preferences. To read one of `uetp.prefs` takes as long as to add a field to the tree.
+local prefs = {}
+
+local function read_preferences()
+  for _, name in ipairs({ "port", "heuristic", "protocol", "crc", "verify", "sharp", "mcast", "reassemble",
+                          "reassemble_most", "payload", "little_endian", "headers" }) do -- stylua: ignore
+    prefs[name] = uetp.prefs[name]
+  end
+  prefs.trimmed = {} -- by DSCP
+  for number in tostring(uetp.prefs.trimmed):gmatch("%d+") do
+    prefs.trimmed[tonumber(number)] = true
+  end
 end
 
-local trimmed_dscp = {}
-
-local function read_trimmed_dscp()
-  trimmed_dscp = {}
-  for number in tostring(uetp.prefs.trimmed):gmatch("%d+") do
-    trimmed_dscp[tonumber(number)] = true
-  end
+local function headers_at_top()
+  return prefs.headers == 1 or prefs.headers == 0 and gui_enabled()
 end
 
 -- What the tables are made with -------------------------------------------------------------------------------------
@@ -193,6 +202,7 @@ local function form(made)
     name.field, name.row = names[name[1]], made.by_name[name[2]]
     name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
   end
+  made.ahead = {} -- by the first word, what follows, where nothing else decides it; false: nothing
   made.good, made.late = {}, {} -- first words without a verdict; the fields behind the first word
   for _, judged in ipairs(made.judged) do
     judged.row, judged.verdict, judged.only_if = made.by_name[judged[1]], verdicts[judged[2]], made.by_name[judged[4]]
@@ -347,9 +357,18 @@ end
 
 -- Return the value of a row, of up to four bytes, of a layer.
 local function value_of(layer, row)
-  local value = number(layer.raw, layer.at + row[2], row[3])
+  local size, at, value = row[3], layer.at + row[2] + 1, nil
+  if size == 1 then
+    value = byte(layer.raw, at)
+  elseif size == 2 then
+    local a, b = byte(layer.raw, at, at + 1)
+    value = a * 256 + b
+  else
+    value = number(layer.raw, at - 1, size)
+  end
   if row.masked then
-    value = floor(value / row[5]) % row[6]
+    local divisor = row[5]
+    value = (value - value % divisor) / divisor % row[6]
   end
   if row[7] and value >= row[6] / 2 then
     value = value - row[6]
@@ -431,16 +450,54 @@ local function assume_covered(tvb, pinfo, udp)
   return ends .. table.concat(ports) .. "\0\0"
 end
 
+-- The packet of UDP to our port that stands in the outermost Ethernet frame: number of the frame, where its payload starts,
+-- the first bytes of the frame, where in them IP and UDP are, whether it is IPv4, and the size of the frame.
+local outermost = {} -- port.lua sets it
+
+-- Take note in `below` of what the IP header says. `header` begins with it, `from` bytes before its source address, which is
+-- `first` bytes behind the start of `there` bytes. The header ends before UET, which is `start` bytes behind.
+local function read_ip(below, header, from, first, start, there)
+  below.covered = header:sub(from + 1, below.udp and -3 or -1)
+  local size = from == 12 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
+  below.short = first + size > there -- IP says that there is more
+  if below.udp then
+    below.covered = below.covered .. "\0\0" -- the UDP checksum counts as 0
+    if below.length and not below.fragmented then
+      local more = start - 8 + below.length - first - size
+      below.trimmed = below.trimmed or more > 0
+      below.excess = more < 0 and -more or nil
+    end
+  end
+end
+
+-- Return the DSCP if it is one of trimmed packets. `header` begins with that of IP.
+local function trimmed_class(header, is_ip4)
+  local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
+  return prefs.trimmed[floor(class / 4)] or false
+end
+
 -- Return what lies below UET. `covered`: the bytes before UET that the CRC covers, from the IP source address on; nil
 -- where they are not in the same buffer. `truncated`: the capture kept less than there was. `trimmed`: a switch did.
 -- `brief`: only whether UDP is below, and its length.
 local function look_below(tvb, pinfo, brief)
-  local start, length = tvb:offset(), last(get_udp)
+  local start = tvb:offset()
+  if outermost.start == start and outermost.frame == pinfo.number then
+    local ip, udp, is_ip4 = outermost.ip, outermost.udp, outermost.is_ip4
+    local below = { udp = true, length = number(outermost.raw, udp + 4, 2), ip4 = is_ip4 }
+    if not brief then
+      local header, from = outermost.raw:sub(ip + 1, start), is_ip4 and 12 or 8
+      below.truncated = pinfo.caplen < pinfo.len
+      below.trimmed = trimmed_class(header, is_ip4)
+      read_ip(below, header, from, ip + from, start, outermost.size)
+    end
+    return below
+  end
+  local length = last(get_udp)
   local below = { trimmed = false }
   if length then
     below.udp = length.offset + 4 == start
   else
-    below.udp = pinfo.match_uint ~= uetp.prefs.protocol
+    below.udp = pinfo.match_uint ~= prefs.protocol
   end
   below.length = below.udp and length and length.value
   if brief then
@@ -464,20 +521,9 @@ local function look_below(tvb, pinfo, brief)
   local first, there, from = source.offset, buffer:len(), is_ip4 and 12 or 8
   local inside = first < start and start <= there
   local header = buffer:raw(first - from, inside and start - first + from or from)
-  local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
-  below.trimmed = trimmed_dscp[floor(class / 4)] or false
+  below.trimmed, below.fragmented = trimmed_class(header, is_ip4), pinfo.fragmented
   if inside then
-    below.covered = header:sub(from + 1, below.udp and -3 or -1)
-    local size = is_ip4 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
-    below.short = first + size > there -- IP says that there is more
-    if below.udp then
-      below.covered = below.covered .. "\0\0" -- the UDP checksum counts as 0
-      if below.length and not pinfo.fragmented then
-        local more = start - 8 + below.length - first - size
-        below.trimmed = below.trimmed or more > 0
-        below.excess = more < 0 and -more or nil
-      end
-    end
+    read_ip(below, header, from, first, start, there)
   end
   return below
 end
@@ -521,7 +567,12 @@ local function walk(raw, size, first)
     layers[#layers + 1] = layer
     at = at + made.size
     local after = made.after
-    for i = #after, 1, -1 do
+    local ahead = made.ahead[a * 256 + b]
+    if ahead then
+      count = count + 1
+      todo[count] = ahead
+    end
+    for i = ahead == nil and #after or 0, 1, -1 do
       local row = after[i]
       local value = row.of and value_of(layer, row.of)
       local following = row.match[value]
@@ -533,6 +584,9 @@ local function walk(raw, size, first)
       elseif following ~= NOTHING then
         count = count + 1
         todo[count] = following
+      end
+      if #after == 1 and following ~= RESERVED and (not row.of or row.of[2] + row.of[3] <= 2) then
+        made.ahead[a * 256 + b] = following ~= NOTHING and following
       end
     end
   end
@@ -629,7 +683,7 @@ end
 -- Return the CRC of the packet: { value, computed, status }, or nil where there is none; and whether one is missing.
 -- `verify`: compute it even where all else tells whether it is there.
 local function find_crc(raw, at, below, implied, pinfo, verify)
-  local mode = uetp.prefs.crc
+  local mode = prefs.crc
   local length = #raw - at - 4
   if mode == CRC_OFF or #raw < 4 then
     return nil, mode == CRC_ON
@@ -869,10 +923,23 @@ local function show_sack(layer, tvb, tree)
   end
 end
 
+local whole_tree -- whether everything is shown of this packet
+local lean -- whether nothing is shown but what `only` names
+local frame -- the number of this packet
+local at_top -- where headers are added, if not beneath the protocol
+
 -- Add a name over forms, on the bytes of its field; nothing where it has no value.
 local function show_name(name, layer, tvb, tree)
   local row = name.row
   if name.absent and name.codes[value_of(layer, name.absent)] then
+    return
+  end
+  if lean and row[3] <= 4 then -- nobody sees the bytes
+    local value = value_of(layer, row)
+    if name.plus then
+      value = add32(value, name.sign * value_of(layer, name.plus))
+    end
+    tree:add(name.field, name.flag and value ~= 0 or not name.flag and value)
     return
   end
   local range = tvb(layer.at + row[2], row[3])
@@ -891,11 +958,6 @@ local function show_name(name, layer, tvb, tree)
   end
   item:set_generated()
 end
-
-local whole_tree -- whether everything is shown of this packet
-local lean -- whether nothing is shown but what `only` names
-local frame -- the number of this packet
-local at_top -- where headers are added, if not beneath the protocol
 
 -- Take note of how much is shown of a packet.
 local function begin(pinfo, tree)
@@ -1072,7 +1134,7 @@ local function read_rest(packet, raw, below, pinfo, verify)
     packet.crc, needed = find_crc(raw, at, below, implied, pinfo, verify)
     if packet.crc then
       packet.stop = #raw - 4
-    elseif uetp.prefs.crc == CRC_AUTO and not implied then
+    elseif prefs.crc == CRC_AUTO and not implied then
       packet.suspect = SUSPECT[left]
     end
     if needed and not packet.crc then
@@ -1164,63 +1226,67 @@ local function show_lengths(excess, below, top)
   end
 end
 
-local HEADERS = 512 -- all headers lie within so many bytes
--- What is not in a header: it needs all bytes of the packet.
-local REST = {
-  f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
-  reassembly.text, reassembly.number,
-} -- stylua: ignore
-local REASSEMBLY = { reassembly.place, reassembly.segments, reassembly.segment, reassembly.length, reassembly.data }
-local ANALYSIS = {}
-for name, field in pairs(names) do
-  ANALYSIS[#ANALYSIS + 1] = analysis.value_of(name) and field or nil
-end
-local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
-
--- Return whether `only` has the name of a field of `list`, or of a message that lies in the payload.
-local function names_one_of(list)
-  for _, field in ipairs(list) do
-    if only[filter_of[field]] then
-      return true
-    end
+-- What is wanted where `only` says that names are looked at, and nothing else.
+local needs = (function()
+  local rest_fields = {
+    f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
+    reassembly.text, reassembly.number,
+  } -- stylua: ignore
+  local message_fields =
+    { reassembly.place, reassembly.segments, reassembly.segment, reassembly.length, reassembly.data }
+  local analysis_fields = {}
+  for name, field in pairs(names) do
+    analysis_fields[#analysis_fields + 1] = analysis.value_of(name) and field or nil
   end
+
+  local function names_one_of(list)
+    for _, field in ipairs(list) do
+      if only[filter_of[field]] then
+        return true
+      end
+    end
+    return false
+  end
+
+  if not only then
+    return {}
+  end
+  local made = { rest = names_one_of(rest_fields), crc = names_one_of({ f_crc, f_crc_status, f_crc_computed }) }
   for name in pairs(only) do
-    if list == REST and name:match("^uetp%.sharp") then
-      return true
-    end
+    made.rest = made.rest or name:match("^uetp%.sharp") ~= nil -- a message that lies in the payload
   end
-  return false
-end
-
-local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
-local needs_messages = only and (names_one_of(REASSEMBLY) or needs_rest) -- if they are put together
-local needs_analysis = only and (names_one_of(ANALYSIS) or names_one_of(REASSEMBLY))
-local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
-local is_brief = is_brief_again and not needs_analysis
-local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
-local needs_nothing = only and not has_taps and (next(only) == nil or next(only) == "uetp" and next(only, "uetp") == nil)
-local may_skip = only and not (needs_rest or needs_links or has_read_filter) -- in a first pass of two, without a tree
+  local is_put_together = names_one_of(message_fields)
+  made.messages = is_put_together or made.rest -- if they are put together
+  made.analysis = names_one_of(analysis_fields) or is_put_together
+  made.protocol = has_taps or has_read_filter or only.uetp -- the protocol itself
+  made.links = only["uetp.request_in"] or only["uetp.answer_in"]
+  made.little_again = not (made.rest or has_taps) -- of what lies below, in a second pass
+  made.little = made.little_again and not made.analysis
+  made.nothing = not has_taps and (next(only) == nil or next(only) == "uetp" and next(only, "uetp") == nil)
+  made.may_skip = not (made.rest or made.links or has_read_filter) -- in a first pass of two, without a tree
+  return made
+end)()
 
 -- Show of a packet what `only` names.
 local function dissect_lean(packet, below, tvb, pinfo, tree)
-  local top = tree:add(uetp)
-  if needs_rest then
-    read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, uetp.prefs.verify and needs_crc)
+  local top = needs.protocol and tree:add(uetp) or tree
+  if needs.rest then
+    read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, prefs.verify and needs.crc)
   end
-  local pds = needs_links and find(packet.layers, "pds")
+  local pds = needs.links and find(packet.layers, "pds")
   for _, layer in ipairs(packet.layers) do
     local branch = show(layer, tvb, top)
     if layer == pds then
       link(layer, pinfo, branch)
     end
   end
-  if needs_analysis then
-    analysis.show(pinfo, top, false, true)
+  if needs.analysis then
+    analysis.show(frame, top, false, true)
   end
-  if needs_rest then
+  if needs.rest then
     show_rest(packet, below, tvb, top)
   end
-  if needs_messages and uetp.prefs.reassemble then
+  if needs.messages and prefs.reassemble then
     reassembly.show(pinfo, top)
   end
 end
@@ -1229,36 +1295,40 @@ end
 
 local shown_frame = 0 -- the last frame that was UET
 
--- Return whether the packet is UET.
+-- Return how many bytes of the packet are UET, at least 1; nil if it is not UET.
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
   ends_of_packet = nil
-  local below = look_below(tvb, pinfo, is_brief or is_brief_again and pinfo.visited)
+  local below = look_below(tvb, pinfo, needs.little or needs.little_again and pinfo.visited)
   if below.length and below.length < 8 then
-    return false -- the UDP header contradicts itself
+    return nil -- the UDP header contradicts itself
   end
-  if needs_nothing then
+  if needs.nothing then
     shown_frame = pinfo.number
-    tree:add(uetp)
-    return true
+    if needs.protocol then
+      tree:add(uetp)
+    end
+    return math.max(1, size)
   end
-  local raw = size > 0 and tvb:raw(0, only and not (uetp.prefs.reassemble and needs_messages) and math.min(size, HEADERS) or size) or ""
+  local is_whole = not only or prefs.reassemble and needs.messages
+  -- all headers lie within 512 bytes
+  local raw = size > 0 and tvb:raw(0, is_whole and size or math.min(size, 512)) or ""
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
   local is_observed = observe(layers, below, pinfo)
   shown_frame = frame
-  if not lean or needs_analysis or is_observed then
+  if not lean or needs.analysis or is_observed then
     analysis.take(layers, raw, at, below, tvb, pinfo)
   end
   if lean then
-    if whole_tree or not may_skip then
+    if whole_tree or not needs.may_skip then
       dissect_lean(packet, below, tvb, pinfo, tree)
     end
-    return true
+    return math.max(1, size)
   end
   pinfo.cols.protocol = "UET"
-  read_rest(packet, raw, below, pinfo, uetp.prefs.verify)
+  read_rest(packet, raw, below, pinfo, prefs.verify)
   local words = summary(packet, below)
   pinfo.cols.info = words
 
@@ -1281,15 +1351,15 @@ local function dissect(tvb, pinfo, tree)
   if whole_tree then
     show_names(packet.layers, tvb, top)
   end
-  analysis.show(pinfo, top, whole_tree)
+  analysis.show(frame, top, whole_tree)
   show_rest(packet, below, tvb, top)
-  if uetp.prefs.reassemble then
+  if prefs.reassemble then
     reassembly.show(pinfo, top)
   end
   if known and not packet.fault then
     show_lengths(not vendors and packet.excess, below, top)
   end
-  return true
+  return math.max(1, size)
 end
 
 -- @port
@@ -1320,9 +1390,9 @@ local function register_at(name, wanted)
 end
 
 local function apply_preferences()
-  read_trimmed_dscp()
-  register_at("udp.port", uetp.prefs.port)
-  register_at("ip.proto", uetp.prefs.protocol)
+  read_preferences()
+  register_at("udp.port", prefs.port)
+  register_at("ip.proto", prefs.protocol)
 end
 
 uetp.prefs_changed = apply_preferences

@@ -16,7 +16,7 @@ do
 
   -- Drop the bytes of the oldest messages until all that is kept fits.
   local function drop(frame)
-    local most = uetp.prefs.reassemble_most
+    local most = prefs.reassemble_most
     while kept > most and first <= #queue do
       local message = queue[first]
       queue[first], first = false, first + 1
@@ -32,7 +32,7 @@ do
 
   -- Take the bytes of a packet of message `index`: of `total` bytes those from `offset` on.
   function reassembly.take(index, total, offset, raw, at, size, frame)
-    if not uetp.prefs.reassemble or size <= 0 or size >= total or not offset or dropped[index] then
+    if not prefs.reassemble or size <= 0 or size >= total or not offset or dropped[index] then
       return
     end
     local data = raw:sub(at + 1, at + size)
@@ -98,7 +98,7 @@ do
   -- Show payload as data, and as the preference says.
   function reassembly.show_payload(tree, range, field)
     local item = tree:add(field, range)
-    local how = uetp.prefs.payload
+    local how = prefs.payload
     if how == 1 then
       item:add(reassembly.text, range, range:string(ENC_UTF_8))
     elseif NUMBERS[how] then
@@ -106,7 +106,7 @@ do
       local count = floor(range:len() / size)
       for i = 0, math.min(count, MOST_NUMBERS) - 1 do
         local one = range(i * size, size)
-        item:add(reassembly.number, one, number_at(one, uetp.prefs.little_endian))
+        item:add(reassembly.number, one, number_at(one, prefs.little_endian))
       end
       if count > MOST_NUMBERS then
         item:append_text(format(" [%d of %d numbers are shown]", MOST_NUMBERS, count))

@@ -15,9 +15,14 @@ if found and there then
 end
 
 -- Lua of Wireshark collects garbage when there is as much of it as there is of the rest. What is kept of a long capture is
--- much, and what a packet leaves behind is little, so that it may be collected earlier.
-collectgarbage("setpause", 110)
+-- much, and what a packet leaves behind is little, so that it is collected earlier once much is kept.
 collectgarbage("setstepmul", 1000)
+
+local function set_pause()
+  collectgarbage("setpause", collectgarbage("count") > 16384 and 110 or 150)
+end
+
+set_pause()
 
 local floor, byte, format = math.floor, string.byte, string.format
 
@@ -87,18 +92,22 @@ uetp.prefs.headers = Pref.enum(
   false
 )
 
-local function headers_at_top()
-  local place = uetp.prefs.headers
-  return place == 1 or place == 0 and gui_enabled()
+-- The values of the preferences. To read one of `uetp.prefs` takes as long as to add a field to the tree.
+local prefs = {}
+
+local function read_preferences()
+  for _, name in ipairs({ "port", "heuristic", "protocol", "crc", "verify", "sharp", "mcast", "reassemble",
+                          "reassemble_most", "payload", "little_endian", "headers" }) do -- stylua: ignore
+    prefs[name] = uetp.prefs[name]
+  end
+  prefs.trimmed = {} -- by DSCP
+  for number in tostring(uetp.prefs.trimmed):gmatch("%d+") do
+    prefs.trimmed[tonumber(number)] = true
+  end
 end
 
-local trimmed_dscp = {}
-
-local function read_trimmed_dscp()
-  trimmed_dscp = {}
-  for number in tostring(uetp.prefs.trimmed):gmatch("%d+") do
-    trimmed_dscp[tonumber(number)] = true
-  end
+local function headers_at_top()
+  return prefs.headers == 1 or prefs.headers == 0 and gui_enabled()
 end
 
 -- What the tables are made with -------------------------------------------------------------------------------------
@@ -197,6 +206,7 @@ local function form(made)
     name.field, name.row = names[name[1]], made.by_name[name[2]]
     name.plus, name.absent = made.by_name[name.plus], made.by_name[name.absent]
   end
+  made.ahead = {} -- by the first word, what follows, where nothing else decides it; false: nothing
   made.good, made.late = {}, {} -- first words without a verdict; the fields behind the first word
   for _, judged in ipairs(made.judged) do
     judged.row, judged.verdict, judged.only_if = made.by_name[judged[1]], verdicts[judged[2]], made.by_name[judged[4]]
@@ -3641,7 +3651,7 @@ do
 
   -- Drop the bytes of the oldest messages until all that is kept fits.
   local function drop(frame)
-    local most = uetp.prefs.reassemble_most
+    local most = prefs.reassemble_most
     while kept > most and first <= #queue do
       local message = queue[first]
       queue[first], first = false, first + 1
@@ -3657,7 +3667,7 @@ do
 
   -- Take the bytes of a packet of message `index`: of `total` bytes those from `offset` on.
   function reassembly.take(index, total, offset, raw, at, size, frame)
-    if not uetp.prefs.reassemble or size <= 0 or size >= total or not offset or dropped[index] then
+    if not prefs.reassemble or size <= 0 or size >= total or not offset or dropped[index] then
       return
     end
     local data = raw:sub(at + 1, at + size)
@@ -3723,7 +3733,7 @@ do
   -- Show payload as data, and as the preference says.
   function reassembly.show_payload(tree, range, field)
     local item = tree:add(field, range)
-    local how = uetp.prefs.payload
+    local how = prefs.payload
     if how == 1 then
       item:add(reassembly.text, range, range:string(ENC_UTF_8))
     elseif NUMBERS[how] then
@@ -3731,7 +3741,7 @@ do
       local count = floor(range:len() / size)
       for i = 0, math.min(count, MOST_NUMBERS) - 1 do
         local one = range(i * size, size)
-        item:add(reassembly.number, one, number_at(one, uetp.prefs.little_endian))
+        item:add(reassembly.number, one, number_at(one, prefs.little_endian))
       end
       if count > MOST_NUMBERS then
         item:append_text(format(" [%d of %d numbers are shown]", MOST_NUMBERS, count))
@@ -3830,9 +3840,18 @@ end
 
 -- Return the value of a row, of up to four bytes, of a layer.
 local function value_of(layer, row)
-  local value = number(layer.raw, layer.at + row[2], row[3])
+  local size, at, value = row[3], layer.at + row[2] + 1, nil
+  if size == 1 then
+    value = byte(layer.raw, at)
+  elseif size == 2 then
+    local a, b = byte(layer.raw, at, at + 1)
+    value = a * 256 + b
+  else
+    value = number(layer.raw, at - 1, size)
+  end
   if row.masked then
-    value = floor(value / row[5]) % row[6]
+    local divisor = row[5]
+    value = (value - value % divisor) / divisor % row[6]
   end
   if row[7] and value >= row[6] / 2 then
     value = value - row[6]
@@ -4090,16 +4109,54 @@ local function assume_covered(tvb, pinfo, udp)
   return ends .. table.concat(ports) .. "\0\0"
 end
 
+-- The packet of UDP to our port that stands in the outermost Ethernet frame: number of the frame, where its payload starts,
+-- the first bytes of the frame, where in them IP and UDP are, whether it is IPv4, and the size of the frame.
+local outermost = {} -- port.lua sets it
+
+-- Take note in `below` of what the IP header says. `header` begins with it, `from` bytes before its source address, which is
+-- `first` bytes behind the start of `there` bytes. The header ends before UET, which is `start` bytes behind.
+local function read_ip(below, header, from, first, start, there)
+  below.covered = header:sub(from + 1, below.udp and -3 or -1)
+  local size = from == 12 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
+  below.short = first + size > there -- IP says that there is more
+  if below.udp then
+    below.covered = below.covered .. "\0\0" -- the UDP checksum counts as 0
+    if below.length and not below.fragmented then
+      local more = start - 8 + below.length - first - size
+      below.trimmed = below.trimmed or more > 0
+      below.excess = more < 0 and -more or nil
+    end
+  end
+end
+
+-- Return the DSCP if it is one of trimmed packets. `header` begins with that of IP.
+local function trimmed_class(header, is_ip4)
+  local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
+  return prefs.trimmed[floor(class / 4)] or false
+end
+
 -- Return what lies below UET. `covered`: the bytes before UET that the CRC covers, from the IP source address on; nil
 -- where they are not in the same buffer. `truncated`: the capture kept less than there was. `trimmed`: a switch did.
 -- `brief`: only whether UDP is below, and its length.
 local function look_below(tvb, pinfo, brief)
-  local start, length = tvb:offset(), last(get_udp)
+  local start = tvb:offset()
+  if outermost.start == start and outermost.frame == pinfo.number then
+    local ip, udp, is_ip4 = outermost.ip, outermost.udp, outermost.is_ip4
+    local below = { udp = true, length = number(outermost.raw, udp + 4, 2), ip4 = is_ip4 }
+    if not brief then
+      local header, from = outermost.raw:sub(ip + 1, start), is_ip4 and 12 or 8
+      below.truncated = pinfo.caplen < pinfo.len
+      below.trimmed = trimmed_class(header, is_ip4)
+      read_ip(below, header, from, ip + from, start, outermost.size)
+    end
+    return below
+  end
+  local length = last(get_udp)
   local below = { trimmed = false }
   if length then
     below.udp = length.offset + 4 == start
   else
-    below.udp = pinfo.match_uint ~= uetp.prefs.protocol
+    below.udp = pinfo.match_uint ~= prefs.protocol
   end
   below.length = below.udp and length and length.value
   if brief then
@@ -4123,20 +4180,9 @@ local function look_below(tvb, pinfo, brief)
   local first, there, from = source.offset, buffer:len(), is_ip4 and 12 or 8
   local inside = first < start and start <= there
   local header = buffer:raw(first - from, inside and start - first + from or from)
-  local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
-  below.trimmed = trimmed_dscp[floor(class / 4)] or false
+  below.trimmed, below.fragmented = trimmed_class(header, is_ip4), pinfo.fragmented
   if inside then
-    below.covered = header:sub(from + 1, below.udp and -3 or -1)
-    local size = is_ip4 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
-    below.short = first + size > there -- IP says that there is more
-    if below.udp then
-      below.covered = below.covered .. "\0\0" -- the UDP checksum counts as 0
-      if below.length and not pinfo.fragmented then
-        local more = start - 8 + below.length - first - size
-        below.trimmed = below.trimmed or more > 0
-        below.excess = more < 0 and -more or nil
-      end
-    end
+    read_ip(below, header, from, first, start, there)
   end
   return below
 end
@@ -4180,7 +4226,12 @@ local function walk(raw, size, first)
     layers[#layers + 1] = layer
     at = at + made.size
     local after = made.after
-    for i = #after, 1, -1 do
+    local ahead = made.ahead[a * 256 + b]
+    if ahead then
+      count = count + 1
+      todo[count] = ahead
+    end
+    for i = ahead == nil and #after or 0, 1, -1 do
       local row = after[i]
       local value = row.of and value_of(layer, row.of)
       local following = row.match[value]
@@ -4192,6 +4243,9 @@ local function walk(raw, size, first)
       elseif following ~= NOTHING then
         count = count + 1
         todo[count] = following
+      end
+      if #after == 1 and following ~= RESERVED and (not row.of or row.of[2] + row.of[3] <= 2) then
+        made.ahead[a * 256 + b] = following ~= NOTHING and following
       end
     end
   end
@@ -4288,7 +4342,7 @@ end
 -- Return the CRC of the packet: { value, computed, status }, or nil where there is none; and whether one is missing.
 -- `verify`: compute it even where all else tells whether it is there.
 local function find_crc(raw, at, below, implied, pinfo, verify)
-  local mode = uetp.prefs.crc
+  local mode = prefs.crc
   local length = #raw - at - 4
   if mode == CRC_OFF or #raw < 4 then
     return nil, mode == CRC_ON
@@ -5835,6 +5889,9 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
     results.forget(newest)
     newest = frame
+    if frame % 4096 == 0 then
+      set_pause()
+    end
     local size, interface = tvb:reported_len() - head.at, get_interface()
     p.frame, p.time, p.layers, p.ses, p.trimmed = frame, pinfo.rel_ts, layers, nil, below.trimmed
     p.size, p.at, p.truncated, p.left = size, at, below.truncated, size + head.at - at
@@ -5953,12 +6010,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       for size = 20, 60, 4 do
         local at = ends - size
         if at >= 0 and byte(all, at + 1) == 64 + size / 4 and number(all, at + 2, 2) >= size then
-          p.trimmed = trimmed_dscp[floor(byte(all, at + 2) / 4)] or udp and start - 8 + number(all, start - 4, 2) > at + number(all, at + 2, 2)
+          p.trimmed = prefs.trimmed[floor(byte(all, at + 2) / 4)] or udp and start - 8 + number(all, start - 4, 2) > at + number(all, at + 2, 2)
           break
         end
       end
-      if ends >= 40 and floor(byte(all, ends - 39) / 16) == 6 and byte(all, ends - 33) == (udp and 17 or uetp.prefs.protocol) then
-        p.trimmed = trimmed_dscp[floor(number(all, ends - 40, 2) / 64) % 64] or udp and number(all, start - 4, 2) > number(all, ends - 36, 2)
+      if ends >= 40 and floor(byte(all, ends - 39) / 16) == 6 and byte(all, ends - 33) == (udp and 17 or prefs.protocol) then
+        p.trimmed = prefs.trimmed[floor(number(all, ends - 40, 2) / 64) % 64] or udp and number(all, start - 4, 2) > number(all, ends - 36, 2)
       end
     end
     take(p, head)
@@ -6048,12 +6105,27 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
+  -- The same without what nobody sees of it.
+  local function add_value(one, value, top)
+    local field = names[one[1]]
+    if IS_TIME[one[1]] then
+      top:add(field, time_value(value))
+    elseif type(value) == "table" then
+      for _, number_of in ipairs(value) do
+        top:add(field, number_of)
+      end
+    elseif value == true then
+      top:add(field)
+    else
+      top:add(field, value)
+    end
+  end
+
   -- Show what is known of a frame, or of that what is asked for. `lean`: what `only` names.
-  function analysis.show(pinfo, top, all, lean)
-    local frame = pinfo.number
-    for _, one in ipairs(lean and {} or WRONG) do
-      if one[1](frame) then
-        top:add_proto_expert_info(one[2])
+  function analysis.show(frame, top, all, lean)
+    for i = 1, lean and 0 or #WRONG do
+      if WRONG[i][1](frame) then
+        top:add_proto_expert_info(WRONG[i][2])
       end
     end
     if all then
@@ -6075,11 +6147,12 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
       end
     end
     shown_frame = frame
+    local show = lean and add_value or show_value
     for i = 1, #asked do
       local one = asked[i]
       local value = one[2](frame)
       if value then
-        show_value(one, value, top)
+        show(one, value, top)
       end
     end
   end
@@ -6155,10 +6228,23 @@ local function show_sack(layer, tvb, tree)
   end
 end
 
+local whole_tree -- whether everything is shown of this packet
+local lean -- whether nothing is shown but what `only` names
+local frame -- the number of this packet
+local at_top -- where headers are added, if not beneath the protocol
+
 -- Add a name over forms, on the bytes of its field; nothing where it has no value.
 local function show_name(name, layer, tvb, tree)
   local row = name.row
   if name.absent and name.codes[value_of(layer, name.absent)] then
+    return
+  end
+  if lean and row[3] <= 4 then -- nobody sees the bytes
+    local value = value_of(layer, row)
+    if name.plus then
+      value = add32(value, name.sign * value_of(layer, name.plus))
+    end
+    tree:add(name.field, name.flag and value ~= 0 or not name.flag and value)
     return
   end
   local range = tvb(layer.at + row[2], row[3])
@@ -6177,11 +6263,6 @@ local function show_name(name, layer, tvb, tree)
   end
   item:set_generated()
 end
-
-local whole_tree -- whether everything is shown of this packet
-local lean -- whether nothing is shown but what `only` names
-local frame -- the number of this packet
-local at_top -- where headers are added, if not beneath the protocol
 
 -- Take note of how much is shown of a packet.
 local function begin(pinfo, tree)
@@ -6466,7 +6547,7 @@ do
   local function over_roce(tvb, pinfo, tree)
     local opcode, qp = last(get_opcode), last(get_qp)
     opcode, qp = opcode and opcode.value, qp and qp.value
-    if not uetp.prefs.sharp or tvb:len() < SHARP.size then
+    if not prefs.sharp or tvb:len() < SHARP.size then
       return false
     end
     if opcode ~= SEND_FIRST and opcode ~= SEND_ONLY and not (opcode == UD_SEND_ONLY and qp == MULTICAST_QP) then
@@ -6537,12 +6618,12 @@ do
   function beside.dissector(tvb, pinfo, tree)
     take_from_others(pinfo, tree)
     analysis.finish(tvb, pinfo, tree)
-    local info = uetp.prefs.mcast and last(get_immediate)
+    local info = prefs.mcast and last(get_immediate)
     if info then
       begin(pinfo, tree)
       immediate(info, tree)
     end
-    info = uetp.prefs.sharp and last(get_mad)
+    info = prefs.sharp and last(get_mad)
     if info then
       begin(pinfo, tree)
       management(info, tree)
@@ -6582,7 +6663,7 @@ local function read_rest(packet, raw, below, pinfo, verify)
     packet.crc, needed = find_crc(raw, at, below, implied, pinfo, verify)
     if packet.crc then
       packet.stop = #raw - 4
-    elseif uetp.prefs.crc == CRC_AUTO and not implied then
+    elseif prefs.crc == CRC_AUTO and not implied then
       packet.suspect = SUSPECT[left]
     end
     if needed and not packet.crc then
@@ -6674,63 +6755,67 @@ local function show_lengths(excess, below, top)
   end
 end
 
-local HEADERS = 512 -- all headers lie within so many bytes
--- What is not in a header: it needs all bytes of the packet.
-local REST = {
-  f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
-  reassembly.text, reassembly.number,
-} -- stylua: ignore
-local REASSEMBLY = { reassembly.place, reassembly.segments, reassembly.segment, reassembly.length, reassembly.data }
-local ANALYSIS = {}
-for name, field in pairs(names) do
-  ANALYSIS[#ANALYSIS + 1] = analysis.value_of(name) and field or nil
-end
-local CRC_FIELDS = { f_crc, f_crc_status, f_crc_computed }
-
--- Return whether `only` has the name of a field of `list`, or of a message that lies in the payload.
-local function names_one_of(list)
-  for _, field in ipairs(list) do
-    if only[filter_of[field]] then
-      return true
-    end
+-- What is wanted where `only` says that names are looked at, and nothing else.
+local needs = (function()
+  local rest_fields = {
+    f_payload, f_rest, f_crc, f_crc_status, f_crc_computed, f_icv, f_rank, f_pad, names.trimmed, names.sealed, names.len,
+    reassembly.text, reassembly.number,
+  } -- stylua: ignore
+  local message_fields =
+    { reassembly.place, reassembly.segments, reassembly.segment, reassembly.length, reassembly.data }
+  local analysis_fields = {}
+  for name, field in pairs(names) do
+    analysis_fields[#analysis_fields + 1] = analysis.value_of(name) and field or nil
   end
+
+  local function names_one_of(list)
+    for _, field in ipairs(list) do
+      if only[filter_of[field]] then
+        return true
+      end
+    end
+    return false
+  end
+
+  if not only then
+    return {}
+  end
+  local made = { rest = names_one_of(rest_fields), crc = names_one_of({ f_crc, f_crc_status, f_crc_computed }) }
   for name in pairs(only) do
-    if list == REST and name:match("^uetp%.sharp") then
-      return true
-    end
+    made.rest = made.rest or name:match("^uetp%.sharp") ~= nil -- a message that lies in the payload
   end
-  return false
-end
-
-local needs_rest, needs_crc = only and names_one_of(REST), only and names_one_of(CRC_FIELDS)
-local needs_messages = only and (names_one_of(REASSEMBLY) or needs_rest) -- if they are put together
-local needs_analysis = only and (names_one_of(ANALYSIS) or names_one_of(REASSEMBLY))
-local is_brief_again = only and not (needs_rest or has_taps) -- in a second pass
-local is_brief = is_brief_again and not needs_analysis
-local needs_links = only and (only["uetp.request_in"] or only["uetp.answer_in"])
-local needs_nothing = only and not has_taps and (next(only) == nil or next(only) == "uetp" and next(only, "uetp") == nil)
-local may_skip = only and not (needs_rest or needs_links or has_read_filter) -- in a first pass of two, without a tree
+  local is_put_together = names_one_of(message_fields)
+  made.messages = is_put_together or made.rest -- if they are put together
+  made.analysis = names_one_of(analysis_fields) or is_put_together
+  made.protocol = has_taps or has_read_filter or only.uetp -- the protocol itself
+  made.links = only["uetp.request_in"] or only["uetp.answer_in"]
+  made.little_again = not (made.rest or has_taps) -- of what lies below, in a second pass
+  made.little = made.little_again and not made.analysis
+  made.nothing = not has_taps and (next(only) == nil or next(only) == "uetp" and next(only, "uetp") == nil)
+  made.may_skip = not (made.rest or made.links or has_read_filter) -- in a first pass of two, without a tree
+  return made
+end)()
 
 -- Show of a packet what `only` names.
 local function dissect_lean(packet, below, tvb, pinfo, tree)
-  local top = tree:add(uetp)
-  if needs_rest then
-    read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, uetp.prefs.verify and needs_crc)
+  local top = needs.protocol and tree:add(uetp) or tree
+  if needs.rest then
+    read_rest(packet, tvb:len() > 0 and tvb:raw() or "", below, pinfo, prefs.verify and needs.crc)
   end
-  local pds = needs_links and find(packet.layers, "pds")
+  local pds = needs.links and find(packet.layers, "pds")
   for _, layer in ipairs(packet.layers) do
     local branch = show(layer, tvb, top)
     if layer == pds then
       link(layer, pinfo, branch)
     end
   end
-  if needs_analysis then
-    analysis.show(pinfo, top, false, true)
+  if needs.analysis then
+    analysis.show(frame, top, false, true)
   end
-  if needs_rest then
+  if needs.rest then
     show_rest(packet, below, tvb, top)
   end
-  if needs_messages and uetp.prefs.reassemble then
+  if needs.messages and prefs.reassemble then
     reassembly.show(pinfo, top)
   end
 end
@@ -7108,36 +7193,40 @@ end)()
 
 local shown_frame = 0 -- the last frame that was UET
 
--- Return whether the packet is UET.
+-- Return how many bytes of the packet are UET, at least 1; nil if it is not UET.
 local function dissect(tvb, pinfo, tree)
   local size = tvb:len()
   ends_of_packet = nil
-  local below = look_below(tvb, pinfo, is_brief or is_brief_again and pinfo.visited)
+  local below = look_below(tvb, pinfo, needs.little or needs.little_again and pinfo.visited)
   if below.length and below.length < 8 then
-    return false -- the UDP header contradicts itself
+    return nil -- the UDP header contradicts itself
   end
-  if needs_nothing then
+  if needs.nothing then
     shown_frame = pinfo.number
-    tree:add(uetp)
-    return true
+    if needs.protocol then
+      tree:add(uetp)
+    end
+    return math.max(1, size)
   end
-  local raw = size > 0 and tvb:raw(0, only and not (uetp.prefs.reassemble and needs_messages) and math.min(size, HEADERS) or size) or ""
+  local is_whole = not only or prefs.reassemble and needs.messages
+  -- all headers lie within 512 bytes
+  local raw = size > 0 and tvb:raw(0, is_whole and size or math.min(size, 512)) or ""
   local layers, at, fault, reason = walk(raw, size, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
   local packet = { layers = layers, at = at, stop = size, fault = fault, reason = reason }
   begin(pinfo, tree)
   local is_observed = observe(layers, below, pinfo)
   shown_frame = frame
-  if not lean or needs_analysis or is_observed then
+  if not lean or needs.analysis or is_observed then
     analysis.take(layers, raw, at, below, tvb, pinfo)
   end
   if lean then
-    if whole_tree or not may_skip then
+    if whole_tree or not needs.may_skip then
       dissect_lean(packet, below, tvb, pinfo, tree)
     end
-    return true
+    return math.max(1, size)
   end
   pinfo.cols.protocol = "UET"
-  read_rest(packet, raw, below, pinfo, uetp.prefs.verify)
+  read_rest(packet, raw, below, pinfo, prefs.verify)
   local words = summary(packet, below)
   pinfo.cols.info = words
 
@@ -7160,15 +7249,15 @@ local function dissect(tvb, pinfo, tree)
   if whole_tree then
     show_names(packet.layers, tvb, top)
   end
-  analysis.show(pinfo, top, whole_tree)
+  analysis.show(frame, top, whole_tree)
   show_rest(packet, below, tvb, top)
-  if uetp.prefs.reassemble then
+  if prefs.reassemble then
     reassembly.show(pinfo, top)
   end
   if known and not packet.fault then
     show_lengths(not vendors and packet.excess, below, top)
   end
-  return true
+  return math.max(1, size)
 end
 
 -- The port is ours --------------------------------------------------------------------------------------------------
@@ -7200,7 +7289,7 @@ do
 
   -- Return whether our port is ours, and the source port is still that of the protocol that is entered by default.
   local function may_take(source)
-    local here, there = taker(uetp.prefs.port), taker(source)
+    local here, there = taker(prefs.port), taker(source)
     return here and tostring(here) == "UETP" and there and tostring(there) == takers[source] and there
   end
 
@@ -7211,7 +7300,7 @@ do
     end
   end
 
-  -- Return the offset of the UDP header of an Ethernet frame, nil where there is none.
+  -- Return the offsets of the headers of IP and UDP of an Ethernet frame, and whether it is IPv4; nil where there is no UDP.
   local function udp_of(raw)
     local at, kind = 12, number(raw, 12, 2)
     while ETHERTYPES[kind] and at + 6 <= #raw do
@@ -7224,28 +7313,36 @@ do
     elseif kind == 0x0800 then
       local first, protocol = byte(raw, at + 1), byte(raw, at + 10)
       local fragment = number(raw, at + 6, 2) % 16384
-      return protocol == 17 and fragment == 0 and at + first % 16 * 4 or nil
-    elseif kind == 0x86DD then
-      local protocol = byte(raw, at + 7)
-      at = at + 40
-      while EXTENSIONS[protocol] and at + 10 <= #raw do
-        protocol, at = byte(raw, at + 1), at + 8 * (byte(raw, at + 2) + 1)
+      if protocol == 17 and fragment == 0 then
+        return at, at + first % 16 * 4, true
       end
-      return protocol == 17 and at or nil
+    elseif kind == 0x86DD then
+      local protocol, udp = byte(raw, at + 7), at + 40
+      while EXTENSIONS[protocol] and udp + 10 <= #raw do
+        protocol, udp = byte(raw, udp + 1), udp + 8 * (byte(raw, udp + 2) + 1)
+      end
+      if protocol == 17 then
+        return at, udp, false
+      end
     end
     return nil
   end
 
-  uetp:register_heuristic("eth", function(tvb)
+  uetp:register_heuristic("eth", function(tvb, pinfo)
     give_back()
-    local size, wanted = tvb:len(), uetp.prefs.port
+    outermost.start = nil
+    local size, wanted = tvb:len(), prefs.port
     if wanted == 0 or size < 42 then
       return false
     end
     local raw = tvb:raw(0, math.min(size, 256))
-    local at = udp_of(raw)
-    if at and at + 4 <= #raw and number(raw, at + 2, 2) == wanted then
-      local source = number(raw, at, 2)
+    local ip, udp, is_ip4 = udp_of(raw)
+    if udp and udp + 8 <= #raw and number(raw, udp + 2, 2) == wanted then
+      if tvb:offset() == 0 then
+        outermost.start, outermost.frame, outermost.raw, outermost.size = udp + 8, pinfo.number, raw, size
+        outermost.ip, outermost.udp, outermost.is_ip4 = ip, udp, is_ip4
+      end
+      local source = number(raw, udp, 2)
       local dissector = source < wanted and takers[source] and may_take(source)
       if dissector then
         lent = { port = source, dissector = dissector }
@@ -7262,7 +7359,7 @@ do
     elseif pinfo.match_uint == source and source ~= pinfo.dst_port then
       return 0 -- chosen by the source port, which is only an entropy value
     end
-    return dissect(tvb, pinfo, tree) and math.max(1, tvb:len()) or 0
+    return dissect(tvb, pinfo, tree) or 0
   end
 
   -- Return whether all that can be checked of a packet says that it is UET.
@@ -7290,17 +7387,20 @@ do
 
   -- With the preference udp.try_heuristic_first this comes before the dissectors of ports.
   uetp:register_heuristic("udp", function(tvb, pinfo, tree)
-    if uetp.prefs.port ~= 0 and pinfo.dst_port == uetp.prefs.port then
-      local here = taker(uetp.prefs.port)
-      return here ~= nil and tostring(here) == "UETP" and dissect(tvb, pinfo, tree)
+    if prefs.port ~= 0 and pinfo.dst_port == prefs.port then
+      local here = taker(prefs.port)
+      return here ~= nil and tostring(here) == "UETP" and dissect(tvb, pinfo, tree) ~= nil
     end
-    return uetp.prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree)
+    return prefs.heuristic and is_plausible(tvb, pinfo) and dissect(tvb, pinfo, tree) ~= nil
   end)
 
   -- Show a packet to our port that another protocol took by its source port.
   function take_from_others(pinfo, tree)
-    local source, wanted = pinfo.src_port, uetp.prefs.port
-    if pinfo.dst_port ~= wanted or source >= wanted or shown_frame == pinfo.number then
+    if shown_frame == pinfo.number then
+      return
+    end
+    local source, wanted = pinfo.src_port, prefs.port
+    if pinfo.dst_port ~= wanted or source >= wanted then
       return
     end
     local length = last(get_udp)
@@ -7343,9 +7443,9 @@ local function register_at(name, wanted)
 end
 
 local function apply_preferences()
-  read_trimmed_dscp()
-  register_at("udp.port", uetp.prefs.port)
-  register_at("ip.proto", uetp.prefs.protocol)
+  read_preferences()
+  register_at("udp.port", prefs.port)
+  register_at("ip.proto", prefs.protocol)
 end
 
 uetp.prefs_changed = apply_preferences
