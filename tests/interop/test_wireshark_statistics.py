@@ -80,6 +80,14 @@ def test_traffic_against_stats(home: Path) -> None:
     again = sum(packet.get("uetp.analysis.retransmission", False) for packet in packets if "uetp.pdc" in packet)
     causes = [cause.rsplit(" ", 1) for row in found["PDCs"] if row[4] != "-" for cause in row[4].split(", ")]
     assert sum(int(number) for _, number in causes) == again > 0
+    by_cause: Counter[str] = Counter()
+    for cause, number in causes:
+        by_cause[cause] += int(number)
+    told: Counter[str] = Counter()
+    for row in map(json.loads, invoke("stats", "--json", str(capture)).output.splitlines()):
+        for cause, number in (row["resent"] if row["kind"] == "pdc" else {}).items():
+            told[cause.removeprefix("NACK ")] += number
+    assert by_cause == told
 
     times = {packet["uetp.msg"]: packet["uetp.msg.time"] for packet in packets if "uetp.msg.time" in packet}
     assert sum(int(row[3]) for row in found["messages"]) == len(times) > 0

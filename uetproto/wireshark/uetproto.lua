@@ -7026,7 +7026,9 @@ local observe = (function()
         elseif not way.newest or diff(psn, way.newest) > 0 then
           way.newest = psn
         end
-        way.time[psn] = pinfo.rel_ts
+        if not analysis_of("analysis.duplicate", packet.frame) then
+          way.time[psn] = pinfo.rel_ts
+        end
         way.is_rod = way.is_rod or head.form.kind:match("^rod") ~= nil
       end
     end

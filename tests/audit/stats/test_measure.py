@@ -593,6 +593,21 @@ def test_a_refusal_of_what_was_not_seen() -> None:
     assert [flow.is_rewound(psn) for psn in (7, 8, 9, 10)] == [False, False, True, False]
 
 
+def test_a_nack_is_the_cause_of_one_retransmission_of_each_psn() -> None:
+    """What is sent once more after its ACK came has another cause, whether the NACK named its PSN or one before it."""
+    flow = FlowMeter("pdc", None, 0xFFFFFFFF, 0, Few(4))
+    for psn in (5, 6):
+        flow.first(psn, 100, 10, psn, False)
+    flow.refuse("NACK", 6, 50)
+    flow.rewind("NACK", 5, 50)
+    for psn in (5, 6):
+        flow.again(psn, 100, 60, True)
+    flow.acknowledged_to(6, 70)
+    for psn in (5, 6):
+        flow.again(psn, 100, 80, True)
+    assert flow.resent == {"NACK": 2, "RTO?": 2}
+
+
 def test_a_message_whose_beginning_was_not_seen_has_no_latency() -> None:
     owner = Few(4)
     flow = FlowMeter("pdc", None, 0xFFFFFFFF, 0, owner)

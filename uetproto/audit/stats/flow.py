@@ -43,6 +43,8 @@ class Rewound(NamedTuple):
     last: int
     code: str
     time_ns: int
+    obeyed: dict[int, None]
+    """PSNs of this range that were sent again since: the NACK is not the cause if they are sent once more."""
 
 
 class FlowMeter:
@@ -174,11 +176,15 @@ class FlowMeter:
         is_cut = psn in self.cut
         self.cut.pop(psn, None)
         refused = self.refused.pop(psn, None)
+        rewound = self.rewound
+        if rewound is not None and self.is_rewound(psn) and psn not in rewound.obeyed:
+            rewound.obeyed[psn] = None
+            if len(rewound.obeyed) > NOTES:
+                del rewound.obeyed[next(iter(rewound.obeyed))]
+            if refused is None and (request is None or request.last_ns <= rewound.time_ns):
+                refused = rewound.code
         if refused is not None:
             return refused
-        rewound = self.rewound
-        if rewound is not None and self.is_rewound(psn) and (request is None or request.last_ns <= rewound.time_ns):
-            return rewound.code
         return TRIMMED if is_cut else UNKNOWN
 
     def is_rewound(self, psn: int) -> bool:
@@ -262,7 +268,7 @@ class FlowMeter:
         newest = self.newest
         if newest is None or (newest - psn) & self.mask >= self.half:
             newest = psn
-        self.rewound = Rewound(psn, newest, code, time_ns)
+        self.rewound = Rewound(psn, newest, code, time_ns, {})
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
