@@ -15,7 +15,7 @@ from uetproto.audit.rule import Requires
 from uetproto.audit.rules import RULES
 
 RUNS, SLICES = effort(12, 1_000, 10_000), 4
-RARE = frozenset({
+RARE = frozenset({"PDS-RCVD-BYTES-FALLS",
     "PDS-START-DISTANCE", "SES-UNFINISHED", "SES-MESSAGE-ID-UNANSWERED", "SES-SYNC-MEMBERS", "RUDI-SILENT",
     "ROCE-ANSWER-AFTER-NAK", "SHARP-COMPLETE", "SHARP-SEQUENCE", "SHARP-STRANGER", "SHARP-UNASKED",
     "SHARP-WINDOW", "SES-HD-BEHIND",

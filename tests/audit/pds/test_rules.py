@@ -43,6 +43,12 @@ def cp_of_b(kind: CtlType, psn: int = 0, payload: int = 0, **others: Any) -> Lin
     return B, header, more
 
 
+def rcvd(units: int) -> Line:
+    """Return an ACK with rcvd_bytes."""
+    src, header, more = ack(START, START, sack_bitmap=1)
+    return src, header, more | {"more": (head("pds.cc_state.nscc", rcvd_bytes=units),)}
+
+
 class Case(NamedTuple):
     """A conversation in which only the last packet differs: as it should be, and as it must not be."""
 
@@ -128,6 +134,7 @@ CASES: dict[str, Case] = {
         (syn(START), ack(START, START - 1, req=AckReq.CLEAR), syn(START + 1)),
         ack(START + 1, START - 1), ack(START + 1, START + 1)),
     "PDS-CACK-FALLS": Case(TWO, ack(START, START + 1), ack(START, START)),
+    "PDS-RCVD-BYTES-FALLS": Case((*OPEN, rcvd(9)), rcvd(9), rcvd(8)),
     "PDS-TWO-TARGETS": Case(OPEN, ack(START, START), ack(START, START, spdcid=9)),
     "PDS-SACK-UNSENT": Case(
         OPEN, ack(START, START, sack_bitmap=1), ack(START, START, sack_bitmap=3)),

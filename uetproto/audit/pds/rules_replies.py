@@ -43,6 +43,11 @@ def _fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"CACK_PSN from {state.cack} on", str(seen.head.cack_psn))
 
 
+def _rcvd_fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    told = next(one.rcvd_bytes for one in seen.more if one.form == "pds.cc_state.nscc")
+    return Violation(f"rcvd_bytes from {state.subject} on", str(told))
+
+
 def _two_targets(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive:
     was = state.earlier
     if was.head.retx or was.head.psn in state.copies:
@@ -176,6 +181,8 @@ REPLIES: tuple[Rule, ...] = (
          says="CACK_PSN stays below a guaranteed response that was not cleared."),
     Rule(id="PDS-CACK-FALLS", on=PdsEvent.CACK_FELL, of=PdsEvent.ACK, check=_fell, requires=Requires.ORDER,
          cite="UE 1.0.1 §3.5.11.4.5", covers=("pds 10",), says="CACK_PSN never decreases.", obscures=True),
+    Rule(id="PDS-RCVD-BYTES-FALLS", on=PdsEvent.RCVD_FELL, of=PdsEvent.RCVD, check=_rcvd_fell, requires=Requires.ORDER,
+         cite="UE 1.0.1 §3.6.13", says="rcvd_bytes of a PDC never falls, modulo 2^24."),
     Rule(id="PDS-TWO-TARGETS", on=PdsEvent.TWO_TARGETS, of=PdsEvent.ACKED, check=_two_targets, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 27",), says="All SYN packets of a PDC open one PDC at the target.", obscures=True),
     Rule(id="PDS-SACK-UNSENT", on=PdsEvent.SACK_UNSENT, of=PdsEvent.SACK, check=_sack_unsent, requires=Requires.ABSENCE,

@@ -207,6 +207,8 @@ class PdsTracker:
             if offset < 0 or (offset == 0 and not bitmap & 1):
                 return False
         self._sack(direction, seen)
+        if seen.more:
+            self._replies.congestion(direction, seen)
         return True
 
 

@@ -10,6 +10,8 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import diff32
 
+_M24, _HALF24 = 0xFFFFFF, 1 << 23
+
 
 class PdcReplies:
     """This class follows NACKs, and the ACKs that take the slow path."""
@@ -190,6 +192,7 @@ class PdcReplies:
         base = (head.cack_psn + head.sack_psn_offset) & M32
         bitmap = head.sack_bitmap
         self._tell[PdsEvent.SACK](direction, seen)
+        self.congestion(direction, seen)
         if bitmap and direction.lowest is not None:
             newest = (base + bitmap.bit_length() - 1) & M32
             unseen = newest if diff32(newest, direction.next) >= 0 else None
@@ -210,6 +213,18 @@ class PdcReplies:
             direction.range = mpr
         elif not mpr:
             self._tell[PdsEvent.MPR_ZERO](direction, seen)
+
+    def congestion(self, direction: PdcDirection, seen: ObservedPacket) -> None:
+        """Note the rcvd_bytes of an ACK, and report it if it fell. Without congestion control it is 0."""
+        state = next((one for one in seen.more if one.form == "pds.cc_state.nscc"), None)
+        if state is None or not state.rcvd_bytes:
+            return
+        self._tell[PdsEvent.RCVD](direction, seen)
+        if direction.rcvd is None or (state.rcvd_bytes - direction.rcvd) & _M24 < _HALF24:
+            direction.rcvd = state.rcvd_bytes
+        else:
+            direction.subject = direction.rcvd
+            self._tell[PdsEvent.RCVD_FELL](direction, seen)
 
     def _check_close(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
         pdc = direction.pdc

@@ -121,6 +121,10 @@ class PdsEvent(Event):
     CACK_UNCLEARED = auto()
     """A CACK_PSN covers the PSN `subject`, but no packet was seen that clears the guaranteed response of this PSN. The
     ACK in packet `number_of` asked to clear the response."""
+    RCVD = auto()
+    """An ACK with rcvd_bytes came. The event is only counted."""
+    RCVD_FELL = auto()
+    """An ACK has a lower rcvd_bytes than an earlier ACK; `subject` is the earlier value."""
     CACK_FELL = auto()
     """An ACK has a lower CACK_PSN than an earlier ACK."""
     SACK = auto()
@@ -264,6 +268,8 @@ class PdcDirection:
     """Newest PSN of a first transmission with syn = 1, or None."""
     cack: int | None = None
     """Newest CACK_PSN, or None if no ACK was seen."""
+    rcvd: int | None = None
+    """Newest rcvd_bytes that an ACK carried, in units of 256 bytes, or None if no ACK did."""
     una: int | None = None
     """Oldest PSN for which no ACK was seen, or None if it is not computed yet. The value is kept only in a complete
     capture."""

@@ -13,6 +13,7 @@ from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
+from uetproto.wire.words.uet import cc_words
 
 TONES = {
     # tone       style on a terminal, in words
@@ -217,11 +218,18 @@ def arrows(
             (src, bits),
             (dst, bits),
             kind,
-            summary(packet) + mark,
+            " · ".join((summary(packet), *_congestion(packet))) + mark,
             values.get("psn"),
             record.index if marked else like,
             marked,
         )
+
+
+def _congestion(packet: Packet) -> Iterator[str]:
+    """Yield the congestion control state of a packet in words, if it has any."""
+    for form, values, _ in packet.layers:
+        if form.startswith("pds.") and (words := cc_words(form, values)):
+            yield words
 
 
 def _is_repeated(latest: dict[object, int], ends: tuple[int, int], bth: Mapping[str, Any]) -> bool:

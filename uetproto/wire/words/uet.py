@@ -60,6 +60,29 @@ def pds_words(form: str, values: Values) -> str:
     return name
 
 
+def cc_words(form: str, values: Values) -> str:
+    """Return the congestion control state of a request or an ACK in words: "rcvd 512,000 service 1.28 µs ooo 3" (cms.md
+    §1). The text is empty if the state is zero, as without congestion control."""
+    match form.removeprefix("pds."):
+        case "req_cc_state":
+            return f"ccc {values['ccc_id']} target {values['credit_target']}"
+        case "cc_state.nscc":
+            words = [f"rcvd {256 * values['rcvd_bytes']:,}"] if values["rcvd_bytes"] else []
+            if values["service_time"]:
+                words.append(f"service {values['service_time'] * 0.128:.2f} µs")
+            if values["rcv_cwnd_pend"]:
+                words.append(f"penalty {values['rcv_cwnd_pend']}/128")
+            if values["restore_cwnd"]:
+                words.append("restore_cwnd")
+        case "cc_state.credit":
+            words = [f"credit {values['credit']}"]
+        case _:
+            return ""
+    if values["ooo_count"]:
+        words.append(f"ooo {values['ooo_count']}")
+    return " ".join(words)
+
+
 def _ack(name: str, values: Values) -> str:
     cack = values["cack_psn"]
     if "probe_opaque" in values:
