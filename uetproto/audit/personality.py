@@ -15,6 +15,7 @@ REFPROV: dict[str, str] = {
     "PDS-START":               "a PDC opened again uses PSNs of the one before",
     "PDS-START-DISTANCE":      "a PDC opened again uses PSNs of the one before",
     "PDS-STILL-OPEN":          "a PDC opened again uses PSNs of the one before",
+    "SES-DATA-HEADER":         "read data tells the generation of its index",
     "SES-HD-LATER":            "hd is set in the first packet of a message only",
     "SES-INDEX-ZERO":          "DEFERRABLE_RTR has resource index 0",
     "SES-MESSAGE-ID-ZERO":     "message ids count from 0",

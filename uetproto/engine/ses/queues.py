@@ -257,7 +257,11 @@ class Queues:
         self.stops.append(stop)
 
     def _reserve(self, stop: StoppedMessage, buffer: PostedBuffer, now: int) -> None:
-        """Reserve a buffer for a stopped message, and send DEFERRABLE_RTR (ses.md §5.7 D4)."""
+        """Reserve a buffer for a stopped message, and send DEFERRABLE_RTR (ses.md §5.7 D4).
+
+        A restart that keeps its message_id (`deferral_tokens` reuse) is asked for only when the stopped message has
+        ended: packets of it that are still on their way would be taken for packets of the restart.
+        """
         stop.index.pending -= 1
         size = min(stop.request.request_length, buffer.room) if buffer.receive.least else buffer.room
         stop.buffer = PostedBuffer(buffer.receive, buffer.memory, buffer.next, buffer.next + size, whole=buffer)
@@ -266,6 +270,19 @@ class Queues:
         self.stops.append(stop)
         self._tokens[stop.token] = stop
         self._use(stop.index, buffer, min(stop.request.request_length, buffer.room))
+        if not (stop.arriving and self.config.deferral_tokens == "reuse"):
+            self._ask(stop, now)
+
+    def ended(self, message: RxMessage) -> None:
+        """Note that all packets of a stopped message were answered."""
+        stop = message.stopped
+        if stop is not None and stop.arriving:
+            stop.arriving = False
+            if self.config.deferral_tokens == "reuse" and self._tokens.get(stop.token) is stop:
+                self._ask(stop, self.target.now)
+
+    def _ask(self, stop: StoppedMessage, now: int) -> None:
+        """Send DEFERRABLE_RTR (ses.md §5.8)."""
         request = stop.request
         mine = stop.token if self.config.deferral_tokens == "strict" else 0
         own = self.config.rtr_resource_index == "own"

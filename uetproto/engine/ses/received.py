@@ -31,7 +31,9 @@ class StoppedMessage:
     """Time in picoseconds after which the target no longer waits for the restart."""
     match_bits: int
     buffer: PostedBuffer | None = None
-    """Buffer that is reserved for the restart. It is None until a receive matches and DEFERRABLE_RTR is sent."""
+    """Buffer that is reserved for the restart. It is None until a receive matches."""
+    arriving: bool = True
+    """Whether some packets of the stopped message were not answered yet."""
 
     @property
     def initiator(self) -> int:

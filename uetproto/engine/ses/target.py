@@ -596,6 +596,7 @@ class SesTarget:
             message.end = request.message_offset  # the initiator sent no bytes beyond
         if message.refused >= message.end:
             self.messages.pop(message.at, None)
+            self.queues.ended(message)
         overflow = first or self.config.stop_list == "all"
         which = ResponseList.OVERFLOW if overflow else ResponseList.EXPECTED
         return response(request, ReturnCode.OK, 0, which, message.generation)
