@@ -51,6 +51,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "wire"},
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},
     "framing": {"engine.contract", "engine.tss", "engine.roce", "wire"},
+    # what happens to frames on their way, without a clock or I/O: virtual time and real time share it
+    "impair": {"framing", "engine.contract", "wire"},
     "steps": {"engine"},  # what scripts and the fuzzer share
     "check": {"check", "engine", "steps", "wire"},
     **{f"check.{name}": {*(f"check.{part}" for part in ("bytes_fuzz", "episode", "registry", "shrink", "simulator",
@@ -67,25 +69,26 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "audit.per_packet": {"wire"},
     # virtual time
     "emulator": set(),
-    "emulator.congestion": {"emulator.network", "engine", "framing", "wire"},  # fits congestion control to a network
-    "emulator.network": {"framing", "engine.contract", "collectives.topology", "wire"},
+    # fits congestion control to a network
+    "emulator.congestion": {"emulator.network", "engine", "framing", "impair", "wire"},
+    "emulator.network": {"framing", "engine.contract", "collectives.topology", "impair", "wire"},
     "emulator.flows": set(),
-    "emulator.scenario": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing", "steps",
-                          "toml", "wire"},
-    "emulator.run": {"emulator", "check", "engine", "framing", "steps", "wire"},
+    "emulator.scenario": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing", "impair",
+                          "steps", "toml", "wire"},
+    "emulator.run": {"emulator", "check", "engine", "framing", "impair", "steps", "wire"},
     "toml": {"engine", "framing", "wire"},  # what keys take: scenarios, profiles, and the APIs for their arguments
-    "traffic": {"emulator.network", "engine", "framing", "toml", "wire"},
+    "traffic": {"emulator.network", "engine", "framing", "impair", "toml", "wire"},
     "fabric": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing",
                "wire"},  # studies of congestion
     # real time: the same engines on sockets; never the emulator
-    "live": {"engine", "framing", "wire"},
+    "live": {"engine", "framing", "impair", "wire"},
     # programs
     "collectives": {"collectives"},
     "collectives.algorithms": {"collectives"},
     "collectives.costs": {"collectives"},
     "collectives.multicast": {"collectives"},
     "collectives.topology": {"collectives"},
-    "api": {"emulator", "engine", "framing", "toml", "wire"},
+    "api": {"emulator", "engine", "framing", "impair", "toml", "wire"},
     # api.checks: errors and checks of arguments that both APIs of endpoints share, each with its own error numbers
     "api.fi": {"api.checks", "api.network", "api.node", "engine", "framing", "live", "toml", "wire"},
     "api.verbs": {"api.checks", "api.network", "api.node", "engine", "framing", "live", "toml", "wire"},
@@ -93,8 +96,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     "examples": {"api", "collectives"},
     # whoever tests an implementation of his own; nothing but cli imports it
-    "testing": {"api", "audit", "check", "collectives", "emulator", "engine", "framing", "testing", "toml", "wire",
-                "steps", "cli.captures", "cli.ladder"},  # a finding is shown as the ladder of the command
+    "testing": {"api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair", "testing", "toml",
+                "wire", "steps", "cli.captures", "cli.ladder"},  # a finding is shown as the ladder of the command
     # commands
     "cli": {EVERYTHING},
     "cli.audit": {EVERYTHING},
@@ -208,14 +211,15 @@ def test_imports_follow_the_arrows() -> None:
         ("engine/ses/target.py", "uetproto.engine.pds.pdc", False),
         ("engine/fep.py", "uetproto.engine.pds.pdc", True),
         ("engine/roce/qp.py", "uetproto.engine.pds.pdc", False),
-        ("emulator/network/faults.py", "random", True),
-        ("emulator/network/link.py", "uetproto.live.path_udp", False),
+        ("emulator/network/build.py", "random", True),
+        ("impair/faults.py", "uetproto.emulator.network.clock", False),
+        ("emulator/network/nic.py", "uetproto.live.path_udp", False),
         ("live/driver.py", "uetproto.emulator.network.clock", False),
         ("live/driver.py", "uetproto.engine.contract", True),
         ("live/time.py", "time", True),
         ("live/driver.py", "time", False),
         ("api/fi/live.py", "uetproto.live.world", True),
-        ("emulator/network/link.py", "uetproto.emulator.run.play", False),
+        ("emulator/network/nic.py", "uetproto.emulator.run.play", False),
         ("collectives/algorithms/ring.py", "uetproto.engine.contract", False),
         ("collectives/algorithms/ring.py", "numpy", True),
         ("engine/sharp/numeric.py", "numpy", True),

@@ -17,9 +17,9 @@ from uetproto import decode, encode
 from uetproto.cli.captures import Decoding
 from uetproto.cli.dissect import as_json, as_text
 from uetproto.cli.keys import Keys
-from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.engine.tss.keys import MODES
 from uetproto.engine.tss.opener import Opened
+from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import RAW, PcapngWriter, Record, open_capture, open_writer
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS

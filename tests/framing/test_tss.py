@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.pds.headers import build_nack
-from uetproto.emulator.network.switch import trim
 from uetproto.emulator.scenario.settings import Scenario, load
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.tss import SealingFramer, Secured
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.impair.trim import trim
 from uetproto.wire.headers.uet_pds import NackCode
 
 A, B = 0x0A00000B, 0x0A00010B

@@ -19,14 +19,11 @@ from uetproto.emulator.congestion import CC_KEYS, OFF, SWITCH_KEYS, NetworkPlane
 from uetproto.emulator.network.build import build, headroom, with_headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
-from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacle, port_of
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
-from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES
 from uetproto.emulator.network.vlan import Vlan
 from uetproto.engine.contract import MICROSECOND, NEVER
 from uetproto.engine.roce.ud import is_multicast
@@ -35,6 +32,9 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import group_mac
 from uetproto.framing.uet import Encapsulation
+from uetproto.impair.faults import Faults
+from uetproto.impair.red import Red
+from uetproto.impair.unencoded_frames import NOT_ENCODED, WIRES
 from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, integer, one_of
 from uetproto.toml.values import time as time_key

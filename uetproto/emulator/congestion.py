@@ -8,8 +8,6 @@ from math import ceil
 from typing import Any
 
 from uetproto.emulator.network.layouts import Layout
-from uetproto.emulator.network.queue import QueueRules
-from uetproto.emulator.network.red import Red
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.cc.registry import ALGORITHMS, CongestionContexts, check_algorithm
 from uetproto.engine.config import PdsConfig
@@ -17,6 +15,8 @@ from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.errors import LocalError
 from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet, ip_size
 from uetproto.framing.uet import Encapsulation
+from uetproto.impair.queue import QueueRules
+from uetproto.impair.red import Red
 from uetproto.knobs import SIZE, SIZE_LEGAL, SIZES, KeyType, check_knobs, keys_of, knob, with_unit
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_ses import RESPONSE

@@ -13,11 +13,11 @@ from operator import itemgetter
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.switch import MIN_TRIM_SIZE, trim
 from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
+from uetproto.impair.trim import MIN_TRIM_SIZE, trim
 from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 

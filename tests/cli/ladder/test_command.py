@@ -15,7 +15,7 @@ from tests.support.each import each
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.cli.ladder.command import Chart
 from uetproto.cli.ladder.rows import Arrow, More, Pause, Row, rows
-from uetproto.emulator.network.frame_outcome import FrameOutcome
+from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import open_writer
 
 DATA = bytes(1024)

@@ -19,15 +19,15 @@ from uetproto import LocalError
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.costs.link_bytes import link_bytes
 from uetproto.emulator.network.build import time_between
-from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.emulator.network.layouts import MOST_CABLES, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import flow_of
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import Datagram, Trim
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.impair.frame_outcome import FrameOutcomes
+from uetproto.impair.red import Red
 
 REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + bytes(32)
 UDP, NATIVE = Encapsulation(), Encapsulation(udp=False)

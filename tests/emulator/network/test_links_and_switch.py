@@ -4,13 +4,14 @@ import pytest
 
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import EmulatedLink
-from uetproto.emulator.network.queue import Level, OutputQueue, level_by
-from uetproto.emulator.network.switch import Switch, trim
+from uetproto.emulator.network.switch import Switch
 from uetproto.emulator.network.tap import Capture, InTap, OutTap
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.impair.link import EmulatedLink
+from uetproto.impair.queue import Level, OutputQueue, level_by
+from uetproto.impair.trim import trim
 
 A, B = 0x0A00000B, 0x0A00010B
 REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + bytes(32)

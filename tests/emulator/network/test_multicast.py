@@ -5,9 +5,9 @@ import pytest
 from tests.support.emulator.roce_frames import DSCP, V6, A, B, C, D, Sink, data, mac, port
 from uetproto import LocalError
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.switch import Switch
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
 
 GROUP = 0xE0010203
 """224.1.2.3"""

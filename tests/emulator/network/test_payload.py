@@ -10,13 +10,13 @@ from tests.support.each import each
 from tests.support.emulator.roce_frames import A, B
 from uetproto import decode
 from uetproto.emulator.network.payload import PayloadSize
-from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import RocePacket
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.impair.trim import trim
 from uetproto.wire.capture.pcap import open_capture
 
 CAPTURES = sorted(paths.PCAPS.glob("*.pcapng"))

@@ -15,11 +15,8 @@ from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.layouts import layout_of
-from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.pfc import ROOM, PauseGate, Pauser, Pfc, PfcIngress
-from uetproto.emulator.network.queue import Level, OutputQueue, level_by
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import Switch
 from uetproto.engine.contract import MICROSECOND, SECOND, Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
@@ -36,6 +33,9 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.qp import REQUIRED, defaults_of
 from uetproto.framing.roce import RoceFramer
+from uetproto.impair.link import EmulatedLink
+from uetproto.impair.queue import Level, OutputQueue, level_by
+from uetproto.impair.red import Red
 
 PFC = Pfc()
 PAUSE = bytes.fromhex("0180c2000001 02ff00000000 8808 0101 0008" + "0000" * 3 + "ffff" + "0000" * 4) + bytes(26)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from uetproto import decode
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_operations import RoceOperationsRun
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import MICROSECOND, MILLISECOND
+from uetproto.impair.red import Red
 from uetproto.wire.capture.pcap import open_capture
 
 SENDERS = ("s1", "s2", "s3", "s4")

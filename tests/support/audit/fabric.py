@@ -25,12 +25,12 @@ from uetproto.collectives.algorithms.schedule import IN_PLACE
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import CollectivePart, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.ports import port_names
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.sharp.host.work import GroupLeft, LeaveGroup
 from uetproto.errors import UetError
 from uetproto.framing.framer import mac_of
+from uetproto.impair.link import EmulatedLink
 
 _PS = 1000  # in a nanosecond
 NETWORKS: dict[str, Callable[..., PacketNetwork]] = {"uet": distributed_uet.network, "roce": distributed_roce.network}

@@ -11,8 +11,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.red import mark
-from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import (
     MICROSECOND,
     PDC_MODES,
@@ -32,6 +30,8 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role, State
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
+from uetproto.impair.red import mark
+from uetproto.impair.trim import trim
 from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile

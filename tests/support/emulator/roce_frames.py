@@ -1,14 +1,14 @@
 """This module has plain RoCEv2 frames, and what they are sent to, for tests of the network below the engine."""
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import EmulatedLink
-from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.engine.contract import TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import RocePacket
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import mac_of
 from uetproto.framing.roce import RoceFramer
+from uetproto.impair.link import EmulatedLink
+from uetproto.impair.queue import OutputQueue, level_by
 
 A, B, C, D = range(0x0A000001, 0x0A000005)
 V6 = 0xFD00 << 112

@@ -9,7 +9,6 @@ from uetproto.emulator.network.build import build
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
-from uetproto.emulator.network.faults import Faults
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine
 from uetproto.engine.fep import Fep
@@ -22,6 +21,7 @@ from uetproto.engine.sharp.contract import OutgoingMessage
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import RoceFramer, traffic_classes
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.impair.faults import Faults
 
 A, B, C = 0x0A000001, 0x0A000002, 0x0A000003
 US, MS = 10**6, 10**9

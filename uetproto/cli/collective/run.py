@@ -44,11 +44,11 @@ from uetproto.collectives.transport import SECOND
 from uetproto.emulator.congestion import OFF
 from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.emulator.network.pfc import Pfc
-from uetproto.emulator.network.red import Red
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.sharp.options import BY_NAME, SharpOptions, disabled
 from uetproto.errors import LocalError
+from uetproto.impair.red import Red
 
 RATE = 400 * 10**9
 """Default rate of every cable in bits per second."""

@@ -9,7 +9,7 @@ from typing import Any
 from uetproto import Packet
 from uetproto.cli.captures import Decoding
 from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
-from uetproto.emulator.network.frame_outcome import FrameOutcome
+from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32

@@ -10,31 +10,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol, cast
 
-from uetproto.emulator.network import unencoded_frames
 from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
-from uetproto.emulator.network.faults import FaultyPort
-from uetproto.emulator.network.frame_outcome import FrameOutcomes
 from uetproto.emulator.network.layouts import LAYOUTS, cables_between_switches
-from uetproto.emulator.network.link import EmulatedLink, FrameReceiver, FrameSender
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc, TrunkPort
 from uetproto.emulator.network.ports import PortLinks, PortQueues, port_names, port_obstacle
-from uetproto.emulator.network.queue import OutputQueue, SharedBuffer, UetQueue, level_by
-from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Routing, Switch
 from uetproto.emulator.network.tap import Capture, FrameWriter, InTap, OutTap
-from uetproto.emulator.network.unencoded_frames import UnencodedFramer
 from uetproto.emulator.network.vlan import size_with_tag
 from uetproto.engine.contract import SECOND, Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import SplitFramer, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.impair import unencoded_frames
+from uetproto.impair.faults import FaultyPort
+from uetproto.impair.frame_outcome import FrameOutcomes
+from uetproto.impair.link import EmulatedLink, FrameReceiver, FrameSender
+from uetproto.impair.queue import OutputQueue, SharedBuffer, UetQueue, level_by
+from uetproto.impair.red import Marker
+from uetproto.impair.unencoded_frames import UnencodedFramer
 from uetproto.wire.headers.ethernet import VLAN as VLAN_TAG
 
 Nodes = Mapping[str, NodeAttachment]

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.emulator.network.faults import FaultyPort
-from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink
 from uetproto.emulator.network.pfc import PauseGate, PfcIngress
-from uetproto.emulator.network.queue import OutputQueue, SharedBuffer
-from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Switch, check_group
 from uetproto.emulator.network.tap import Capture
 from uetproto.errors import LocalError
+from uetproto.impair.faults import FaultyPort
+from uetproto.impair.link import EmulatedLink
+from uetproto.impair.queue import OutputQueue, SharedBuffer
+from uetproto.impair.red import Marker
 
 
 class LinkHop(NamedTuple):

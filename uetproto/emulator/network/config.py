@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import Layout
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.pfc import Pfc
-from uetproto.emulator.network.queue import QueueRules
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.vlan import Vlan
 from uetproto.engine.contract import MICROSECOND, Engine
 from uetproto.framing.framer import Framer
+from uetproto.impair.faults import Faults
+from uetproto.impair.queue import QueueRules
+from uetproto.impair.red import Red
 
 QUEUE_CAPACITY = 1 << 20
 """Number of bytes that an output queue holds for each of its levels, unless another one is given."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import FrameSender
 from uetproto.emulator.network.pfc import PauseGate
 from uetproto.engine.contract import NEVER, Engine, TrafficClass
 from uetproto.framing.framer import Framer
+from uetproto.impair.link import FrameSender
 
 _DATA = TrafficClass.DATA  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 RING = 16

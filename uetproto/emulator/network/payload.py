@@ -8,9 +8,9 @@ is its vector; control messages such as joins and locks have none (sharp.md §2.
 from collections.abc import Callable
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import EmulatedLink, FrameReceiver
 from uetproto.framing.dscp import IPV4_TYPE, Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.impair.link import EmulatedLink, FrameReceiver
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, IpProtocol
 from uetproto.wire.headers.roce import BTH, DETH, Operation, Transport

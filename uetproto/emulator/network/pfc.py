@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import FrameReceiver, FrameSender
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.impair.link import FrameReceiver, FrameSender
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, PFC, EtherType
 

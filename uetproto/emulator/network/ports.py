@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from uetproto.emulator.network.link import EmulatedLink
 from uetproto.framing.dscp import IPV4_TYPE
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
+from uetproto.impair.link import EmulatedLink
 
 MOST_PORTS = 4
 """Greatest number of ports: a SHARP job has one tree for each port, and at most 4 trees (sharp.md §1.7)."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.layouts import Layout
-from uetproto.emulator.network.queue import OutputQueue
+from uetproto.impair.queue import OutputQueue
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.link import FrameReceiver
-from uetproto.emulator.network.switch import trim
 from uetproto.errors import LocalError, Location
 from uetproto.framing.dscp import Dscp
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.link import FrameReceiver
+from uetproto.impair.trim import trim
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 ALL = -1

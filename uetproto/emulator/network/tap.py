@@ -11,8 +11,8 @@ from operator import itemgetter
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameInTransit, FrameOutcomes
-from uetproto.emulator.network.link import FrameReceiver, FrameSender
+from uetproto.impair.frame_outcome import FrameInTransit, FrameOutcomes
+from uetproto.impair.link import FrameReceiver, FrameSender
 
 _BATCH = 256
 """Number of records sorted and written at once."""

@@ -15,8 +15,6 @@ from uetproto.check.registry import InvariantViolation
 from uetproto.check.simulator import Simulator, StepT
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.red import mark
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.tap import Capture, FrameWriter
 from uetproto.emulator.run.result import RunResult
@@ -27,6 +25,8 @@ from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.errors import LocalError
 from uetproto.framing.framer import Framer
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.red import mark
 
 
 class FrameSink(Protocol):

@@ -7,9 +7,7 @@ from uetproto.check.uet.invariant_monitor import InvariantMonitor
 from uetproto.check.uet.scripted_ses import ScriptedSes, content
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY
-from uetproto.emulator.network.frame_outcome import FrameOutcome
 from uetproto.emulator.network.scripted_wire import legal_frames
-from uetproto.emulator.network.switch import trim
 from uetproto.emulator.run.result import RunResult, counters_of
 from uetproto.emulator.run.script_run import ScriptRun
 from uetproto.emulator.run.scripted_fep import never_came
@@ -25,6 +23,8 @@ from uetproto.engine.ses.headers import parse_ses_request
 from uetproto.errors import LocalError
 from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
+from uetproto.impair.frame_outcome import FrameOutcome
+from uetproto.impair.trim import trim
 from uetproto.steps.uet import MessageSpec, UetStep
 from uetproto.wire.headers.uet_pds import NextHdr, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSE_DATA

@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 
 from uetproto.emulator.congestion import CC_KEYS, SWITCH_KEYS, NetworkPlane
 from uetproto.emulator.network.config import NetworkConfig
-from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, cable_of, cables_between_switches, layout_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import MOST_PORTS, port_obstacle
-from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.scripted_wire import FrameStep
 from uetproto.emulator.scenario import operations, roce_operations, roce_script_syntax, script_syntax
 from uetproto.emulator.scenario.fabric_settings import (
@@ -48,6 +46,8 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
 from uetproto.framing.uet import Encapsulation
+from uetproto.impair.faults import Faults
+from uetproto.impair.red import Red
 from uetproto.knobs import REQUIRED, SIZE, TIME, KeyType, keys_of, knob, time_text, with_defaults
 from uetproto.toml.file import Shipped, TomlFile, harmless, upwards
 from uetproto.toml.page import KeySection

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
-from uetproto.emulator.network.frame_outcome import FrameOutcome
+from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.testing.adapters.adapter import PortFrame
 from uetproto.wire.capture.base import CaptureWriter, Source
 from uetproto.wire.capture.pcap import PcapWriter, open_capture, open_writer

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
-from uetproto.emulator.network.red import mark
-from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.framing.dscp import Dscp
+from uetproto.impair.red import mark
+from uetproto.impair.trim import trim
 from uetproto.testing.adapters.adapter import Adapter, Steps
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter

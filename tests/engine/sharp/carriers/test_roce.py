@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.sharp.carriers import MESSAGE_1, US, A, B, Bench, Dummy, numbered, roce_bench
 from uetproto import LocalError, decode
-from uetproto.emulator.network.faults import Faults
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, ModifyQp, PostRecv, PostSend, QpState, QpType, WorkCompletion
 from uetproto.engine.roce.hca import Hca
@@ -14,6 +13,7 @@ from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.sharp.carriers import carrier as sharp_carrier
 from uetproto.engine.sharp.carriers.roce import RoceCarrier
 from uetproto.engine.sharp.contract import OutgoingMessage
+from uetproto.impair.faults import Faults
 
 QUICK: dict[str, Any] = {"timeout": 4}
 """65.5 µs: the tests of loss end soon."""

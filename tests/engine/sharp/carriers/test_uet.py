@@ -6,12 +6,12 @@ import pytest
 
 from tests.support.sharp.carriers import MESSAGE_1, MS, US, A, B, Bench, Dummy, numbered, uet_bench
 from uetproto import LocalError, decode
-from uetproto.emulator.network.faults import Faults
 from uetproto.engine.contract import EVERY_JOB, Close, Completion, Mode, Receive, Received, Send
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role
 from uetproto.engine.sharp.carriers.uet import UetCarrier, values_of
 from uetproto.engine.sharp.contract import OutgoingMessage
+from uetproto.impair.faults import Faults
 from uetproto.wire.headers.sharp import SharpOpcode
 from uetproto.wire.headers.uet_pds import USE_RSV_PDC, NackCode
 

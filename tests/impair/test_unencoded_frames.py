@@ -11,7 +11,6 @@ from uetproto.api.fi.node import NodeSpec as FiSpec
 from uetproto.api.network import EmulatedNetwork, NetworkOptions, Pfc, Red
 from uetproto.api.verbs.errors import VerbsError
 from uetproto.api.verbs.node import VerbsNetwork, VerbsNode
-from uetproto.emulator.network.unencoded_frames import UnencodedFrame, UnencodedFramer, size_of
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
@@ -30,6 +29,7 @@ from uetproto.engine.roce.contract import (
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import UetFramer
+from uetproto.impair.unencoded_frames import UnencodedFrame, UnencodedFramer, size_of
 
 QKEY, SLOT = 7, 4136
 A, B = 0x0A000001, 0x0A000002

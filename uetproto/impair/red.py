@@ -5,12 +5,12 @@ Only packets with ECT are marked: their ECN field becomes CE, and the IPv4 check
 
 from dataclasses import dataclass, field
 
-from uetproto.emulator.network.frame_outcome import FrameOutcomes
-from uetproto.emulator.network.unencoded_frames import UnencodedFrame
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.impair.frame_outcome import FrameOutcomes
+from uetproto.impair.unencoded_frames import UnencodedFrame
 from uetproto.wire.headers.ethernet import IPV4, IPV6, Ecn
 
 _IPV4_END, _IPV6_END = ETHERNET_SIZE + IPV4.size, ETHERNET_SIZE + IPV6.size

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.link import EmulatedLink
 from uetproto.emulator.network.tap import Capture, OutTap
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.link import EmulatedLink
 from uetproto.wire.capture.pcap import open_capture
 
 

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.faults import Faults, FaultyPort
 from uetproto.engine.contract import Datagram
 from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.impair.faults import Faults, FaultyPort
 
 
 class Sink:

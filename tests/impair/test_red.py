@@ -8,13 +8,13 @@ import pytest
 from tests.support.emulator.roce_frames import DSCP, OVERHEAD, RATE, V6, A, B, Sink, cnp, data, mac, port
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.link import EmulatedLink
-from uetproto.emulator.network.queue import Level, OutputQueue, level_by
-from uetproto.emulator.network.red import Marker, Red, mark
 from uetproto.emulator.network.switch import Switch
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.framing.roce import RoceFramer
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.link import EmulatedLink
+from uetproto.impair.queue import Level, OutputQueue, level_by
+from uetproto.impair.red import Marker, Red, mark
 from uetproto.wire.headers.ethernet import internet_checksum
 
 ALWAYS = Red(kmin=0, kmax=0, pmax=0)

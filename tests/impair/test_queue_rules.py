@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.queue import QueueRules, SharedBuffer, UetQueue
-from uetproto.emulator.network.red import Marker, Red
 from uetproto.framing.dscp import Dscp
+from uetproto.impair.queue import QueueRules, SharedBuffer, UetQueue
+from uetproto.impair.red import Marker, Red
 from uetproto.wire.headers.ethernet import Ecn
 
 DSCP = Dscp()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import FrameSender
-from uetproto.emulator.network.red import Marker
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp, dscp_of
+from uetproto.impair.link import FrameSender
+from uetproto.impair.red import Marker
+from uetproto.impair.timeline import Timeline
 
 
 class Level(IntEnum):
@@ -107,7 +107,7 @@ class OutputQueue:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Timeline,
         link: FrameSender,
         *,
         capacity: int,
@@ -245,7 +245,7 @@ class UetQueue(OutputQueue):
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Timeline,
         link: FrameSender,
         rules: QueueRules,
         *,

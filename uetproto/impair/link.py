@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import gcd
 from typing import Protocol
 
-from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.impair.timeline import Timeline
 
 
 class FrameReceiver(Protocol):
@@ -46,7 +46,7 @@ class EmulatedLink:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Timeline,
         sink: FrameReceiver,
         *,
         rate: int,

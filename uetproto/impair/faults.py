@@ -7,13 +7,13 @@ The random generator is seeded, so that runs with the same seed are equal.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.frame_outcome import FrameOutcome, FrameOutcomes
-from uetproto.emulator.network.link import FrameReceiver
-from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MICROSECOND, Rng
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.link import FrameReceiver
+from uetproto.impair.timeline import Timeline
+from uetproto.impair.trim import trim
 
 Which = float | frozenset[int]
 """Type of a selection of frames. A number from 0 to 1 is the share of frames that are selected at random. A set has the
@@ -58,7 +58,7 @@ class FaultyPort:
     name.
     """
 
-    clock: Clock
+    clock: Timeline
     sink: FrameReceiver
     faults: Faults
     rng: Rng

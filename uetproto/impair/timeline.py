@@ -1,0 +1,15 @@
+"""This module has the Protocol of what knows the time and calls functions later."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Timeline(Protocol):
+    """A timeline has the instant `now` and calls functions at later instants, in picoseconds. `emulator.network.clock`
+    has the one of virtual time."""
+
+    @property
+    def now(self) -> int: ...
+
+    def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
+        """Call `action(argument)` at the instant `time`."""
