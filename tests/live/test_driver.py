@@ -1,5 +1,6 @@
 """The loop between engine and path: order under back-pressure, entropy values, and who may know the time."""
 
+import os
 from collections.abc import Sequence
 
 from tests.support import source
@@ -24,6 +25,7 @@ class NarrowPath:
         self.notes: list[str] = []
         self.counters = PathCounters()
         self.takes = list(takes)
+        self.pipe = os.pipe()
         self.taken: list[bytes] = []
 
     def send(self, frames: Sequence[bytes]) -> int:
@@ -41,9 +43,11 @@ class NarrowPath:
         return 1500
 
     def fileno(self) -> int:
-        raise AssertionError("nothing to wait for")
+        return self.pipe[0]  # nothing ever arrives
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        for end in self.pipe:
+            os.close(end)
 
 
 class Counting:
@@ -91,6 +95,7 @@ def test_back_pressure_keeps_the_order() -> None:
         driver.turn(0)
         assert driver.waiting == waiting
     assert engine.limits == [BATCH, 0, 0, BATCH]
+    path.close()
     assert path.taken == [bytes([5]) + number.to_bytes(2, "big") for number in range(50, 0, -1)]
 
 

@@ -53,7 +53,8 @@ def test_uet(tmp_path: Path, options: dict[str, Any]) -> None:
         [Interface(at, capture=str(file)) for at, file in zip(addresses(), files, strict=True)], **options
     )
     clean(*files)
-    assert here.live.path.counters.sent == there.live.path.counters.received > 2 * SIZE // 4096
+    sent, received = here.live.path.counters.sent, there.live.path.counters.received
+    assert 2 * SIZE // 4096 < received <= sent <= received + 2  # what answers the last packets may come too late
 
 
 def test_ipv6_with_two_ports() -> None:

@@ -3,6 +3,7 @@ numbers."""
 
 from collections.abc import Callable, Collection
 from enum import IntEnum, IntFlag
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from uetproto.errors import LocalError, shown, similar
@@ -51,10 +52,11 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         Raises the error of the API, with `errno`, if `value` is not legal.
         """
         is_flag = issubclass(kind, IntFlag)
-        known = [one for one in kind if not is_flag or int(one) & legal]
+        enum: Any = kind
+        known, mask = _known(enum, legal)
         if isinstance(value, kind) or type(value) is int:
             number = int(value)
-            wrong = number & ~sum(known) if is_flag else number not in known
+            wrong = number & ~mask if is_flag else number not in known
             if not wrong:
                 return kind(number)
             value = _names([one for one in kind if int(one) & number], wrong) if is_flag else value
@@ -67,6 +69,13 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         except ValueError:
             raise self.invalid(name, value, _TIME.legal) from None
         return picoseconds
+
+
+@cache
+def _known(kind: Any, legal: int) -> tuple[tuple[Any, ...], int]:
+    """Return the members of an enum, of flags those in the mask `legal`, and the sum of their numbers."""
+    known = tuple(one for one in kind if not issubclass(kind, IntFlag) or int(one) & legal)
+    return known, sum(map(int, known))
 
 
 def _names(known: list[Any], wrong: int) -> str:

@@ -21,7 +21,20 @@ from typing import NamedTuple
 import click
 
 from uetproto import LocalError
-from uetproto.bench import api, audit, captures, codec, collective, engine, fabric, network, security, small, wireshark
+from uetproto.bench import (
+    api,
+    audit,
+    captures,
+    codec,
+    collective,
+    engine,
+    fabric,
+    live,
+    network,
+    security,
+    small,
+    wireshark,
+)
 from uetproto.bench.captures import in_a_process
 from uetproto.bench.engine import Figure
 from uetproto.bench.ratio import BenchResult
@@ -30,7 +43,7 @@ from uetproto.errors import similar
 MIB = 1 << 20
 ROWS = (
     "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
-    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark",
+    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live",
 )  # fmt: skip
 
 
@@ -130,6 +143,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
             "security": ("security", security.measure(quick, Path(folder))),
             "audit": ("audit", audit.measure(quick, Path(folder), in_a_process)),
             "wireshark": ("tshark", wireshark.measure(quick, Path(folder))),
+            "live": ("a real link", live.measure(quick)),
         }
         parts = [_announced("state machines", engine.measure(names, quick))]
         parts += [_announced("small and many", small.measure(names, quick))]

@@ -57,6 +57,8 @@ class Driver:
         self._watched: dict[int, Callable[[], None]] = {}
         self._turned = clock.now
         self._turns = 0
+        self._settled = False
+        """Whether the engine has nothing to send until something comes, or until its deadline."""
 
     @property
     def waiting(self) -> int:
@@ -67,6 +69,7 @@ class Driver:
         """Pass work to the engine, send what it then has to send, and report its events. Raises `LocalError` for work
         that is not possible."""
         now = self.clock.now
+        self._settled = False
         self.engine.submit(work, now)
         self._send(now)
         self.tell_events()
@@ -86,7 +89,7 @@ class Driver:
         self._watched.pop(file, None)
 
     def turn(self, until: int) -> None:
-        """Send, report events and receive; if there is nothing to do, sleep until there is, or until the time `until`.
+        """Receive, send and report events; if there is nothing to do, sleep until there is, or until the time `until`.
 
         The sleep ends after `LONGEST_SLEEP` at the latest.
         """
@@ -94,18 +97,19 @@ class Driver:
         if now - self._turned > _STILL:
             self.stood_still.append(now - self._turned)
         self._turned = now
-        more = self._send(now)
-        happened = self.tell_events()
+        frames = self.path.receive(BATCH)
+        if not frames and self._settled and not self._soon and not self._events:
+            self._sleep(now, until)
+            frames = self.path.receive(BATCH)
+        if frames:
+            self._take(frames)
+        if not self._settled:
+            self._send(self.clock.now)
+        self.tell_events()
         soon, self._soon = self._soon, deque()
         for action in soon:
             action()
-        frames = self.path.receive(BATCH)
         self._turns += 1
-        if frames:
-            self._take(frames)
-        elif not (more or happened or soon):
-            self._sleep(until)
-            return
         if self._watched and not self._turns % _LOOK:
             self._look(0)
 
@@ -118,8 +122,8 @@ class Driver:
             self.on_event(events.popleft())
         return happened
 
-    def _send(self, now: int) -> bool:
-        """Send what the engine has to send, and return whether it may have more at once."""
+    def _send(self, now: int) -> None:
+        """Send what the engine has to send. It is settled if it has nothing more to send now."""
         out, path = self._out, self.path
         waits = bool(out)
         packets = self.engine.poll(now, 0 if waits else BATCH)
@@ -130,22 +134,25 @@ class Driver:
                 frame = frame_of(packet)
                 if frame:
                     out.append(frame)
+        self._settled = not packets
         if not out:
-            return False
+            return
         taken = path.send(out)
         if taken == len(out):
             if self.recorder is not None:
                 self.recorder.sent(out, now)
             out.clear()
-            return len(packets) >= BATCH or waits
+            self._settled = len(packets) < BATCH and not waits
+            return
+        self._settled = True  # until there is room
         for _ in range(taken):
             frame = out.popleft()
             if self.recorder is not None:
                 self.recorder.sent((frame,), now)
-        return False
 
     def _take(self, frames: list[bytes]) -> None:
         now = self.clock.now
+        self._settled = False
         if self.recorder is not None:
             self.recorder.received(frames, now)
         datagram_of, receive = self.framer.packet, self.engine.receive
@@ -169,13 +176,17 @@ class Driver:
             self.seen.clear()
         return self.accepts is None or self.accepts(source)
 
-    def _sleep(self, until: int) -> None:
-        now = self.clock.now
+    def _sleep(self, now: int, until: int) -> None:
+        """Sleep until a packet comes, there is room for what waits, a timer is due, or the time `until`."""
         at = self.engine.deadline()
-        until = min(until, now + LONGEST_SLEEP) if at is None else min(until, at, now + LONGEST_SLEEP)
+        most = min(until, now + LONGEST_SLEEP)
         if self._out and self.path.blocked is None:
-            until = min(until, now + _RETRY)
-        self._look(max(until - now, 0) / SECOND)
+            most = min(most, now + _RETRY)
+        if at is not None and at <= most:
+            self._settled, most = False, at
+        if self._out:
+            self._settled = False
+        self._look(max(most - now, 0) / SECOND)
 
     def _look(self, seconds: float) -> None:
         """Wait for the path and for watched files, and call what is ready."""

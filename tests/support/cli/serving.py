@@ -13,9 +13,10 @@ class Serving:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
-        self.told: dict[str, Any] = self._line()
+        self.told: dict[str, Any] = self.line()
 
-    def _line(self) -> dict[str, Any]:
+    def line(self) -> dict[str, Any]:
+        """Return the next line that it prints, once it does."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found: dict[str, Any] = json.loads(line) if line else {}

@@ -65,7 +65,10 @@ class Ccc:
         self.backlog += size
 
     def may_send(self, size: int, now: int) -> bool:
-        return all(one.may_send(size, now) for one in self._algorithms)
+        for one in self._algorithms:  # noqa: SIM110 - `all` with a generator takes twice as long
+            if not one.may_send(size, now):
+                return False
+        return True
 
     def sent(self, size: int, again: bool, now: int) -> bool:
         self.inflight_pkts += 1

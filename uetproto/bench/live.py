@@ -1,0 +1,81 @@
+"""This module measures a real link for `uetproto bench`: two programs, in network namespaces joined by a veth pair
+where this user may have them, and else over loopback.
+
+CPU time is that of the program that sends, with all that the kernel does in its calls. Latency is compared with a bare
+echo of Python over UDP, in turns of the same run, so that both meet the same scheduler.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from uetproto.bench.engine import Figure
+from uetproto.errors import LocalError
+
+_RATE, _MEMORY, _RATIO, _MESSAGE = 40_000, 200, 8, 200
+"""Limits: packets per second of CPU, MiB, times the bare echo, and µs of CPU a message."""
+_WRITES, _FEW = 64, 4
+_HOLD = ("sh", "-c", "echo held; exec cat >/dev/null")
+_MTU = "9216"
+_PATIENCE = 300
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """Yield the figures of a link. Raises `LocalError` if what arrives differs."""
+    with ExitStack() as stack:
+        near, far, (here, there), where = _hosts(stack)
+        ends = []
+        for role in ("serve", "echo"):
+            command = [*far, sys.executable, "-m", "uetproto.bench.live_end", role, there]
+            end = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            stack.callback(end.kill)
+            assert end.stdout is not None
+            if end.stdout.readline() != "ready\n":
+                raise LocalError(f"bench: {role} at {there} did not start")
+            ends.append(end)
+        command = [*near, sys.executable, "-m", "uetproto.bench.live_end", "send", here, there]
+        done = subprocess.run(
+            [*command, str(_FEW if quick else _WRITES)], stdout=subprocess.PIPE, text=True, check=False,
+            timeout=_PATIENCE,
+        )  # fmt: skip
+        if done.returncode:
+            raise LocalError(f"bench: the program that sends ended with status {done.returncode}")
+        sent = json.loads(done.stdout)
+        served = json.loads(ends[0].communicate(timeout=_PATIENCE)[0])
+    if served["digests"] != sent["digests"]:
+        raise LocalError("bench: the memory of the peer differs")
+    what = f"writes of 16 MiB {where}, each hashed, the end that sends"
+    yield Figure("live", what, sent["packets"] / sent["cpu"], "packets/s", _RATE)
+    yield Figure("live", "its memory", sent["memory"] / (1 << 20), "MiB", _MEMORY, most=True)
+    yield Figure("live", "write of 1 KiB to completion, in bare UDP echoes", sent["ratio"], "echoes", _RATIO, most=True)
+    yield Figure("live", "CPU of such a write", sent["message_cpu"] * 10**6, "µs", _MESSAGE, most=True)
+
+
+def _hosts(stack: ExitStack) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str], str]:
+    """Return what to put before commands at either host, their addresses, and where that is."""
+    prefix: tuple[str, ...] = ()
+    prefixes = []
+    try:
+        for start in (("unshare", "-Urn"), ("unshare", "-n")):
+            held = stack.enter_context(subprocess.Popen(
+                [*prefix, *start, *_HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                text=True,
+            ))  # fmt: skip
+            stack.callback(held.kill)
+            assert held.stdout is not None
+            if held.stdout.readline() != "held\n":
+                raise OSError
+            prefix = ("nsenter", "--preserve-credentials", "-U", "-n", "-t", str(held.pid))
+            prefixes.append(prefix)
+        near, far = prefixes
+        commands = [[*near, "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", far[-1]]]
+        for ends, name, address in ((near, "v0", "10.99.0.1/24"), (far, "v1", "10.99.0.2/24")):
+            commands.append([*ends, "ip", "link", "set", name, "up", "mtu", _MTU])
+            commands.append([*ends, "ip", "addr", "add", address, "dev", name])
+        for command in commands:
+            subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return (), (), ("127.0.0.1", "127.0.0.2"), "over loopback"
+    return near, far, ("10.99.0.1", "10.99.0.2"), "over a veth pair"
