@@ -13,7 +13,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
 from uetproto.engine.contract import SECOND
-from uetproto.errors import LocalError, RemoteError
+from uetproto.errors import LocalError, RemoteError, shown
 from uetproto.live import sockets
 from uetproto.live.driver import Driver
 from uetproto.live.sockets import Socket
@@ -182,7 +182,7 @@ class RendezvousClient:
         """Say what this side is, and return what the other one is. Raises `LocalError` if the server refuses."""
         answer = self._call({"uetproto": VERSION} | offer)
         if answer.get("uetproto") != VERSION:
-            raise RemoteError(f'the rendezvous at {self.peer} answers without "uetproto": {VERSION}', 0)
+            raise self._failed(f"the version is {shown(answer.get('uetproto'))}", f'"uetproto": {VERSION}')
         return answer
 
     def ask(self, question: str, **more: Any) -> Json:
@@ -217,17 +217,21 @@ class RendezvousClient:
         """End the session."""
         self._socket.close()
 
+    def _failed(self, problem: str, legal: str) -> RemoteError:
+        return RemoteError(problem, 0, name=f"rendezvous with {self.peer}", legal=legal)
+
     def _call(self, told: Json) -> Json:
         try:
             self._socket.sendall(json.dumps(told).encode() + b"\n")
             while b"\n" not in self._text:
                 data = self._socket.recv(LONGEST_LINE)
-                if not data or len(self._text) > LONGEST_LINE:
-                    raise RemoteError(f"{self.peer} has ended the rendezvous", 0)
+                if not data:
+                    raise self._failed("the peer has ended it", "an answer to each question")
+                if len(self._text) > LONGEST_LINE:
+                    raise self._failed("a line does not end", f"at most {LONGEST_LINE} bytes")
                 self._text += data
         except OSError as error:
-            told_error = error.strerror or "no answer in time"
-            raise RemoteError(f"the rendezvous with {self.peer} failed: {told_error}", 0) from None
+            raise self._failed(error.strerror or "no answer in time", "an answer to each question") from None
         line, _, self._text = self._text.partition(b"\n")
         answer = parsed(line)
         refused = answer.get("error")
