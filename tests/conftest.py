@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 pytest.register_assert_rewrite("tests.support")
+pytest_plugins = ["tests.support.cores"]
 
 # A shell starts what runs in the background without SIGINT; tests that send it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

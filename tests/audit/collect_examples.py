@@ -55,7 +55,7 @@ class Collector:
 def main() -> int:
     collector = Collector()
     files = [str(path) for path in sorted(HERE.rglob("test_*.py")) if path not in OTHERS]
-    status = pytest.main(["-q", "-p", "no:randomly", "-p", "no:xdist", *files], plugins=[collector])
+    status = pytest.main(["-q", "-p", "no:randomly", *files], plugins=[collector])
     lines = []
     for rule in RULES:
         if rule.id in collector.found:
