@@ -213,8 +213,9 @@ def test_what_is_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) >= 3
     assert "wrong" not in printed.replace("wrong_length", "").replace("wrong_tag", "")
-    main("model")
-    assert capsys.readouterr().out == printed
+    if effort(name == "mistakes", True, True):
+        main("model")
+        assert capsys.readouterr().out == printed
 
 
 def test_as_a_command() -> None:

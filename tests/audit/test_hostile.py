@@ -35,7 +35,7 @@ from uetproto.wire.capture.pcap import ETHERNET, LINK_NAMES, PcapngWriter, open_
 from uetproto.wire.forms import FORMS, ROCE_PORT
 from uetproto.wire.mutate.frame import LENGTHS, open_frame
 
-RUNS = effort(100, 300, 30_000)
+RUNS = effort(60, 300, 30_000)
 SLICES = 10
 MOST = 120
 """Packets of a run."""

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.cli.frames import invoke
+from tests.support.each import each
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
@@ -44,7 +45,7 @@ def keys_of(entry: dict[str, Any]) -> KeyRing | None:
     return KeyRing.read((PCAPS / entry["file"]).with_suffix(".keys.toml")) if entry in SEALED else None
 
 
-@pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["file"])
+@each("entry", MANIFEST)
 def test_findings(entry: dict[str, Any]) -> None:
     report = audit([PCAPS / entry["file"]], Options(keys=keys_of(entry)))
     assert found(report) == entry.get("audit", [])

@@ -28,8 +28,8 @@ CUT = (
     "ses-fetching-atomic", "ses-read", "ses-rendezvous-tsend", "ses-rudi-read", "ses-small",
 )  # fmt: skip
 """Headers of every size, and what a header that is cut off would have said."""
-SNAPLENS = (14, 34, 40, 42, 44, 50, *range(54, 140, effort(12, 4, 4)), 99, 123, 200)
-TIMES = effort(4, 6, 6)
+SNAPLENS = (14, 34, 40, 42, 44, 50, *range(54, 140, effort(24, 4, 4)), 99, 123, 200)
+TIMES = effort(3, 6, 6)
 
 Found = list[tuple[str, tuple[int, ...]]]
 Wrap = Callable[[bytes], bytes]

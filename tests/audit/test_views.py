@@ -25,7 +25,7 @@ from uetproto.traffic.profile_uet import CHOICES, UetProfile
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 from uetproto.wire.stack import decode
 
-RUNS = effort(24, 1_000, 50_000)
+RUNS = effort(16, 1_000, 50_000)
 SLICES = 8
 FEW = range(150)
 _YES_NO = (True, False)
@@ -128,7 +128,7 @@ def test_all_rules_of_sharp_are_judged() -> None:
 
 def test_views_differ() -> None:
     """All are cut from one emulation, and no end sees what got lost on the way to it."""
-    differ, runs = 0, effort(16, 40, 40)
+    differ, runs = 0, effort(12, 40, 40)
     for seed in FEW[:runs]:
         run = random_run(seed)
         places = run.emulate()

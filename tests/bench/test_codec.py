@@ -25,7 +25,7 @@ def forms(frames: list[bytes]) -> set[str]:
 
 
 def test_mixed_traffic_has_every_form_in_clear() -> None:
-    frames = mixed(1500)
+    frames = mixed(900)
     assert set(UET_FORMS) - forms(frames) == {"tss", "tss.ssi", "pds.cc_state.other"}
     controls = [packet["pds.cp"]["ctl_type"] for packet in map(decode, frames) if "pds.cp" in packet]
     assert set(controls) == set(CtlType)

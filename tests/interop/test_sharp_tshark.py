@@ -1,7 +1,6 @@
 """tshark explains SHARP and multicast immediates: every field that `decode` finds, and what is not published marked."""
 
 import random
-from pathlib import Path
 
 from tests.support.interop import tshark
 from tests.support.interop.sharp_tshark import (
@@ -81,11 +80,6 @@ def test_native_infiniband() -> None:
         same(frame, one, "erf")
 
 
-def count(home: Path, path: Path, wanted: str, *options: str) -> int:
-    out, _ = tshark.run(["-r", path, "-Y", wanted, *options], home)
-    return len(out.splitlines())
-
-
 def test_filters_and_marks() -> None:
     frames = [
         *map(over_rc, MESSAGES),
@@ -107,9 +101,9 @@ def test_filters_and_marks() -> None:
             "uetp.expert.error": 1,
             "uetp.mcast.task_id == 7 && uetp.mcast.chunk_id == 4": 1,
         }
-        assert {wanted: count(home, path, wanted, *ASKED) for wanted in expected} == expected
+        assert dict(zip(expected, tshark.counts(path, home, list(expected), *ASKED), strict=True)) == expected
         # Without the preferences only UET, where the header data says so.
-        assert count(home, path, "uetp.sharp || uetp.mcast") == 1
+        assert tshark.counts(path, home, ["uetp.sharp || uetp.mcast"]) == [1]
         out, _ = tshark.run(["-r", path, "-V", "-Y", "uetp.sharp", *ASKED], home)
         assert "SHARP base header [ours]" in out
         assert "op: SUM (2) [ours, published codes]" in out

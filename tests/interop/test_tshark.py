@@ -18,6 +18,7 @@ from tests.support.interop.same_fields import (
 )
 from tests.support.interop.tshark import (
     Frame,
+    Shown,
     columns,
     folder,
     needs_tshark,
@@ -54,8 +55,8 @@ def home() -> Iterator[Path]:
 # Comparison -----------------------------------------------------------------------------------------------------------
 
 
-def compare(frames: list[Frame], home: Path, *options: str, crc: str = "auto", **settings: Any) -> None:
-    """The plugin, in its second pass, shows what the reader of captures says."""
+def compare(frames: list[Frame], home: Path, *options: str, crc: str = "auto", **settings: Any) -> list[Shown | None]:
+    """The plugin, in its second pass, shows what the reader of captures says; that is returned."""
 
     def read(record: Record, mode: str) -> Packet:
         return decode(record.data, length=record.length, crc=mode if crc == "auto" else crc, **settings)
@@ -63,8 +64,10 @@ def compare(frames: list[Frame], home: Path, *options: str, crc: str = "auto", *
     both = [frame if isinstance(frame, tuple) else (frame, len(frame)) for frame in frames]
     records = [Record(i, 0, data, length, 0, ETHERNET, 0, None) for i, (data, length) in enumerate(both)]
     packets = decoded(records, read) if crc == "auto" else ((record, read(record, crc)) for record in records)
-    for (record, packet), found in zip(packets, shown(frames, home, "-2", *options), strict=True):
+    all_shown = shown(frames, home, "-2", *options)
+    for (record, packet), found in zip(packets, all_shown, strict=True):
         assert_same(found, packet, f"frame {record.index} {record.data.hex()} {packet.error} {packet.notes}")
+    return all_shown
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
@@ -168,8 +171,7 @@ def test_every_vector_shows_its_fields(encapsulation: str, home: Path) -> None:
             frames.append(frame[:-4] + bytes.fromhex(row["hex"]))
         else:
             frames.append(around(data, rng, encapsulation=encapsulation, version=rng.choice((4, 6))))
-    compare(list(frames), home)
-    for row, frame, found in zip(rows, frames, shown(frames, home), strict=True):
+    for row, frame, found in zip(rows, frames, compare(list(frames), home), strict=True):
         assert found is not None
         seen = [{name: number(text) for name, text in branch.values.items()} for branch in found.branches
                 if branch.name == filter_name(row["form"])]  # fmt: skip
@@ -434,8 +436,8 @@ def test_preference_protocol(home: Path) -> None:
 @pytest.mark.parametrize("mode", ["on", "off", "auto"])
 def test_preference_crc(mode: str, home: Path) -> None:
     rng = rng_of(mode)
-    frames: list[Frame] = [legal(rng) for _ in range(200)]
-    frames += [around(some_uet(rng)[: rng.randint(1, 200)], rng) for _ in range(100)]
+    frames: list[Frame] = [legal(rng) for _ in range(SOME // 4)]
+    frames += [around(some_uet(rng)[: rng.randint(1, 200)], rng) for _ in range(SOME // 8)]
     compare(frames, home, "-o", f"uetp.crc:{mode}", crc=mode)
 
 

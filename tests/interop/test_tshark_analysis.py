@@ -137,7 +137,7 @@ def generated(path: Path, packets: int, *options: str) -> Path:
 
 def test_packets_that_contradict_others_are_errors(home: Path) -> None:
     """At least 95 % of each mutation, and nothing in the same capture without them."""
-    packets = effort(1500, 10_000, 10_000)
+    packets = effort(1000, 10_000, 10_000)
     assert not any(told(generated(home / "clean.pcapng", packets), home))
     shares = [word for name in HISTORY for word in ("--mutate", f"{name}=0.02")]
     path = generated(home / "wrong.pcapng", packets, *shares)

@@ -303,7 +303,7 @@ def test_any_bytes_behind_udp_and_the_entropy_header() -> None:
 def test_the_setting_means_what_it_means_to_decode(crc: Any, settings: uet.Settings) -> None:
     rng, seen = Random(crc), set()
     settings.crc = crc
-    for _ in range(400):
+    for _ in range(effort(150, 400, 400)):
         frame = random_frame(rng, tags=0, extensions=False)
         if rng.getrandbits(1):
             frame = frame[:-1] + bytes((frame[-1] ^ 1,))
@@ -375,7 +375,7 @@ def test_a_frame_is_built_as_encode_fills_it(
 ) -> None:
     rng = Random(f"{version} {encapsulation} {crc}")
     settings.crc = "auto" if crc else "off"
-    for _ in range(100):
+    for _ in range(effort(40, 100, 100)):
         packet = random_packet(rng, encapsulation=encapsulation, version=version, crc=crc)
         assert bytes(craft(packet)) == uetproto.encode(packet, fill=True)
 
@@ -387,7 +387,7 @@ def test_any_frame_is_built_as_encode_fills_it(packet: uetproto.Packet) -> None:
 
 def test_the_next_header_is_filled_in_by_the_layer_above() -> None:
     rng, filled = Random(15), Counter[str]()
-    for _ in range(600):
+    for _ in range(effort(250, 600, 600)):
         packet = random_packet(rng, crc=True)
         if not any(layer.form.startswith("pds.nack") for layer in packet.layers):  # there it is no choice
             assert bytes(craft(packet, leave_out="next_hdr")) == uetproto.encode(packet, fill=True)

@@ -707,8 +707,8 @@ def test_writes_at_the_borders_of_a_region(mode: Mode) -> None:
 
 # Floods --------------------------------------------------------------------------------------------------------------
 
-FLOOD = effort(4_000, 50_000, 1_000_000)
-SHORT_FLOOD = effort(4_000, 10_000, 1_000_000)
+FLOOD = effort(2_500, 50_000, 1_000_000)
+SHORT_FLOOD = effort(3_000, 10_000, 1_000_000)
 
 
 def grown(packets: Iterator[tuple[int, bytes]], end: Fep | Pds, warm: int) -> int:

@@ -6,6 +6,7 @@ test; it receives the reports of the others and tells them to the plugins of pyt
 workers that each collect all tests for themselves.
 """
 
+import gc
 import multiprocessing
 import os
 import warnings
@@ -64,6 +65,8 @@ class _Cores:
         left, queue = os.pipe()
         with open(queue, "wb") as out:
             out.write(b"".join(number.to_bytes(_NUMBER) for number in range(len(files))))
+        gc.collect()
+        gc.freeze()  # nothing of what all processes share is looked at, and so copied, in a collection of theirs
         workers: list[_Worker] = []
         try:
             while len(workers) < min(self._count, len(files)):
@@ -73,6 +76,7 @@ class _Cores:
             os.close(left)
             for worker in workers:
                 worker.process.terminate()
+                worker.messages.close()  # a test may hold the signal up; it has nobody to tell its result
                 worker.process.join()
         return True
 
@@ -140,7 +144,7 @@ def _work(config: pytest.Config, files: Sequence[list[pytest.Item]], left: int, 
             messages.send((_STARTED, test.nodeid))
             config.hook.pytest_runtest_protocol(item=test, nextitem=following)
             test = following
-    except KeyboardInterrupt:  # which the first process has also received, and tells
+    except (KeyboardInterrupt, BrokenPipeError):  # the first process has been told to end, too, or has ended
         raise SystemExit(130) from None
     if capture is not None:
         capture.stop_global_capturing()

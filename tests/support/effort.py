@@ -4,14 +4,16 @@
 """
 
 import os
+from typing import TypeVar
 
 from hypothesis import settings
 
+T = TypeVar("T")
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 
-def effort(ci: int, full: int, deep: int) -> int:
-    """Return the number that the profile in force asks for."""
+def effort(ci: T, full: T, deep: T) -> T:
+    """Return the number, or other value, that the profile in force asks for."""
     return {"ci": ci, "full": full}.get(PROFILE, deep)
 
 

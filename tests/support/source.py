@@ -15,10 +15,13 @@ def files() -> tuple[Path, ...]:
     return tuple(sorted(PACKAGE.rglob("*.py")))
 
 
-@cache
+_TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+"""The syntax trees, parsed before the tests are shared out among processes."""
+
+
 def tree(path: Path) -> ast.Module:
     """Return the syntax tree of a module, which nobody may change."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return _TREES[path]
 
 
 @cache

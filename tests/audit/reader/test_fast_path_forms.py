@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.audit import frames as f
 from tests.support.audit.reader_fast_path import NoCrc, assert_same
+from tests.support.effort import effort
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader
 from uetproto.audit.reader.fast_path_codegen import ReadFlows
@@ -89,12 +90,12 @@ def test_every_form_cut_anywhere(first: str) -> None:
     """Nothing is usual one way and not the other, and what both read is equal."""
     rng = random.Random(first)
     known = list(stacks([(FORMS[first],)], rng))
-    for lower in rng.sample(list(f.LOWER), 3):
+    for lower in rng.sample(list(f.LOWER), effort(2, 3, 3)):
         link = "raw" if lower == "no ethernet" else "ethernet"
         chosen = rng.sample(known, min(8, len(known)))
         frames = [frame_of(layers, lower) for layers in chosen]
         sizes = set().union(*(sizes_of(*each) for each in zip(frames, [lower] * len(frames), chosen, strict=True)))
-        for size in [*rng.sample(sorted(sizes), min(12, len(sizes))), 10_000]:
+        for size in [*rng.sample(sorted(sizes), min(effort(8, 12, 12), len(sizes))), 10_000]:
             compare([(data, min(size, len(data))) for data in frames], link, rng)
 
 

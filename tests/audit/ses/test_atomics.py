@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.audit.build import GOLDEN
+from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
@@ -48,7 +49,7 @@ def test_generated(name: str, share: float, tmp_path: Path, monkeypatch: pytest.
     profile, settings = PROFILES[name]
     path = tmp_path / "a.pcapng"
     mutations = dict.fromkeys(NAMES, share)
-    generate(load(profile, [*settings, "seed=5"]), str(path), packets=3_000, mutations=mutations)
+    generate(load(profile, [*settings, "seed=5"]), str(path), packets=effort(1_200, 3_000, 3_000), mutations=mutations)
     both_ways(path, monkeypatch)
 
 

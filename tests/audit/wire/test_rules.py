@@ -10,6 +10,7 @@ from tests.support.audit.wire_rules import (
     V4,
 )
 from tests.support.each import each
+from tests.support.effort import effort
 from uetproto.audit.roce import rules_wire as rules_roce_wire
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.wire import rules as rules_wire
@@ -162,7 +163,7 @@ def _says_enough(form: str | None, field: str, after: int) -> bool:
 def test_mutations_are_found_where_they_are(capture: str, name: str) -> None:
     frames = f.frames_of(capture)
     rng = random.Random(f"{capture} {name}")
-    for _ in range(8):
+    for _ in range(effort(4, 8, 8)):
         at = rng.randrange(len(frames))
         mutation = MUTATIONS[name](frames[at], rng)
         if (

@@ -67,7 +67,7 @@ def test_every_prefix() -> None:
 def test_a_short_search_finds_nothing() -> None:
     search = Search(target(), random.Random(1))
     seeds = len(target().seeds())
-    for _ in range(seeds + effort(300, 1_000, 10_000)):
+    for _ in range(seeds + effort(150, 1_000, 10_000)):
         finding = search.step()
         assert finding is None, finding.text
     opcodes = {

@@ -397,7 +397,7 @@ def test_episodes_reach_everything() -> None:
     states: set[State] = set()
     actions: set[str] = set()
     codes: set[int] = set()
-    for seed in range(100):
+    for seed in range(effort(60, 100, 100)):
         chance = random.Random(f"reach/{seed}")
         generator = UetStepGenerator(("mixed", "rud", "rod")[seed % 3], chance)
         w = UetSimulator(seed, generator.knobs, generator.presets, objects=True)

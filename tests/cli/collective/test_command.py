@@ -147,7 +147,7 @@ def test_latency_is_linear_for_the_ring_and_logarithmic_for_trees() -> None:
 @pytest.mark.parametrize("transport", ["model", "uet", "roce"])
 def test_no_bus_is_faster_than_a_link(transport: str) -> None:
     """Invariant 39."""
-    length = effort(1 << 16, 1 << 18, 1 << 18)
+    length = effort(1 << 15, 1 << 18, 1 << 18)
     for op in ALGORITHMS:
         for algorithm in set(scheduled(op)) - HIERARCHICAL:
             found = PreparedCase(case(op, algorithm, 4, 0 if op == "barrier" else length, transport=transport)).run()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli.frames import invoke
+from tests.support.effort import effort
 from uetproto import decode
 from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks.packets import RECORD
@@ -40,7 +41,7 @@ def run(op: str, algorithm: str, ranks: int, length: int, **more: Any) -> tuple[
 
 
 @pytest.mark.parametrize("transport", ["uet", "roce"])
-@pytest.mark.parametrize(("ranks", "length"), [(4, 512), (8, 1 << 16), (12, 12 << 10)])
+@pytest.mark.parametrize(("ranks", "length"), [(4, 512), (8, effort(1 << 14, 1 << 16, 1 << 16)), (12, 12 << 10)])
 def test_the_ring_moves_more_than_sharp(transport: str, ranks: int, length: int) -> None:
     """sharp.md §4.4: 2(N-1)/N exactly, of a host and over all links, by LLT and by SAT."""
     _, ring = run("all_reduce", "ring", ranks, length, transport=transport)
@@ -102,7 +103,7 @@ def test_a_switch_is_told_beside_its_ports() -> None:
 
 
 @pytest.mark.parametrize("op", BY_SHARP)
-@pytest.mark.parametrize("length", [256, 65536])
+@pytest.mark.parametrize("length", [256, effort(32768, 65536, 65536)])
 def test_beside_the_formula(op: str, length: int) -> None:
     _, found = run(op, "sharp", 8, 0 if op == "barrier" else length)
     assert found.formula is not None

@@ -172,13 +172,14 @@ def test_interfaces(tmp_path: Path) -> None:
 def test_pictures(file: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pictures = []
-    for name in ("a.svg", "b.svg", "a.png"):
+    for name in ("a.svg", "b.svg", "a.png") if file == LOSSY else ("a.svg",):
         done = call(file, "--plot", str(tmp_path / name))
         assert done.exit_code == 0, done.stderr
         assert f"drawn in {tmp_path / name}" in done.stdout
         pictures.append((tmp_path / name).read_bytes())
-    assert pictures[0] == pictures[1]  # the same bytes each time
-    assert pictures[2].startswith(b"\x89PNG")
+    if file == LOSSY:
+        assert pictures[0] == pictures[1]  # the same bytes each time
+        assert pictures[2].startswith(b"\x89PNG")
     text = pictures[0].decode()
     for part in ("sent", "acknowledged", "PSN behind the first", "how long it took"):
         assert part in text
@@ -194,8 +195,7 @@ def test_a_picture_of_one_pdc(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "late", "told"), [
-    ("stats", {0}, "1 point"), ("stats", {4}, "1 point"), ("stats", set(range(6)), "5 points"),
-    ("audit", {1}, "1 point"), ("audit", set(range(6)), "5 points, 1 mark"),
+    ("stats", {4}, "1 point"), ("stats", set(range(6)), "5 points"), ("audit", set(range(6)), "5 points, 1 mark"),
 ])  # fmt: skip
 def test_what_has_a_time_beyond_64_bits_is_not_drawn_and_told(
     command: str, late: set[int], told: str, tmp_path: Path

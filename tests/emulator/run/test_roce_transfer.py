@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from uetproto import decode
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
@@ -62,7 +63,7 @@ def test_more_than_a_message(tmp_path: Path) -> None:
     assert starts == [0x20000000, 0x20001000, 0x20002000]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(effort(2, 4, 4)))
 def test_loss_and_all(tmp_path: Path, seed: int) -> None:
     source = tmp_path / "input"
     source.write_bytes(bytes(byte * 7 % 256 for byte in range(300_000)))

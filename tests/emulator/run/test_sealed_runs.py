@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
+from tests.support.each import each
 from tests.support.effort import effort
 from uetproto import LocalError, decode
 from uetproto.emulator.run.play import run
@@ -181,7 +182,7 @@ CONTROLLED = [name for name in OVER_UET if load(name).plane is not None]
 SEALED = [name for name in OVER_UET if name != "ladder-L22" and name not in CONTROLLED]
 
 
-@pytest.mark.parametrize("name", SEALED)
+@each("name", SEALED)
 def test_any_run_can_be_sealed(name: str) -> None:
     """RUDI, UUD, operations, scripts, failures: all happens as in clear."""
     plain = outcome(play(name, "tap.nodes=all"))

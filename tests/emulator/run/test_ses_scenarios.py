@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.each import each
+from tests.support.effort import effort
 from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
 from uetproto.emulator.run.operation_schedule import drawn
@@ -161,7 +162,7 @@ def test_a_bad_network_changes_nothing(name: str) -> None:
     But a datagram may be lost, and of a message that comes too late the region is gone before its first packet.
     """
     happened = 0
-    for seed in range(4):
+    for seed in range(effort(2, 4, 4)):
         faults = ("faults.drop=0.1", "faults.duplicate=0.1", "faults.reorder=0.1", f"seed={seed}")
         result = run(load(name, faults), check=True)
         assert result.ok, result

@@ -45,4 +45,4 @@ def test_copies_may_exhaust_the_retries_of_an_implementation_that_counts_them() 
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
-    check_found(RoceMachine, kind, rules, shrinks=kind is broken.Twice or SHRINKS)
+    check_found(RoceMachine, kind, rules, shrinks=SHRINKS)

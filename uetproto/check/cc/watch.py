@@ -316,7 +316,7 @@ class WatchedContexts:
         self.overhead, self.largest = overhead, largest
         self.contexts: dict[tuple[int, Mode], WatchedContext] = {}
         self.other: WatchedContexts | None = None
-        """Those of the peer."""
+        """The contexts of the peer."""
         self.counted: dict[tuple[int, Mode], int] = {}
         """Bytes that the receivers have counted, by peer and mode."""
         self.named: dict[tuple[int, Mode], int] = {}

@@ -136,7 +136,9 @@ class Nscc:
         self.average += weight * (delay - self.average)
 
     def _increase(self, new: int, delay: int, target: int) -> None:
-        """Increase proportionally to what the delay is below its target, or fast if there is none for a window."""
+        """Collect an increase in proportion to how far the delay is below its target.
+
+        If a whole window of ACKs has shown no delay, increase the window at once instead, by fi_scale (§3.3)."""
         if delay < NO_DELAY:
             self.fi_count += new
             if self.fi_count > self.cwnd or self.increase_mode:

@@ -60,8 +60,9 @@ class Rccc:
         self._hear(now)
 
     def lost(self, size: int, now: int) -> None:
-        """Credit that was spent on a lost packet is spent, but for that which is a guess: as long as nothing is heard,
-        the receiver may know of no PDC, and grants nothing."""
+        """Give credit back that was spent on a packet sent without a grant; other credit stays spent.
+
+        As long as nothing was heard of the receiver, it may know of no PDC, and then it grants nothing."""
         if self.speculative:
             self.credit = min(self.credit + size, self._config.max_wnd)
 

@@ -85,7 +85,7 @@ def test_a_broadcast_of_any_length(fabric: str, length: int) -> None:
 
 def test_many_ranks_and_few_bytes() -> None:
     """The chain takes far longer than the bytes: the cutoff knows of it."""
-    ranks = effort(100, 200, 200)
+    ranks = effort(72, 200, 200)
     made = mc.network(ranks, wire="objects", **LEAVES, multicast={"roots": 1, "depth": 8})
     traffic(made.multicast, 1)
     found = mc.counts(made)
@@ -287,7 +287,10 @@ def test_networks_of_all_kinds(options: dict[str, Any], roots: int) -> None:
     check_loss_free(made, mc.counts(made))
 
 
-@pytest.mark.parametrize(("mtu", "subgroups", "length"), [(1, 1, 100), (7, 2, 500), (4096, 40, 40), (64, 3, 1500)])
+@pytest.mark.parametrize(
+    ("mtu", "subgroups", "length"),
+    [(1, 1, effort(50, 100, 100)), (7, 2, effort(250, 500, 500)), (4096, 40, 40), (64, 3, effort(700, 1500, 1500))],
+)
 @pytest.mark.parametrize("roots", [1, 3])
 def test_chunks_of_few_bytes(mtu: int, subgroups: int, length: int, roots: int) -> None:
     """Most of what passes is headers: the cutoff knows of them."""
