@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.engine.contract import MILLISECOND, SECOND, Engine
+from uetproto.engine.contract import MILLISECOND, SECOND, Datagram, Engine
 from uetproto.errors import LocalError
 from uetproto.framing.framer import CACHE, Framer
 from uetproto.live.path import Path
@@ -46,6 +46,8 @@ class Driver:
         """Times in picoseconds for which the process did not run: the host slept, or the process was stopped."""
         self.accepts: Callable[[int], bool] | None = None
         """Function that returns whether packets from an address are taken. None: all are."""
+        self.observe: Callable[[Datagram, int], bool] | None = None
+        """Function that gets each packet and its ECN field, and returns whether the engine gets the packet, too."""
         self.not_allowed = 0
         """Number of packets that were dropped as their source is not allowed."""
         self.seen: dict[int, dict[int, int]] = {}
@@ -168,7 +170,8 @@ class Driver:
                     continue
                 counts = self.seen[source] = {}
             counts[tos] = counts.get(tos, 0) + 1
-            receive(packet, now)
+            if self.observe is None or self.observe(packet, tos & 3):
+                receive(packet, now)
 
     def _welcome(self, source: int) -> bool:
         """Return whether packets from an address are taken, for one of which none was taken yet."""

@@ -82,6 +82,20 @@ def test_roce_and_by_hand(tmp_path: Path) -> None:
         assert server.ended()[0] == 0
 
 
+def test_a_peer_that_is_recognised(tmp_path: Path) -> None:
+    """A target that recognises the reference provider by its first packet behaves as it from the second on."""
+    here, there = addresses()
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(20_000))
+    refprov = ("--personality", "refprov", "--rendezvous", "off", "--mode", "rod")
+    with serving(there, "--personality", "auto", "--rendezvous", "off", "--count", "1") as server:
+        assert server.told["payload_mtu"] == 4096
+        (written,) = said("send", "--write", str(data), "--peer", there, "--local", here, *refprov, "--verify")
+        assert written["match"]
+        assert server.line()["what"] == "is recognised as refprov"
+        assert (server.line()["payload_mtu"], server.ended()[0]) == (1024, 0)
+
+
 @pytest.mark.parametrize("scenario", ["ses-fetching-atomic", "ses-tagged-send"])
 def test_a_scenario(tmp_path: Path, scenario: str) -> None:
     here, there = addresses()
@@ -144,6 +158,7 @@ def test_misuse() -> None:
         (("send", "--read", "8", "--peer", other, "--local", local), "no rendezvous at"),
         (("send", "--read", "8", "--peer", "here"), "--peer: 'here' is not legal"),
         (("ping", "--peer", other, "--operations", "wirte"), "did you mean write"),
+        (("ping", "--peer", other, "--personality", "auto"), "auto is of serve alone"),
         (("probe", other, "--transport", "rc", "--cc", "off"), "--cc"),
     ):
         result = invoke(*arguments)

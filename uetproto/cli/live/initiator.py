@@ -10,8 +10,10 @@ from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, local_towards
 from uetproto.cli.live.target import bring_up
+from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
 from uetproto.live import sockets
+from uetproto.live.interface import AUTO
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Json, RendezvousClient, number
 from uetproto.live.world import LiveWorld
@@ -301,6 +303,8 @@ def connected(options: LinkOptions, peer: str) -> Initiator:
 
     Raises `LocalError` if the peer cannot be reached, or refuses.
     """
+    if options.personality == AUTO:
+        raise LocalError("--personality", "auto is of serve alone, which sees packets first", ", ".join(PERSONALITIES))
     local = local_towards(options, peer)
     rendezvous, told = None, {}
     if options.rendezvous_port is not None:

@@ -66,9 +66,11 @@ class LinkOptions:
         if self.output == "-" and self.as_json:
             raise LocalError("-o - and --json both want standard output")
         check_output("-o", self.output, ())
-        if self.personality not in PERSONALITIES:
+        if self.personality not in PERSONALITIES and self.personality != AUTO:
             hint = similar(self.personality, PERSONALITIES)
-            raise LocalError("--personality", f"{self.personality!r} is not legal{hint}", ", ".join(PERSONALITIES))
+            raise LocalError(
+                "--personality", f"{self.personality!r} is not legal{hint}", ", ".join((*PERSONALITIES, AUTO))
+            )
         if self.transport == RC:
             for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
                 if value is not None:
@@ -115,13 +117,18 @@ class LinkOptions:
             segmentation=self.segmentation, capture=self.output, seed=self.seed,
         )  # fmt: skip
 
+    @property
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the personality: with "auto" those of the default, until a peer is recognised."""
+        return PERSONALITIES["default" if self.personality == AUTO else self.personality]
+
     def pds(self) -> PdsConfig:
         """Return the parameters of packet delivery of the personality."""
-        return PdsConfig(**PERSONALITIES[self.personality]["pds"])
+        return PdsConfig(**self.settings["pds"])
 
     def ses(self, payload_mtu: int) -> SesConfig:
         """Return the parameters of SES of the personality, with a payload MTU."""
-        return SesConfig(**PERSONALITIES[self.personality]["ses"] | {"payload_mtu": payload_mtu})
+        return SesConfig(**self.settings["ses"] | {"payload_mtu": payload_mtu})
 
     def payload_for(self, mtu: int, version: int) -> int:
         """Return the payload MTU: the option, that of the personality, or the largest one that fits into an MTU of the
@@ -134,7 +141,7 @@ class LinkOptions:
             if self.payload_mtu not in sizes:
                 raise LocalError(name, f"{self.payload_mtu} is not legal", ", ".join(map(str, sizes)))
             return self.payload_mtu
-        usual = PERSONALITIES[self.personality]["ses"].get("payload_mtu", SesConfig().payload_mtu)
+        usual = self.settings["ses"].get("payload_mtu", SesConfig().payload_mtu)
         fitting = [one for one in sizes if one + around <= mtu and one <= usual]
         if not fitting:
             raise LocalError(
@@ -144,7 +151,7 @@ class LinkOptions:
 
     def fabric(self, local: str, payload_mtu: int, peer_port: int | None = None) -> fi.Fabric:
         """Return a fabric on the live link."""
-        cc = self.cc or ("nscc" if self.personality == "default" else OFF)
+        cc = self.cc or (OFF if self.personality in PERSONALITIES and self.personality != "default" else "nscc")
         return fi.Fabric(
             live=self.live_interface(local), how=self.how(peer_port), pds=self.pds(), ses=self.ses(payload_mtu), cc=cc
         )
@@ -181,7 +188,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--segmentation", is_flag=True,
                  help="Hand several packets to the kernel at once; needs --entropies 1 and --checksum on."),
     click.option("--personality", default="default", show_default=True, metavar="NAME",
-                 help=f"Behave as: {', '.join(PERSONALITIES)}."),
+                 help=f"Behave as: {', '.join(PERSONALITIES)}; of serve also {AUTO}."),
     click.option("--rendezvous", default=str(PORT), show_default=True, metavar="PORT|off",
                  help="TCP port where both ends tell each other keys and numbers."),
     click.option("--job-id", type=click.IntRange(0, 2**24 - 1), default=1, show_default=True, metavar="N",

@@ -1,6 +1,8 @@
 """This module has the command `uetproto serve`: a target on a real link, which peers may write, read and send to."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -23,7 +25,7 @@ Example:
   uetproto serve --local 127.0.0.2 --count 1 -o served.pcapng
   uetproto serve --local 10.0.0.2 --transport rc --memory "256 MiB"
   uetproto serve --local 127.0.0.2 --scenario ses-read --count 1
-  uetproto serve --local 10.0.0.2 --personality refprov --rendezvous off --json
+  uetproto serve --local 10.0.0.2 --personality auto --rendezvous off --json
 
 Then, at another host: uetproto send --write FILE --peer 10.0.0.2
 
@@ -56,6 +58,13 @@ def command(
         try:
             _announce(options, one, allow)
             _serve(options, one, count, interrupt)
+            if one.recognised is not None:  # nothing was taken from the peer, which will send it again
+                one.close()
+                options = replace(options, personality=one.recognised)
+                one = target(options, options.local or "", size, allowed, scenario)
+                _session(options, one, "the peer", f"is recognised as {options.personality}")
+                _announce(options, one, allow)
+                _serve(options, one, count, interrupt)
         finally:
             one.close()
         summary = one.summary()
@@ -98,22 +107,24 @@ def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None
 def _serve(options: LinkOptions, one: Target, count: int | None, interrupt: Interrupt) -> None:
     """Serve until enough sessions have ended, or until a signal."""
 
-    def session(peer: str, what: str) -> None:
-        if options.as_json:
-            click.echo(json.dumps({"kind": "session", "peer": peer, "what": what, "sessions": one.ended}))
-        else:
-            tell([f"{peer} {what}"], aside=True)
-
-    one.on_session = session
+    one.on_session = partial(_session, options, one)
     path, told_at = one.world.path, 0
     with status() as show:
-        while not interrupt and (count is None or one.ended < count):
+        while not interrupt and one.recognised is None and (count is None or one.ended < count):
             one.turn(NEVER)
             if one.world.now - told_at > 10**11:
                 told_at = one.world.now
                 show(f"{path.counters.received:,} packets received, {path.counters.sent:,} sent, {one.ended} sessions")
-        if not interrupt:  # answer what the last peer repeats
+        if not interrupt and one.recognised is None:  # answer what the last peer repeats
             one.world.advance(10**11)
+
+
+def _session(options: LinkOptions, one: Target, peer: str, what: str) -> None:
+    """Tell what happened to the session of a peer."""
+    if options.as_json:
+        click.echo(json.dumps({"kind": "session", "peer": peer, "what": what, "sessions": one.ended}))
+    else:
+        tell([f"{peer} {what}"], aside=True)
 
 
 def _summary(summary: dict[str, Any]) -> list[str]:

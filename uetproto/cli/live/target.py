@@ -9,9 +9,11 @@ from typing import Any
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, mtu_of
-from uetproto.engine.contract import MessageFailed, MessageStored, PdcClosed, PdcOpened
+from uetproto.engine.contract import Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
+from uetproto.engine.personality import Recogniser
 from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.live.interface import AUTO
 from uetproto.live.path_raw import NativeListener
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Answer, Json, Network, PeerSession, RendezvousServer, is_allowed, number
@@ -48,6 +50,9 @@ class Target(ABC):
         self.on_session: Callable[[str, str], None] = lambda peer, what: None
         """Function that is told of sessions: the peer, and what happened."""
         self.rendezvous: RendezvousServer | None = None
+        self.recognised: str | None = None
+        """Personality that suits the first peer, if it is not the one of this target; its packets are not taken."""
+        self._recogniser = Recogniser()
         self._met: set[str] = set()
         """Peers that had a rendezvous, whose sessions are counted by it."""
 
@@ -61,6 +66,8 @@ class Target(ABC):
                 return is_allowed(str(ip_address(source.to_bytes(width, "big"))), self.allowed)
 
             self.world.driver.accepts = accepts
+        if self.options.personality == AUTO:
+            self.world.driver.observe = self._observe
         port = self.options.rendezvous_port
         if port is not None:
             asks: dict[str, Answer] = {
@@ -71,6 +78,19 @@ class Target(ABC):
                 self.world.driver, local, port, allowed=self.allowed, asks=asks | self._asks(), begun=self._begun,
                 ended=self._session_ended, device=self.options.interface,
             )  # fmt: skip
+
+    def _observe(self, packet: Datagram, ecn: int) -> bool:
+        """Look at the packets of the first peer until they show what it is, and return whether they are for the
+        engine."""
+        native = self.told.get("udp_port") is None
+        shown = self._recogniser.see(packet.header, entropy=packet.entropy if native else None, ecn=ecn)
+        if shown is None:
+            return True
+        if shown == "default":
+            self.world.driver.observe = None
+            return True
+        self.recognised = shown
+        return False
 
     def _asks(self) -> dict[str, Answer]:
         """Return further questions that the target answers."""
