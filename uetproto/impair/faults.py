@@ -31,7 +31,8 @@ class Faults:
     trim: Which = 0.0
     """Frames that are trimmed as by a switch with a full queue. A frame that must not be trimmed passes unchanged."""
     corrupt: Which = 0.0
-    """Frames in which one random bit behind the Ethernet header is inverted."""
+    """Frames in which one random bit behind the Ethernet header is inverted, on a real link behind all lower
+    headers."""
     duplicate: Which = 0.0
     reorder: Which = 0.0
     """Frames that wait until `reorder_by` later frames have passed, but for at most `reorder_time`."""
@@ -64,6 +65,8 @@ class FaultyPort:
     rng: Rng
     dscp: Dscp
     outcomes: FrameOutcomes = field(default_factory=FrameOutcomes)
+    intact: int = ETHERNET_SIZE
+    """Number of first bytes of a frame that are never damaged."""
     number: int = 0
     done: Counter[str] = field(default_factory=Counter)
     _held: list[_ReorderedFrame] = field(default_factory=list)
@@ -113,10 +116,12 @@ class FaultyPort:
         return False
 
     def _corrupted(self, frame: bytes) -> bytes:
-        bits = (len(frame) - ETHERNET_SIZE) * 8
+        bits = (len(frame) - self.intact) * 8
+        if bits <= 0:
+            return frame
         bit = int(self.rng.random() * bits)
         damaged = bytearray(frame)
-        damaged[ETHERNET_SIZE + bit // 8] ^= 0x80 >> bit % 8
+        damaged[self.intact + bit // 8] ^= 0x80 >> bit % 8
         return bytes(damaged)
 
     def _pass(self, frame: bytes) -> None:

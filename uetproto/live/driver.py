@@ -14,6 +14,7 @@ from uetproto.framing.framer import CACHE, Framer
 from uetproto.live.path import Path
 from uetproto.live.recorder import Recorder
 from uetproto.live.time import MonotonicClock
+from uetproto.live.timers import Timers
 
 BATCH = 32
 """Number of requests that are sent, and of frames that are received, before the loop looks at the other side."""
@@ -34,7 +35,7 @@ class Driver:
 
     def __init__(
         self, engine: Engine, framer: Framer, path: Path, clock: MonotonicClock, on_event: Callable[[Any], None],
-        recorder: Recorder | None = None,
+        recorder: Recorder | None = None, timers: Timers | None = None,
     ) -> None:  # fmt: skip
         self.engine = engine
         self.framer = framer
@@ -42,6 +43,8 @@ class Driver:
         self.clock = clock
         self.on_event = on_event
         self.recorder = recorder
+        self.timers = timers or Timers(clock)
+        """Functions that the loop calls at their time."""
         self.stood_still: list[int] = []
         """Times in picoseconds for which the process did not run: the host slept, or the process was stopped."""
         self.accepts: Callable[[int], bool] | None = None
@@ -99,6 +102,7 @@ class Driver:
         if now - self._turned > _STILL:
             self.stood_still.append(now - self._turned)
         self._turned = now
+        self.timers.run(now)
         frames = self.path.receive(BATCH)
         if not frames and self._settled and not self._soon and not self._events:
             self._sleep(now, until)
@@ -182,7 +186,7 @@ class Driver:
     def _sleep(self, now: int, until: int) -> None:
         """Sleep until a packet comes, there is room for what waits, a timer is due, or the time `until`."""
         at = self.engine.deadline()
-        most = min(until, now + LONGEST_SLEEP)
+        most = min(until, now + LONGEST_SLEEP, self.timers.next)
         if self._out and self.path.blocked is None:
             most = min(most, now + _RETRY)
         if at is not None and at <= most:

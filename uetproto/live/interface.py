@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from uetproto.errors import LocalError, similar, typed
+from uetproto.impair.faults import Faults
 
 LOCAL = "local"
 """Name of the node of this host in a fabric or a network on a live link."""
@@ -38,8 +39,10 @@ class Interface:
     """Whether the kernel may be handed several packets of one flow at once (UDP_SEGMENT)."""
     capture: str | None = None
     """Name of a capture file, .pcapng or .pcap (also .gz), for all packets that are sent and received."""
+    faults: Faults | None = None
+    """Faults that frames meet between engine and path, in both directions."""
     seed: int | None = None
-    """Seed of PDCIDs, PSNs and entropy values. None: they differ in each run."""
+    """Seed of PDCIDs, PSNs, entropy values and faults. None: they differ in each run."""
 
     def __post_init__(self) -> None:
         typed("local", self.local, str, "an IPv4 or IPv6 address")
@@ -54,6 +57,12 @@ class Interface:
                 raise LocalError(name, f"{value!r} is not legal", f"{least} … {most}")
         if self.checksum not in CHECKSUMS:
             raise LocalError("checksum", f"{self.checksum!r} is not legal", ", ".join(CHECKSUMS))
+        if self.faults is not None:
+            typed("faults", self.faults, Faults, "Faults(...)")
+            for name in ("drop", "trim", "corrupt", "duplicate", "reorder", "delay"):
+                share = getattr(self.faults, name)
+                if not isinstance(share, frozenset) and not 0 <= share <= 1:
+                    raise LocalError(f"faults.{name}", f"{share!r} is not legal", "0 … 1, or a set of frame numbers")
         if self.segmentation and (self.entropies != 1 or self.checksum != "on"):
             # With SO_NO_CHECK the kernel answers EINVAL, and one call sends from one socket.
             raise LocalError("segmentation", "needs one entropy value and the UDP checksum", "entropies=1, checksum=on")

@@ -5,13 +5,16 @@ from typing import Any, Protocol
 
 from uetproto.engine.contract import NEVER, SECOND, Engine
 from uetproto.errors import LocalError
-from uetproto.framing.framer import Framer
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.framer import Framer, LowerHeaders
 from uetproto.live.driver import Driver
+from uetproto.live.faulty_path import FaultyPath
 from uetproto.live.interface import Interface
 from uetproto.live.path import Path, PathSetup, open_path
 from uetproto.live.rate import PeerRate
 from uetproto.live.recorder import Recorder
 from uetproto.live.time import MonotonicClock
+from uetproto.live.timers import Timers
 
 DRAIN = SECOND
 """Longest time in picoseconds for which `close` waits until nothing is under way."""
@@ -39,7 +42,7 @@ class LiveWorld:
 
     def __init__(
         self, node: DrivenNode, setup: PathSetup, framer: Framer, *, needed: int,
-        finish: Callable[[], list[Any]] = list, payload: str = "payload_mtu",
+        finish: Callable[[], list[Any]] = list, payload: str = "payload_mtu", dscp: Dscp | None = None,
     ) -> None:  # fmt: skip
         """Open the path of the node.
 
@@ -51,6 +54,12 @@ class LiveWorld:
         self.interface: Interface = setup.interface
         self.clock = MonotonicClock()
         self.path: Path = open_path(setup)
+        timers = Timers(self.clock)
+        if self.interface.faults:
+            lower = len(setup.lower_headers(LowerHeaders(setup.local, setup.local, 0), 0))
+            self.path = FaultyPath(
+                self.path, self.interface.faults, self.interface.seed, timers, dscp=dscp or Dscp(), intact=lower
+            )
         self.closed = False
         self._needed, self._payload, self._finish = needed, payload, finish
         self._reached: set[int] = set()
@@ -65,7 +74,7 @@ class LiveWorld:
             except BaseException:
                 self.path.close()
                 raise
-        self.driver = Driver(node.engine, framer, self.path, self.clock, node.tell, self.recorder)
+        self.driver = Driver(node.engine, framer, self.path, self.clock, node.tell, self.recorder, timers)
         self.framer = framer
         node.driver = self
 

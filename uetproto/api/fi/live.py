@@ -51,7 +51,7 @@ class LiveFabric(LiveWorld):
         node.shares_address = interface.local_port not in (None, how.udp_port)
         self.fi_node = node
         longest = how.around(version, extension=UET_EXTENSION) + ses.payload_mtu
-        super().__init__(node, setup, framer, needed=longest, finish=self._closes)
+        super().__init__(node, setup, framer, needed=longest, finish=self._closes, dscp=how.dscp)
 
     def learn(self, peer: int, rate: PeerRate) -> None:
         """Fit window and RTO of conversations that begin from now on to what was measured of a peer. Parameters that

@@ -10,6 +10,7 @@ from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, local_towards
 from uetproto.cli.live.target import bring_up
+from uetproto.cli.live.words import faults_done
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
 from uetproto.live import sockets
@@ -159,7 +160,7 @@ class Initiator(ABC):
         return {
             "packets_sent": path.counters.sent, "packets_received": path.counters.received,
             "retransmissions": dict(self.retransmissions), "refused": dict(path.counters.refused),
-            "stood_still_ps": driver.stood_still, "capture": self.options.output,
+            "faults": faults_done(path), "stood_still_ps": driver.stood_still, "capture": self.options.output,
         }  # fmt: skip
 
     @property

@@ -10,11 +10,13 @@ import click
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
+from uetproto.cli.live.faults import faults_of
 from uetproto.cli.outputs import check_output
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.errors import similar
 from uetproto.framing.sizes import UET_EXTENSION, around_roce
+from uetproto.impair.faults import Faults
 from uetproto.live import Interface, sockets
 from uetproto.live.interface import AUTO, CHECKSUMS
 from uetproto.live.path import PATHS
@@ -57,6 +59,7 @@ class LinkOptions:
     key: str
     addr: str
     relative: bool
+    faults: str | None
     seed: int | None
     output: str | None
     as_json: bool
@@ -75,7 +78,17 @@ class LinkOptions:
             for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
                 if value is not None:
                     raise LocalError(name, "does not go with --transport rc", "--transport uet")
+        faults = self.faulty
+        if faults is not None and faults.trim and self.transport == RC:
+            raise LocalError("--faults", "trim does not go with --transport rc, which has no trimming", "drop")
+        if faults is not None and faults.corrupt and self.transport == UET and self.crc == OFF:
+            raise LocalError("--faults", "corrupt does not go with --crc off: nobody would notice", "--crc on")
         _ = self.rendezvous_port, self.memory_key, self.address
+
+    @property
+    def faulty(self) -> Faults | None:
+        """Return the faults that frames meet, or None if they meet none."""
+        return None if self.faults is None else faults_of(self.faults)
 
     @property
     def rendezvous_port(self) -> int | None:
@@ -114,7 +127,7 @@ class LinkOptions:
         return Interface(
             local, path=self.path, device=self.interface, local_port=self.local_udp_port, checksum=self.checksum,
             receive_buffer=of_size("--receive-buffer", self.receive_buffer, 2048, 1 << 30), entropies=self.entropies,
-            segmentation=self.segmentation, capture=self.output, seed=self.seed,
+            segmentation=self.segmentation, capture=self.output, faults=self.faulty, seed=self.seed,
         )  # fmt: skip
 
     @property
@@ -202,7 +215,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--key", default="1", show_default=True, metavar="N", help="Memory key of the target; r_key of RoCE."),
     click.option("--addr", default="0", show_default=True, metavar="N", help="Address of the target's first byte."),
     click.option("--relative/--absolute", default=True, show_default=True, help="Addressing of UET (ses.md §2)."),
-    click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of PSNs and PDCIDs."),
+    click.option("--faults", metavar="NAME=SHARE,…",
+                 help="Lose, duplicate, reorder, delay, corrupt or trim packets on their way out and in, such as"
+                      " drop=0.01,reorder=0.02; reorder_by, reorder_time and delay_time say how (5 ms)."),
+    click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of PSNs, PDCIDs and faults."),
     click.option("-o", "--output", metavar="FILE", help="Capture all packets: .pcapng or .pcap, also .gz."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one a line, on standard output."),
 )  # fmt: skip

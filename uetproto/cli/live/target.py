@@ -9,6 +9,7 @@ from typing import Any
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, mtu_of
+from uetproto.cli.live.words import faults_done
 from uetproto.engine.contract import Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
@@ -179,7 +180,7 @@ class Target(ABC):
             "sha256_received": self.digest.hexdigest() if self.received else None,
             "sha256_memory": hashlib.sha256(self.memory).hexdigest() if self.memory else None,
             "failures": self.failures, "refused": dict(path.counters.refused), "not_allowed": driver.not_allowed,
-            "stood_still_ps": driver.stood_still, "capture": self.options.output,
+            "faults": faults_done(path), "stood_still_ps": driver.stood_still, "capture": self.options.output,
         }  # fmt: skip
         return found
 

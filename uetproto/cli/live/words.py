@@ -3,11 +3,18 @@
 from typing import Any
 
 from uetproto.cli.terminal import printable
+from uetproto.live.faulty_path import FaultyPath
+from uetproto.live.path import Path
 
 
 def link_lines(summary: dict[str, Any]) -> list[str]:
     """Return lines about losses at this host, stops of the process, and the capture."""
-    lines = [f"  {count:,} packets were lost here: {reason}" for reason, count in summary["refused"].items()]
+    lines = [
+        f"  faults to packets {way}: {', '.join(f'{count:,} {name}' for name, count in sorted(done.items()))}"
+        for way, done in summary["faults"].items()
+        if done
+    ]
+    lines += [f"  {count:,} packets were lost here: {reason}" for reason, count in summary["refused"].items()]
     lines += [
         f"  this process stood still for {time / 10**12:.1f} s (a stopped process, or a host that slept)"
         for time in summary["stood_still_ps"]
@@ -15,6 +22,12 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
     if summary["capture"] is not None:
         lines.append(f"  capture {printable(summary['capture'])}")
     return lines
+
+
+def faults_done(path: Path) -> dict[str, dict[str, int]]:
+    """Return how many faults were done to packets that were sent and received, by their names; empty if none were
+    asked for."""
+    return path.done if isinstance(path, FaultyPath) else {}
 
 
 def duration(picoseconds: float) -> str:
