@@ -148,3 +148,11 @@ def test_packets_that_contradict_others_are_errors(home: Path) -> None:
     made = Counter(name for _, name in mutated)
     assert set(made) == set(HISTORY)
     assert sum(seen.values()) >= 0.95 * len(mutated), {name: (seen[name], made[name]) for name in made}
+
+
+def test_two_passes_without_a_filter_warn_of_several_interfaces(home: Path) -> None:
+    capture = joined([GOLDEN / "gradient-lossy.pcapng", GOLDEN / "ses-read.pcapng"], home / "two.pcapng")
+    fields = ["-2", "-r", capture, "-T", "fields", "-e", "uetp.pdc"]
+    assert "add -Y frame" in run(fields, home)[1]
+    assert "add -Y frame" not in run([*fields, "-Y", "frame"], home)[1]
+    assert "add -Y frame" not in run([*fields[:2], copied(GOLDEN / "ses-read.pcapng", home), *fields[3:]], home)[1]

@@ -215,7 +215,7 @@ FILTER_NAMES: tuple[FilterName, ...] = (
     _analysis("analysis.duplicate_ack", "label", "The ACK says nothing that an earlier one did not"),
     _analysis("analysis.copy_of", "framenum", "The frame at another interface that this one copies"),
     _analysis("analysis.out_of_order", "label", "A newer PSN was seen before"),
-    _analysis("analysis.lost_segment", "label", "The ACK acknowledges beyond a PSN that was never seen"),
+    _analysis("analysis.lost_segment", "label", "The CACK_PSN is beyond a PSN that was never seen"),
     _analysis("analysis.trimmed", "label", "A switch trimmed the packet"),
     _analysis("analysis.window_full", "label", "Packets in flight reach the latest MPR"),
     _analysis("analysis.ack_unseen", "label", "The ACK names a PSN that was not seen"),

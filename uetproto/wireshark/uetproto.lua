@@ -837,7 +837,7 @@ N("none", "analysis.duplicate", base.DEC, nil, "The PSN was seen before, yet ret
 N("none", "analysis.duplicate_ack", base.DEC, nil, "The ACK says nothing that an earlier one did not")
 N("framenum", "analysis.copy_of", base.DEC, nil, "The frame at another interface that this one copies")
 N("none", "analysis.out_of_order", base.DEC, nil, "A newer PSN was seen before")
-N("none", "analysis.lost_segment", base.DEC, nil, "The ACK acknowledges beyond a PSN that was never seen")
+N("none", "analysis.lost_segment", base.DEC, nil, "The CACK_PSN is beyond a PSN that was never seen")
 N("none", "analysis.trimmed", base.DEC, nil, "A switch trimmed the packet")
 N("none", "analysis.window_full", base.DEC, nil, "Packets in flight reach the latest MPR")
 N("none", "analysis.ack_unseen", base.DEC, nil, "The ACK names a PSN that was not seen")
@@ -3808,7 +3808,7 @@ local analysis_experts = {
   duplicate = own_expert("duplicate", "The same PSN again, not marked as sent again", "SEQUENCE", "NOTE"),
   duplicate_ack = own_expert("duplicate_ack", "An ACK that says nothing new", "SEQUENCE", "NOTE"),
   out_of_order = own_expert("out_of_order", "A newer PSN came before", "SEQUENCE", "NOTE"),
-  lost_segment = own_expert("lost", "An ACK beyond a PSN that was not seen", "SEQUENCE", "WARN"),
+  lost_segment = own_expert("lost", "A CACK beyond a PSN that was not seen", "SEQUENCE", "WARN"),
   window_full = own_expert("window_full", "The window of the receiver is full", "SEQUENCE", "NOTE"),
   ack_unseen = own_expert("ack_unseen", "An ACK of a PSN that was not seen", "SEQUENCE", "WARN"),
   opcode_change = own_expert("opcode_change", "The packets of the message differ in their opcode", "PROTOCOL", "ERROR"),
@@ -4791,6 +4791,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
   -- State.
   local pairs_of, taps, pdc_count, message_count, waiting, newest
   local copies, copy_count, several, first_tap, old, young
+  local blind -- the interfaces of a second pass, if the first one knew none
   local stream_of, alias, directions, stream_count, newest_stream -- of RoCE
 
   function analysis.reset()
@@ -4798,7 +4799,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     reassembly.reset()
     first_of, sent_of, last_of, time_of, fetch_of, head_of, key_of = {}, {}, {}, {}, {}, {}, {}
     pairs_of, taps, pdc_count, message_count = {}, {}, 0, 0
-    waiting, newest = nil, 0
+    waiting, newest, blind = nil, 0, nil
     stream_of, alias, directions, stream_count, newest_stream = {}, {}, {}, 0, 0
     copies, copy_count, several, first_tap, old, young = {}, 0, false, nil, {}, {}
   end
@@ -5395,15 +5396,16 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     sender.cack = cack
   end
 
+  -- `named` begins with the CACK_PSN: it says that all before it arrived; a PSN that a SACK leaves out may still come.
   local function look_for_unseen(sender, named, frame)
     local top = sender.checked
     local unseen, lost = false, false
-    for _, psn in ipairs(named) do
+    for i, psn in ipairs(named) do
       local behind = diff(sender.next, psn)
       if behind <= RECENT and diff(psn, sender.base) >= 0 and behind > -FAR then
         unseen = unseen or not was_seen(sender, psn)
         local last_psn = behind > 0 and psn or sender.next
-        if diff(last_psn, top) > 0 then
+        if i == 1 and diff(last_psn, top) > 0 then
           top = last_psn
         end
       end
@@ -5872,12 +5874,27 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     end
   end
 
+  -- Say once that a first pass without a tree took several interfaces as one. Only a filter makes tshark build one.
+  local function warn_of_several()
+    local interface = get_interface()
+    if interface then
+      blind[interface.value] = true
+      if next(blind, next(blind)) then
+        io.stderr:write("uetp: -2 without a filter takes all interfaces as one: add -Y frame\n")
+        blind = nil
+      end
+    end
+  end
+
   local p = {} -- the present packet
 
   -- Take note of a packet whose headers are `layers`, up to `at` of `raw`.
   function analysis.take(layers, raw, at, below, tvb, pinfo)
     local frame, index = pinfo.number, 1
     if pinfo.visited or frame <= newest or below.quoted then
+      if blind and not gui_enabled() then
+        warn_of_several()
+      end
       return
     end
     if layers[1] and layers[1].form.filter == "entropy" then
@@ -5896,6 +5913,7 @@ local function make_analysis() -- a function of its own, since Lua limits the lo
     p.frame, p.time, p.layers, p.ses, p.trimmed = frame, pinfo.rel_ts, layers, nil, below.trimmed
     p.size, p.at, p.truncated, p.left = size, at, below.truncated, size + head.at - at
     p.interface, p.psn, p.other = interface and interface.value or 0, nil, false
+    blind = blind or not interface and {}
     p.entropy = NEED.copies and (below.udp and pinfo.src_port or get(layers[1], "entropy"))
     for i = index + 1, #layers do
       if IS_SES[layers[i].form] then

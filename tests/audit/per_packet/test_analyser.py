@@ -160,6 +160,16 @@ def test_reordered_and_unseen_packets() -> None:
     assert rows[4]["acks"] == [1, 2, 3]
 
 
+def test_what_a_sack_goes_beyond_may_still_come() -> None:
+    sack = layer(
+        "pds.ack_cc", next_hdr=0, cack_psn=START, ack_psn_offset=0, sack_psn_offset=2, sack_bitmap=0b1, mpr=8,
+        spdcid=9, dpdcid=5,
+    )  # fmt: skip
+    seen = request(0), request(2), [sack, layer("pds.cc_state.nscc")]
+    assert pairs(conversation(*seen, request(1), ack(START + 2)), "analysis.lost_segment") == {}
+    assert set(pairs(conversation(*seen, ack(START + 2)), "analysis.lost_segment")) == {4}
+
+
 def test_trimmed_packets_are_not_in_flight() -> None:
     trimmed = frame(1, 2, *request(1), dscp=16)
     refused = layer("pds.nack", nack_code=NackCode.TRIMMED, nack_psn=START + 1, spdcid=9, dpdcid=5)

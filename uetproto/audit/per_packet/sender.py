@@ -239,17 +239,18 @@ class Sender:
         return found
 
     def _look_for_unseen(self, named: list[int], row: Row) -> None:
-        """Tell whether the capture lacks a PSN that is acknowledged, or one before it."""
+        """Tell whether the capture lacks a PSN that is acknowledged. `named` begins with the CACK_PSN: it says that all
+        before it arrived; a PSN that a SACK leaves out may still come."""
         base = self.base or 0
         top = self.checked
-        for psn in named:
+        for number, psn in enumerate(named):
             behind = diff32(self.next, psn)  # 1 for the newest PSN
             if behind > RECENT or diff32(psn, base) < 0 or behind <= -FAR:
                 continue
             if psn not in self.sent:
                 row["uetp.analysis.ack_unseen"] = True
             last = psn if behind > 0 else self.next
-            if diff32(last, top) > 0:
+            if number == 0 and diff32(last, top) > 0:
                 top = last
         steps = diff32(top, self.checked)
         if any(add32(self.checked, step) not in self.sent for step in range(max(1, steps - HISTORY), steps)):
