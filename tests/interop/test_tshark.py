@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.effort import effort
+from tests.support.interop.around import LINKS, TUNNELS, anywhere, tunnelled
 from tests.support.interop.same_fields import (
     assert_same,
 )
@@ -29,7 +30,7 @@ from tests.support.interop.tshark import (
 )
 from tests.support.strategies import lower_layers, mutate, random_frame, random_packet
 from uetproto import Layer, Packet, Trailer, decode, encode
-from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
+from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture, open_writer
 from uetproto.wire.filter_names import FILTER_NAMES, FilterName, Given, of_packet
 from uetproto.wire.flow_crc import decoded
 from uetproto.wire.forms import MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
@@ -363,18 +364,34 @@ def matching(path: Path, home: Path, expression: str, *options: str) -> list[int
 
 
 def test_no_error_in_lua_on_anything(home: Path) -> None:
-    """`run` looks for them. Everything may be damaged here, from the first byte on."""
-    rng = rng_of("anything")
-    frames: list[Frame] = []
-    for _ in range(effort(600, 3000, 3000)):
-        frame = mutate(legal(rng), rng, start=rng.choice((0, 14, 34)))
-        frames.append((frame, len(frame) + rng.choice((0, 0, 0, 5))))
-    path = home / "anything.pcap"
-    write_pcap(path, frames)
+    """`run` looks for them. Everything may be damaged here, from the first byte on, in tunnels, under other link types,
+    and cut; with VLAN tags, extension headers and without UDP, as `legal` draws them."""
+    rng, path = rng_of("anything"), home / "anything.pcapng"
     whole = ("-o", "uetp.reassemble:TRUE", "-o", "uetp.payload:float16", "-V")
-    for options in ((), whole, ("-2", "-Y", "uetp.crc.status == 0"), ("-o", "uetp.crc:on", "-Y", "uetp")):
-        out, _ = run(["-r", path, *options], home)
-        assert "UET" in out or "Ultra Ethernet" in out
+    fields = ("-2", "-Y", "uetp.pdc", "-T", "fields", "-e", "uetp.psn", "-e", "uetp.acked_in", "-e", "frame.protocols")
+    left = effort(600, 3000, 50_000)
+    while left > 0:
+        with open_writer(path, interfaces=[(str(link), link) for link in LINKS]) as writer:
+            for count in range(min(left, 5000)):
+                frame = mutate(legal(rng), rng, start=rng.choice((0, 14, 34)))
+                link, data, length = anywhere(frame, rng)
+                writer.write(count, data, interface=LINKS.index(link), length=length)
+        path.chmod(0o644)
+        left -= 5000
+        for options in ((), whole, ("-2", "-Y", "uetp.crc.status == 0"), ("-o", "uetp.crc:on", "-Y", "uetp"), fields):
+            out, _ = run(["-r", path, *options], home)
+            assert "UET" in out or "Ultra Ethernet" in out or "uetp" in out
+
+
+def test_fields_in_tunnels(home: Path) -> None:
+    rng, path = rng_of("tunnels"), home / "tunnels.pcap"
+    plain = [legal(rng, encapsulation="udp", tags=0, version=4, extensions=False) for _ in range(20)]
+    write_pcap(path, [*plain, *(tunnelled(frame, name) for name in TUNNELS for frame in plain)])
+    names = [word for field in ("psn", "spdcid", "crc.status", "len", "opcode") for word in ("-e", f"uetp.{field}")]
+    lines = run(["-2", "-r", path, "-T", "fields", *names], home)[0].splitlines()
+    assert len("".join(lines[:20]).split()) > 20
+    for place, name in enumerate(TUNNELS, 1):
+        assert lines[20 * place : 20 * place + 20] == lines[:20], name
 
 
 # (4) Captures of others -----------------------------------------------------------------------------------------------
