@@ -82,6 +82,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
                "wire"},  # studies of congestion
     # real time: the same engines on sockets; never the emulator
     "live": {"engine", "framing", "impair", "wire"},
+    "scapy": {"framing", "layers", "live", "wire"},  # packets of Scapy on a real link
     # programs
     "collectives": {"collectives"},
     "collectives.algorithms": {"collectives"},
@@ -112,7 +113,7 @@ NOT_YET = {}
 OWNERS = {  # third-party package -> the only places that may import it
     "fastcrc": ("wire/crc.py",),
     "construct": ("schemas/",),
-    "scapy": ("layers/", "bench/codec.py", "bench/frames.py", "bench/captures.py"),
+    "scapy": ("layers/", "scapy.py", "bench/codec.py", "bench/frames.py", "bench/captures.py"),
     "numpy": (
         "columns.py",
         "columns_crc.py",

@@ -12,11 +12,20 @@ from scapy.config import conf
 from uetproto.layers import uet
 from uetproto.layers.base import LayerError
 from uetproto.layers.messages import UetPackets, uet_message
-from uetproto.layers.replies import uet_reply
+from uetproto.layers.replies import UetResponder, uet_reply
 from uetproto.layers.session import PdcSession, UetMessage
 from uetproto.layers.uet import *  # noqa: F403
 
-__all__ = [*uet.__all__, "LayerError", "PdcSession", "UetMessage", "UetPackets", "uet_message", "uet_reply"]
+__all__ = [
+    *uet.__all__,
+    "LayerError",
+    "PdcSession",
+    "UetMessage",
+    "UetPackets",
+    "UetResponder",
+    "uet_message",
+    "uet_reply",
+]
 
 
 def _introduce() -> None:

@@ -7,6 +7,7 @@ from scapy.fields import FlagValue
 from uetproto.layers.fields import LayerError as LayerError
 from uetproto.layers.messages import UetPackets as UetPackets
 from uetproto.layers.messages import uet_message as uet_message
+from uetproto.layers.replies import UetResponder as UetResponder
 from uetproto.layers.replies import uet_reply as uet_reply
 from uetproto.layers.roce import ROCE_LAYERS as ROCE_LAYERS
 from uetproto.layers.roce import RoceIcrc as RoceIcrc

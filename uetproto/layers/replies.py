@@ -41,6 +41,9 @@ _ROWS = {row.name: row for header in (uet_pds.NACK, uet_pds.ACK_CC, uet_pds.RUD_
 _OWN_FIELDS = ("mpr", "cc_flags", "vendor_code", "nack_payload")
 """Fields of ACKs and NACKs that do not follow from the packets."""
 _GOOD = (ReturnCode.OK, ReturnCode.NULL)
+_MOST_PDCS = 4096
+_MOST_ARRIVED = 4096
+"""Number of packets of a PDC, beyond those that arrived without a gap, that are remembered."""
 
 
 def uet_reply(
@@ -70,36 +73,77 @@ def uet_reply(
     `vendor_code` and `nack_payload` for NACKs. Packets that ask for nothing, such as datagrams and ACKs, are not
     answered. Raises `LayerError` for an illegal argument.
     """
-    code = code_of("return_code", return_code, ReturnCode)
-    refusal = None if nack is None else code_of("nack", nack, NackCode)
-    if mtu not in PAYLOAD_MTUS:
-        raise LayerError("mtu", f"{shown(mtu)} is not legal", ", ".join(map(str, PAYLOAD_MTUS)))
-    if data is not None and not isinstance(data, bytes | bytearray | memoryview):
-        raise LayerError("data", f"{shown(data)} is not legal", "bytes, None")
-    for name in fields:
-        if name not in _OWN_FIELDS:
-            raise LayerError(
-                name, f"uet_reply has no such argument{similar(name, _OWN_FIELDS)}", ", ".join(_OWN_FIELDS)
-            )
-        number_of(_ROWS[name], name, fields[name])
-    number_of(_ROWS["spdcid"], "spdcid", spdcid)
-    if start_psn is not None:
-        number_of(_ROWS["psn"], "start_psn", start_psn)
-    if type(max_ack_data) is not int or max_ack_data < 0:
-        raise LayerError("max_ack_data", f"{shown(max_ack_data)} is not legal", "0 and more")
-    if not isinstance(packets, Iterable):
-        raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
-    target = _Target(data, code, every, mtu, max_ack_data, spdcid, start_psn, fields)
-    answers = UetPackets([], "answers")
-    for packet in [packets] if isinstance(packets, Packet) else packets:
-        if not isinstance(packet, Packet):
-            raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy")
-        pds = next((layer for layer in packet.iterpayloads() if getattr(layer, "header", None) in _ASKING), None)
-        if pds is not None:
-            lower = _turned(packet, pds)
-            found = target.answer(pds) if refusal is None else target.refuse(pds, refusal)
-            answers.res += [answer if lower is None else lower / answer for answer in found]
-    return answers
+    return UetResponder(
+        data, return_code=return_code, nack=nack, every=every, mtu=mtu, max_ack_data=max_ack_data, spdcid=spdcid,
+        start_psn=start_psn, **fields,
+    ).reply(packets)  # fmt: skip
+
+
+class UetResponder:
+    """A responder is a target that lives longer than one call of `uet_reply`: it remembers which packets of its PDCs
+    have arrived.
+
+    At most 4096 PDCs are remembered, and of each at most 4096 packets beyond the first gap.
+    """
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        *,
+        return_code: int | str = "OK",
+        nack: int | str | None = None,
+        every: bool = False,
+        mtu: int = 4096,
+        max_ack_data: int = 16,
+        spdcid: int = 1,
+        start_psn: int | None = None,
+        **fields: int,
+    ) -> None:
+        """The arguments are those of `uet_reply`. Raises `LayerError` for an illegal one."""
+        code = code_of("return_code", return_code, ReturnCode)
+        self._refusal = None if nack is None else code_of("nack", nack, NackCode)
+        if mtu not in PAYLOAD_MTUS:
+            raise LayerError("mtu", f"{shown(mtu)} is not legal", ", ".join(map(str, PAYLOAD_MTUS)))
+        if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+            raise LayerError("data", f"{shown(data)} is not legal", "bytes, None")
+        for name in fields:
+            if name not in _OWN_FIELDS:
+                raise LayerError(
+                    name, f"uet_reply has no such argument{similar(name, _OWN_FIELDS)}", ", ".join(_OWN_FIELDS)
+                )
+            number_of(_ROWS[name], name, fields[name])
+        number_of(_ROWS["spdcid"], "spdcid", spdcid)
+        if start_psn is not None:
+            number_of(_ROWS["psn"], "start_psn", start_psn)
+        if type(max_ack_data) is not int or max_ack_data < 0:
+            raise LayerError("max_ack_data", f"{shown(max_ack_data)} is not legal", "0 and more")
+        self._target = _Target(data, code, every, mtu, max_ack_data, spdcid, start_psn, fields)
+
+    def asks(self, packet: Packet) -> bool:
+        """Return whether a packet is one that may have an answer."""
+        return _asking(packet) is not None
+
+    def reply(self, packets: Packet | Iterable[Packet]) -> UetPackets:
+        """Return the answers to packets, which arrive in this order. Raises `LayerError` for what is no packet, or has
+        layers below UET that cannot be answered."""
+        target, refusal = self._target, self._refusal
+        if not isinstance(packets, Iterable):
+            raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
+        answers = UetPackets([], "answers")
+        for packet in [packets] if isinstance(packets, Packet) else packets:
+            if not isinstance(packet, Packet):
+                raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy")
+            pds = _asking(packet)
+            if pds is not None:
+                lower = _turned(packet, pds)
+                found = target.answer(pds) if refusal is None else target.refuse(pds, refusal)
+                answers.res += [answer if lower is None else lower / answer for answer in found]
+        return answers
+
+
+def _asking(packet: Packet) -> Any:
+    """Return the PDS header of a packet that may have an answer, or None."""
+    return next((layer for layer in packet.iterpayloads() if getattr(layer, "header", None) in _ASKING), None)
 
 
 def _turned(packet: Packet, pds: Packet) -> Packet | None:
@@ -126,7 +170,7 @@ class _Pdc:
     """The receiving end of a PDC: which PSNs arrived, and which responses must be kept (pds.md §2.3)."""
 
     def __init__(self, start: int, own_id: int, peer_id: int, return_psn: int) -> None:
-        self.cack = (start - 1) % PSNS
+        self.start, self.cack = start, (start - 1) % PSNS
         self.own_id, self.peer_id, self.return_start = own_id, peer_id, return_psn
         self.returned = 0
         self.highest = -1
@@ -136,7 +180,7 @@ class _Pdc:
 
     def take(self, psn: int, kept: bool) -> None:
         distance = (psn - self.cack) % PSNS
-        if distance < PSNS // 2:
+        if distance < PSNS // 2 and len(self.arrived) < _MOST_ARRIVED:
             self.highest = max(self.highest, distance)
             self.arrived.add(psn)
             if kept:
@@ -175,8 +219,9 @@ class _Target:
         length = self._length(ses)
         in_ack = length is not None and self.code in _GOOD and (length <= self.max_ack_data or ses.opcode in ATOMICS)
         kept = in_ack or self.code not in _GOOD
-        first = self._key(pds) not in self.pdcs
+        known = self.pdcs.get(self._key(pds))
         pdc = self._pdc(pds)
+        first = pdc is not known
         pdc.clear(pds.psn + pds.clear_psn_offset)
         pdc.take(pds.psn, kept)
         answers = []
@@ -209,8 +254,13 @@ class _Target:
     def _pdc(self, pds: Any) -> _Pdc:
         start = (pds.psn - (pds.psn_offset if pds.header is not uet_pds.CP_SYN and pds.syn else 0)) % PSNS
         own = self.spdcid if pds.syn else pds.dpdcid
+        if len(self.pdcs) >= _MOST_PDCS and self._key(pds) not in self.pdcs:
+            del self.pdcs[next(iter(self.pdcs))]
         back = start if self.start_psn is None else self.start_psn
-        return self.pdcs.setdefault(self._key(pds), _Pdc(start, own, pds.spdcid, back))
+        found = self.pdcs.get(self._key(pds))
+        if found is None or (pds.header is not uet_pds.CP_SYN and pds.syn and found.start != start):  # a new PDC
+            found = self.pdcs[self._key(pds)] = _Pdc(start, own, pds.spdcid, back)
+        return found
 
     def _control(self, pds: Any) -> list[Packet]:
         profile, pdc = CONTROLS.get(pds.ctl_type), self._pdc(pds)
@@ -263,6 +313,7 @@ class _Target:
         whole = self._length(ses) or 0
         at = ses.getfieldval("message_offset") if "message_offset" in ses.fieldtype else 0
         size = ses.payload_length if "payload_length" in ses.fieldtype else whole if ses.eom else min(self.mtu, whole)
+        size = min(size, self.mtu)
         if self.data is None:
             return at, bytes(size)
         if len(self.data) < at + size:

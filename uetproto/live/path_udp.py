@@ -254,7 +254,10 @@ class UdpPath:
         port = int.from_bytes(frame[at : at + 2], "big")
         found = self._senders.get(port)
         level, name = (socket.IPPROTO_IP, socket.IP_TOS) if four else (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
-        if found is None:
+        if found is None and port == self._setup.local_port:
+            found = self._senders[port] = self._receiver.socket
+            self._set_checksum(found)
+        elif found is None:
             found = self._senders[port] = self._open(port)
         if not any(route.socket is found for route in self._routes.values()):
             found.setsockopt(level, name, tos)
