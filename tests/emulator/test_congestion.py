@@ -1,11 +1,14 @@
 """What a network is for congestion control: queues of switches by the keys of `[switch]` (cms.md §7)."""
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from uetproto import LocalError
 from uetproto.emulator.congestion import CC_KEYS, SWITCH_KEYS, NetworkPlane, SwitchConfig
+from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MICROSECOND
 
 
@@ -72,3 +75,35 @@ def test_parameters_that_are_given_replace_those_that_fit() -> None:
 def test_each_key_is_described() -> None:
     assert all(key.doc for key in (*CC_KEYS.values(), *SWITCH_KEYS.values()))
     assert CC_KEYS["algorithm"].default == "off"
+
+
+@pytest.mark.parametrize(
+    ("profile", "trimming", "search"),
+    [("recommended", True, "ooo"), ("recommended", False, "ooo"), ("htsim", True, "off"), ("htsim", False, "ooo")],
+)
+def test_losses_are_searched_for_by_ooo_count(profile: str, trimming: bool, search: str) -> None:
+    """cms.md §6: the simulator does so without trimming only. What is given stays."""
+    found = replace(plane(), profile=profile, trimming=trimming)
+    assert found.tuned(PdsConfig()).inferred_loss == search
+    assert found.tuned(PdsConfig(inferred_loss="sack")).inferred_loss == "sack"
+    assert replace(found, given={"sleek": "off"}).tuned(PdsConfig()).inferred_loss == "off"
+    assert replace(found, given={"sleek": "on"}).tuned(PdsConfig()).inferred_loss == "ooo"
+
+
+@pytest.mark.parametrize("rate", [10, 100, 400, 1600])
+def test_mpr_is_maxwnd_in_packets_or_a_warning_tells(rate: int) -> None:
+    """cms.md §3.1, pds.md §8.6: a receiver that lets fewer PSNs be outstanding masks the window."""
+    found = replace(plane(), rate=rate * 10**9, payload_mtu=1024)
+    config, usual = found.config, PdsConfig().mp_range
+    assert found.tuned(PdsConfig()).mp_range == max(usual, config.mpr)
+    assert config.mpr * config.mtu >= config.max_wnd
+    assert config.mpr % 128 == 0
+    assert (config.mpr - 128) * config.mtu < config.max_wnd
+    asked = PdsConfig(mp_range=128)
+    if config.max_wnd > 128 * config.mtu:
+        with pytest.warns(UserWarning, match=rf"mp_range 128 masks MaxWnd, \d+ packets; legal: {config.mpr} and more"):
+            assert found.tuned(asked).mp_range == 128
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert found.tuned(asked).mp_range == 128

@@ -242,9 +242,9 @@ class NetworkPlane:
         return 15 * MICROSECOND + 6 * self.duration(self.queue)
 
     def tuned(self, pds: PdsConfig) -> PdsConfig:
-        """Return the parameters of PDS with the time-out of this plane, with an MPR of MaxWnd at least, and without
-        trimming with the search for losses that fits it. What is not the default stays; an MPR that masks the window
-        is warned of."""
+        """Return the parameters of PDS with the time-out of this plane, with an MPR of MaxWnd at least, and with the
+        search for losses by ooo_count if `CcConfig.searches`. What is not the default stays; an MPR that masks the
+        window is warned of."""
         usual = PdsConfig()
         if pds.mp_range == usual.mp_range:
             pds = replace(pds, mp_range=max(pds.mp_range, self.config.mpr))
@@ -252,7 +252,7 @@ class NetworkPlane:
             warnings.warn(text, stacklevel=2)
         if pds.rto_init_time == usual.rto_init_time:
             pds = replace(pds, rto_init_time=self.rto)
-        if self.trimming or pds.inferred_loss != usual.inferred_loss:
+        if not self.config.searches or pds.inferred_loss != usual.inferred_loss:
             return pds
         return replace(pds, inferred_loss="ooo", tail_loss_time=3 * self.config.base_rtt, max_tail_loss_retx=15)
 

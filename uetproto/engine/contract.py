@@ -651,6 +651,10 @@ class CongestionContext(Protocol):
         """Note that a packet which waits for its retransmission was received after all. Its bytes count as in flight
         again, until an ACK reports them."""
 
+    def missed(self, size: int) -> None:
+        """Note that a packet which is not in flight waits for its retransmission: the peer had reported it as received,
+        or it goes anew with another Start_PSN."""
+
     def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
         """Note the end of a PDC: `packets` of those in flight, and `size` bytes, are no longer, and `waiting` packets
         of together `waiting_size` bytes do not wait for their retransmission any more.

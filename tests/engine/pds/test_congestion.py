@@ -79,12 +79,13 @@ class World:
     lengths=st.lists(st.sampled_from([0, 1, 1024, 1025, 9000]), min_size=1, max_size=5), reads=st.booleans(),
     rate=st.sampled_from([0.0, 0.05, 0.3]), target=st.none() | st.integers(0, 2**24 - 1),
     probe=st.sampled_from(["off", "sack", "probe"]), trigger=st.sampled_from([0, 4096]),
+    start=st.sampled_from(["off", "random"]),
 )  # fmt: skip
 def test_all_adds_up(
     window: int, mode: Mode, seed: int, lengths: list[int], reads: bool, rate: float, target: int | None, probe: str,
-    trigger: int,
+    trigger: int, start: str,
 ) -> None:  # fmt: skip
-    world = World(window, target, seed, inferred_loss=probe, ack_gen_trigger=trigger)
+    world = World(window, target, seed, inferred_loss=probe, ack_gen_trigger=trigger, secure_start=start)
     chance, at = random.Random(seed), 0
     expected = bytearray(world.memory)
     got = []
@@ -103,6 +104,8 @@ def test_all_adds_up(
     for context in world.contexts():
         assert (context.flying, context.waiting, context.backlog) == (0, 0, 0)
         assert context.most <= window
+    asked = sum(context.first + context.again for context in world.contexts())
+    assert asked == len(world.sent(A)) + len(world.sent(B)), "the context is asked before every transmission"
     for context in world.contexts():
         assert -256 * 3 <= context.inflight <= 0, "rcvd_bytes is rounded up, once a PDC"
 

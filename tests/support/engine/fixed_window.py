@@ -31,7 +31,7 @@ class FixedWindow:
         """What became of packets."""
         self.trims: list[Trim] = []
         self.rtts: list[int] = []
-        self.most = self.again = self.heard_at = 0
+        self.most = self.first = self.again = self.heard_at = 0
         self.probes: list[int] = []
         """Round-trip times of PROBEs."""
         self.unprobed = False
@@ -60,6 +60,7 @@ class FixedWindow:
             self.again += 1
             self.waiting -= size
         else:
+            self.first += 1
             self.backlog -= size
         assert self.backlog >= 0
         assert self.waiting >= 0
@@ -89,6 +90,9 @@ class FixedWindow:
         self.waiting -= size
         self.inflight += size
         assert self.waiting >= 0
+
+    def missed(self, size: int) -> None:
+        self.waiting += size
 
     def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
         self.flying -= packets

@@ -100,7 +100,7 @@ class CcSimulator(UetSimulator, actions=ACTIONS):
             # What an ACK has reported since the last look is in `landed`.
             records += [one for pdc in ours for one in pdc.tx.landed or () if one.psn not in pdc.tx.records]
             paced = [one for one in records if isinstance(one, PacedRecord)]
-            flying = sum(one.size for one in paced if one.flying)
+            flying = sum(one.size for one in paced if one.flying and not one.reported)
             unanswered = sum(one.size for one in paced if one.dst_rcvd and not one.flying)
             cms_1_inflight(context, flying, unanswered, len(ours))
 

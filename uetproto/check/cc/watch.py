@@ -207,6 +207,12 @@ class WatchedContext:
         if self.model.nscc is not None:
             self.model.nscc.inflight += size
 
+    def missed(self, size: int) -> None:
+        self.context.missed(size)
+        self.model.waiting_rtx += 1
+        self.model.rtx_backlog += size
+        self._check_state()
+
     def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
         self.context.settled(packets, size, waiting, waiting_size)
         self.model.inflight_pkts -= packets

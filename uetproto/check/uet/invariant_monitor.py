@@ -311,6 +311,8 @@ class InvariantMonitor:
             if peer is not None:
                 peer.peer = None
             shadow.begin(pdc.tx.start, pdc.rx.start - 1)
+            if self.ses is not None:
+                self.ses.begun_anew(shadow)
         self._join(shadow)
         return shadow
 
@@ -505,6 +507,8 @@ class InvariantMonitor:
             shadow.note_ack(message)
         elif kind is Nack:
             shadow.refused = True
+        elif kind is Control and message.ctl_type == CtlType.ACK_REQ and message.psn in shadow.sent:
+            shadow.sent[message.psn].copies = 1  # the peer has reported it; without an answer it is sent again
         if shadow not in self._touched:
             self._touched.append(shadow)
 

@@ -82,10 +82,9 @@ def pds_51_quiescence(simulator: Any) -> None:
                 raise broken(51, "a timer besides idle is armed for", pdc.deadline())
 
 
-def patience(config: PdsConfig) -> int:
+def patience(config: PdsConfig, init: int) -> int:
     """Return the time in picoseconds from the first transmission of an unanswered packet to the error. It is the sum
-    of all RTOs (Σ RTO), which is 63 ms with the defaults."""
-    init = config.rto_init_time
+    of all RTOs (Σ RTO), of which `init` is the first: 63 ms with the defaults."""
     return sum(min(init << count, RTO_CAP) for count in range(config.max_rto_retx_cnt + 1))
 
 
@@ -105,7 +104,8 @@ def pds_52_dead_network(shadow: PdcShadow, full: bool) -> None:
     if pdc.tx.records and pdc.state is not State.CLOSED:
         config = pdc.config
         since = max(shadow.sent_at, shadow.heard_at)
-        longest = min(config.rto_init_time << config.max_rto_retx_cnt, RTO_CAP)
-        limit = patience(config) + config.nack_retx_time + longest
+        init = max(config.rto_init_time, pdc.tx.rto or 0)
+        longest = min(init << config.max_rto_retx_cnt, RTO_CAP)
+        limit = patience(config, init) + config.nack_retx_time + longest
         if shadow.end.now - since > limit:
             raise broken(52, f"{pdc.role.name} still in {pdc.state.name} after {shadow.end.now - since} ps of silence")

@@ -270,7 +270,8 @@ def _counted(config: PdsConfig, mode: Mode) -> bool:
 
 @invariant(43, PdsScope.PACKET, Occasion.RETRANSMISSION, when=_counted)
 def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: Sent) -> None:
-    """On RUD a PSN is sent at most 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt times."""
+    """On RUD a PSN is sent at most 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt times. After an ACK_REQ, which asks about
+    a packet that was reported as received, the count begins anew."""
     config = shadow.pdc.config
     if sent is not None and sent.copies > config.max_rto_retx_cnt + config.max_nack_retx_cnt:
         raise broken(43, f"copy {sent.copies + 1} of", packet.psn)

@@ -30,6 +30,10 @@ class SesRules:
         self._lone_read_eom = lone_read_eom
         self._segments: dict[PdcShadow, SegmentChecks] = {}
 
+    def begun_anew(self, shadow: PdcShadow) -> None:
+        """Forget the open message of a PDC whose packets are sent anew, from another Start_PSN."""
+        self._segments.pop(shadow, None)
+
     def leaves(self, shadow: PdcShadow, packet: Message, datagram: Datagram, sent: SentPacket | None) -> None:
         """Check a packet that the endpoint of this monitor sends. Raises `InvariantViolation`."""
         if type(packet) is Ack:

@@ -79,7 +79,7 @@ class SentPacket:
     payload: Buffer
     ctl_type: int | None
     copies: int = 0
-    """Number of transmissions of the packet, including the first."""
+    """Number of transmissions of the packet, including the first. It is 1 again after an ACK_REQ for the packet."""
     at: int = 0
     """Time in picoseconds of the last transmission of the packet."""
     rto_cnt: int = 0

@@ -48,6 +48,9 @@ class CcConfig:
     probe_allowance: int = knob(0, range(SECOND + 1), TIME,
         "How much longer a full packet takes than a PROBE on the longest path of an idle network; it is added to the"
         " round-trip time of the PROBE.", "cms.md §3.5")
+    sleek: str = knob("auto", ("auto", "on", "off"), "",
+        "Whether packets are taken for lost by ooo_count, and asked for by PROBE, where `inferred_loss` is off. auto:"
+        " yes, but not in the form htsim with trimming, where the simulator does not.", "cms.md §6")
     rto: str = knob("fixed", ("fixed", "rtt"), "",
         "The time-out of a packet: RTO_Init_Time (fixed), or what the round-trip times of the ACKs suggest (rtt).",
         "cms.md §6")
@@ -71,6 +74,11 @@ class CcConfig:
     def credits(self) -> bool:
         """Return whether RCCC is on."""
         return "rccc" in self.algorithm
+
+    @property
+    def searches(self) -> bool:
+        """Return whether packets are taken for lost by ooo_count."""
+        return self.sleek == "on" or (self.sleek == "auto" and not (self.form == "htsim" and self.trimming))
 
     @cached_property
     def bdp(self) -> int:

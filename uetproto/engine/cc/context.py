@@ -129,14 +129,17 @@ class Ccc:
 
     def _ground(self, size: int) -> None:
         self.inflight_pkts -= 1
-        self.waiting_rtx += 1
-        self.rtx_backlog += size
+        self.missed(size)
 
     def found(self, size: int) -> None:
         self.waiting_rtx -= 1
         self.rtx_backlog -= size
         for one in self._algorithms:
             one.withdrawn(-size)
+
+    def missed(self, size: int) -> None:
+        self.waiting_rtx += 1
+        self.rtx_backlog += size
 
     def settled(self, packets: int, size: int, waiting: int, waiting_size: int) -> None:
         self.inflight_pkts -= packets

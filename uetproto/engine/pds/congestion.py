@@ -1,8 +1,8 @@
 """This module asks the congestion control context of a PDC, and tells it what becomes of the packets (cms.md §2).
 
-A PDC with a context asks it before each transmission of a request. A packet that was refused or lost waits in
-`Pdc.again` until the context allows its retransmission, before new data. Control packets are not subject to congestion
-control.
+A PDC with a context asks it before each transmission of a request, whatever the reason. A packet that was refused or
+lost waits in `Pdc.again` until the context allows its retransmission, before new data. Control packets are not subject
+to congestion control.
 """
 
 from collections import deque
@@ -46,6 +46,9 @@ class PacedRecord(SendRecord):
     """Whether the packet is in flight: sent, and neither reported as received, nor refused, nor given up."""
     waits: bool = False
     """Whether the packet waits in `Pdc.again` for its retransmission."""
+    reported: bool = False
+    """Whether an ACK has reported the packet as received, so that its bytes are no longer in flight, and are not again
+    if it is retransmitted."""
     armed_at: int = 0
     """Time at which its RTO began, while it waits."""
     marked: bool = False
@@ -122,15 +125,15 @@ def _note(record: PacedRecord, now: int) -> None:
 
 
 def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int) -> bool:
-    """Let a packet wait for its retransmission. Return False if it is to be sent at once: without a context, or if the
-    peer had reported it as received."""
+    """Let a packet wait for its retransmission. Return False without a context, as it is to be sent at once."""
     if pdc.cc is None or not isinstance(record, PacedRecord):
         return False
     if record.waits:
         return True
-    if not record.flying:
-        return False
-    _give_up(pdc, record, cause, now)
+    if record.flying:
+        _give_up(pdc, record, cause, now)
+    else:  # the peer had reported it as received
+        pdc.cc.missed(record.size)
     record.waits, record.cause = True, cause
     _time(pdc, record, now)
     if pdc.again is None:
@@ -148,7 +151,10 @@ def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int) -> None:
     cc = pdc.cc
     assert cc is not None
     record.flying = False
-    pdc.inflight -= record.size
+    if record.reported:
+        cc.settled(0, -record.size, 0, 0)
+    else:
+        pdc.inflight -= record.size
     if cause in (RTO, INFERRED):
         cc.lost(record.size, now)
         pdc.selection.heard(record.entropy, PathFeedback.TIMEOUT, now)
@@ -197,12 +203,17 @@ def next_again(pdc: Pdc, now: int) -> PacedRecord | None:
     return None
 
 
-def sent_again(pdc: Pdc, record: PacedRecord, now: int) -> None:
-    """Note a retransmission."""
-    assert pdc.cc is not None
-    pdc.inflight += record.size
+def sent_again(pdc: Pdc, record: PacedRecord, now: int) -> bool:
+    """Note a retransmission, and return whether the packet should ask for an ACK."""
+    cc = pdc.cc
+    assert cc is not None
     _note(record, now)
-    pdc.cc.sent(record.size, True, now)
+    ask = cc.sent(record.size, True, now)
+    if record.reported:
+        cc.settled(0, record.size, 0, 0)
+    else:
+        pdc.inflight += record.size
+    return ask
 
 
 # Answers
@@ -252,15 +263,21 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
     assert landed is not None
     packets = size = 0
     for record in landed:
-        if isinstance(record, PacedRecord):
-            if record.flying:
-                record.flying = False
-                packets, size = packets + 1, size + record.size
-            elif record.waits:  # it was given up, and arrived after all
-                record.waits = False
+        if not isinstance(record, PacedRecord):
+            continue
+        counts, record.reported = not record.reported, True
+        if record.flying:
+            record.flying = False
+            packets += 1
+            size += record.size if counts else 0
+        elif record.waits:  # it was given up, and arrived after all
+            record.waits = False
+            if counts:
                 cc.found(record.size)
                 pdc.inflight += record.size
                 size += record.size
+            else:
+                cc.settled(0, 0, 1, record.size)
     landed.clear()
     report = AckReport(new=size, marked=bool(ack.marked), rtt=_named_rtt(named, ack.retx, 0, now))
     if ack.cc_state and ack.cc_type == CcType.NSCC:
@@ -345,16 +362,17 @@ def leave(pdc: Pdc, records: Iterable[SendRecord]) -> None:
 
 
 def restart(pdc: Pdc, records: Iterable[SendRecord], now: int) -> None:
-    """Note that all packets are sent anew, from another Start_PSN (pds.md §6.6)."""
+    """Let all packets wait to be sent anew, as first transmissions, from another Start_PSN (pds.md §6.6)."""
     cc = pdc.cc
     if cc is None:
         return
-    pdc.again = None
-    for record in records:
-        if isinstance(record, PacedRecord):
-            waited = record.waits
-            record.sends = 0
-            _note(record, now)
-            if waited:
-                pdc.inflight += record.size
-                cc.sent(record.size, True, now)
+    paced = [one for one in records if isinstance(one, PacedRecord)]
+    for record in paced:
+        if record.flying:
+            pdc.inflight -= record.size
+            cc.settled(1, record.size, 0, 0)
+        if not record.waits:
+            cc.missed(record.size)
+        record.flying, record.reported, record.waits, record.sends, record.armed_at = False, False, True, 0, now
+    pdc.again = deque(paced)
+    pdc.owner.stir(pdc)

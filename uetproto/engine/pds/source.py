@@ -86,8 +86,14 @@ def _pump_again(pdc: Pdc, now: int, limit: int) -> int:
     """Retransmit the packets that wait, as far as congestion control allows (cms.md §2). Return their number."""
     sent = 0
     while sent < limit and (record := congestion.next_again(pdc, now)) is not None:
-        congestion.sent_again(pdc, record, now)
-        _retransmit_now(pdc, record, now, record.cause)
+        anew = not record.sends
+        ask = congestion.sent_again(pdc, record, now)
+        if anew:
+            pdc.touched = now
+            _arm(pdc, record, now)
+            emit_request(pdc, record, 0, int(ask or record.ar), record.clear_psn)
+        else:
+            _retransmit_now(pdc, record, now, record.cause)
         sent += 1
     return sent
 
