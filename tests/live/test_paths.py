@@ -47,6 +47,7 @@ def two() -> Any:
 WAYS = {
     "uet-udp": ("udp",), "uet-raw": ("raw",), "uet-native": ("raw", "--ip-protocol", "253"),
     "roce-udp": ("udp", "--transport", "rc"), "roce-raw": ("raw", "--transport", "rc"),
+    "roce-packet": ("packet", "--transport", "rc"),
     "uet-segments": ("udp", "--segmentation", "--entropies", "1", "--checksum", "on"),
 }  # fmt: skip
 """Paths with their options, by name."""
@@ -78,7 +79,7 @@ def from_addresses(frame: bytes, start: int) -> bytes:
     return ip[at : udp + 6] + ip[udp + 8 :]
 
 
-@pytest.mark.parametrize("way", ["uet-udp", "roce-udp"])
+@pytest.mark.parametrize("way", ["uet-udp", "roce-packet"])
 def test_dumpcap_sees_the_same(two: Hosts, tmp_path: Path, way: str) -> None:
     """What dumpcap captures at the far end is what the near end says it sent, bit by bit; an audit finds the CRCs and
     ICRCs of what the kernel really sent right."""

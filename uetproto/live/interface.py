@@ -25,7 +25,10 @@ class Interface:
     """Name of the path between engine and link, one of `live.PATHS`, or "auto": the best one that this process may
     use."""
     device: str | None = None
-    """Name of the network interface, such as "eth0". It is needed for link-local addresses."""
+    """Name of the network interface, such as "eth0". It is needed for link-local addresses, for the path tap, and for
+    an address of our own on the path packet."""
+    vlan: int | None = None
+    """VLAN of the frames of the paths packet and tap. None: they have no tag."""
     local_port: int | None = None
     """UDP port at which packets arrive. None: the port to which packets are sent."""
     checksum: str = AUTO
@@ -48,10 +51,10 @@ class Interface:
         typed("local", self.local, str, "an IPv4 or IPv6 address")
         _ = self.address
         for name, least, most in (
-            ("local_port", 1, 65535), ("receive_buffer", 2048, 1 << 30), ("entropies", 1, 1 << 16),
+            ("local_port", 1, 65535), ("vlan", 1, 4094), ("receive_buffer", 2048, 1 << 30), ("entropies", 1, 1 << 16),
         ):  # fmt: skip
             value = getattr(self, name)
-            if value is None and name == "local_port":
+            if value is None and name in ("local_port", "vlan"):
                 continue
             if type(value) is not int or not least <= value <= most:
                 raise LocalError(name, f"{value!r} is not legal", f"{least} … {most}")

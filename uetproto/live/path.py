@@ -109,30 +109,39 @@ class Path(Protocol):
 PATHS: Mapping[str, str] = {
     "udp": "uetproto.live.path_udp:UdpPath",
     "raw": "uetproto.live.path_raw:RawPath",
+    "packet": "uetproto.live.path_packet:PacketPath",
+    "tap": "uetproto.live.path_tap:TapPath",
 }
-"""The class of each path. `auto` takes the first one that this process may open and that serves the packets."""
+"""The class of each path, the one that needs least of the machine first. `auto` takes the first one that this process
+may open and that serves the packets."""
 
 
 def open_path(setup: PathSetup) -> Path:
     """Open the path that the interface names.
 
-    With "auto", this is the first path of `PATHS` that this process may open, and a note says why it is none of the
-    better ones. Raises `LocalError` for a path that cannot be opened.
+    With "auto", this is the first path of `PATHS` that this process may open, and its first note says which one, and
+    what was refused before it. Raises `LocalError` for a path that cannot be opened.
     """
     name = setup.interface.path
     known("path", name, dict(PATHS))
     if name != AUTO:
-        return _class_of(name)(setup)
-    reasons = []
+        path = _class_of(name)(setup)
+        path.notes[:0] = [f"path {name}"]
+        return path
+    refused: list[str] = []
     for name in PATHS:
         try:
             path = _class_of(name)(setup)
-        except NotPermittedError as error:
-            reasons.append(f"{name}: {error.value}")
+        except LocalError as error:
+            is_foreign = error.name == "local" and setup.interface.device is not None
+            if not isinstance(error, NotPermittedError) and not is_foreign:
+                raise
+            refused.append(f"{name}: {error.value}")
             continue
-        path.notes[:0] = [f"path {name}{f', as {reasons[0]}' if reasons else ''}"]
+        why = f"as {', '.join(refused)}" if refused else f"the first of {', '.join(PATHS)}"
+        path.notes[:0] = [f"path {name}, {why}"]
         return path
-    raise LocalError("path", f"no path can be opened: {'; '.join(reasons)}")
+    raise LocalError("path", f"no path can be opened: {'; '.join(refused)}", ", ".join(PATHS))
 
 
 class NotPermittedError(LocalError):

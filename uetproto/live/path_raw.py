@@ -13,16 +13,15 @@ from typing import Any
 from uetproto.framing.framer import CACHE, LowerHeaders, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.live import sockets
+from uetproto.live.frames import with_udp_checksum
 from uetproto.live.path import NotPermittedError, PathCounters, PathSetup, reason_of, too_long
 from uetproto.live.path_udp import UdpReceiver
 from uetproto.live.sockets import Socket
 from uetproto.wire.capture.pcap import RAW
 from uetproto.wire.codec import codec_of
-from uetproto.wire.headers.ethernet import ETHERNET, UDP, EtherType, IpProtocol, internet_checksum
+from uetproto.wire.headers.ethernet import ETHERNET, UDP, EtherType
 
 _LONGEST = 65535
-_CHECKSUM_AT = 6
-"""Offset of the checksum in a UDP header."""
 _ETHERNET = codec_of(ETHERNET)
 
 
@@ -139,7 +138,7 @@ class RawPath:
         for frame in frames:
             key = frame[start:end]
             at = targets.get(key) or self._target(key)
-            packet = self._with_checksum(frame) if self.checksum else frame[ETHERNET_SIZE:]
+            packet = (with_udp_checksum(frame, self._version) if self.checksum else frame)[ETHERNET_SIZE:]
             try:
                 send(packet, at)
             except OSError as error:
@@ -175,15 +174,6 @@ class RawPath:
         dst = int.from_bytes(key, "big")
         found = self._targets[key] = sockets.target(dst, self._version, 0, self._setup.interface.device)
         return found
-
-    def _with_checksum(self, frame: bytes) -> bytes:
-        """Return the IP packet of a frame with its UDP checksum filled in."""
-        start, end = self._end, len(frame)
-        addresses = frame[start - (8 if self._version == 4 else 32) : start]
-        pseudo = addresses + (end - start).to_bytes(4, "big") + int(IpProtocol.UDP).to_bytes(4, "big")
-        found = internet_checksum(pseudo + frame[start:] + bytes((end - start) & 1)) or 0xFFFF
-        at = start + _CHECKSUM_AT
-        return frame[ETHERNET_SIZE:at] + found.to_bytes(2, "big") + frame[at + 2 :]
 
 
 class NativeListener:

@@ -160,8 +160,8 @@ class RendezvousServer:
 class RendezvousClient:
     """This class is a client's side of the rendezvous. Its calls wait for the answer."""
 
-    def __init__(self, peer: str, port: int, *, local: str, device: str | None = None) -> None:
-        """Connect. Raises `LocalError` if nobody answers at the address."""
+    def __init__(self, peer: str, port: int, *, local: str | None, device: str | None = None) -> None:
+        """Connect, from the address `local` if there is one. Raises `LocalError` if nobody answers at the address."""
         self.peer, self._port = peer, port
         version = ip_address(peer).version
         self._text = b""
@@ -169,7 +169,8 @@ class RendezvousClient:
         self._socket = Socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
         self._socket.settimeout(_PATIENCE / SECOND)
         try:
-            self._socket.bind(sockets.target(int(ip_address(local)), version, 0, device))
+            if local is not None:
+                self._socket.bind(sockets.target(int(ip_address(local)), version, 0, device))
             self._socket.connect(sockets.target(int(ip_address(peer)), version, port, device))
         except OSError as error:
             self._socket.close()

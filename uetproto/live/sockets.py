@@ -1,5 +1,6 @@
 """This module has what the paths share: options of Linux sockets that Python does not name, and calls around them."""
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -7,6 +8,7 @@ import resource
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
@@ -21,7 +23,9 @@ SO_NO_CHECK, UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 11, 101, 102
 UDP_SEGMENT = 103
 SO_RCVBUFFORCE = 33
 MSG_ERRQUEUE = 0x2000
-SIOCGIFADDR, SIOCGIFMTU = 0x8915, 0x8921
+SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFADDR, SIOCGIFMTU, SIOCGIFHWADDR = 0x8913, 0x8914, 0x8915, 0x8921, 0x8927
+IFF_UP, IFF_LOOPBACK, IFF_NOARP = 0x1, 0x8, 0x80
+SO_ATTACH_FILTER = 26
 
 ANCILLARY = 128
 """Number of bytes of ancillary data that are received with a packet."""
@@ -30,6 +34,8 @@ ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
 KEPT = 64
 """File descriptors that sockets for entropy values leave to the rest of the process."""
 _EXTENDED = struct.Struct("=IBBBBII")
+_ETHERNET_KINDS = (1, 772)
+"""Hardware types of Ethernet and of loopback (<linux/if_arp.h>)."""
 
 Socket = socket.socket
 Address = tuple[Any, ...]
@@ -176,15 +182,12 @@ def source_towards(address: int, version: int, device: str | None) -> str:
 def mtu_of_interface(address: int, version: int) -> int:
     """Return the MTU of the network interface that has an address, or the largest IP packet if none is found, as for an
     address of loopback that nobody has configured."""
-    name = _interface_of(address, version)
-    if name is None:
-        return 65535
-    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        answer = fcntl.ioctl(found, SIOCGIFMTU, struct.pack("256s", name.encode()))
-    return min(int.from_bytes(answer[16:20], sys.byteorder), 65535)
+    name = interface_of(address, version)
+    return 65535 if name is None else device(name).mtu
 
 
-def _interface_of(address: int, version: int) -> str | None:
+def interface_of(address: int, version: int) -> str | None:
+    """Return the name of the network interface whose address this is, or None."""
     if version == 6:
         with open("/proc/net/if_inet6", encoding="ascii") as file:
             rows = [line.split() for line in file]
@@ -192,9 +195,117 @@ def _interface_of(address: int, version: int) -> str | None:
     with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
         for _, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(found, SIOCGIFADDR, struct.pack("256s", name.encode()))
+                answer = _ioctl(found, SIOCGIFADDR, name)
             except OSError:
                 continue
             if int.from_bytes(answer[20:24], "big") == address:
                 return name
     return None
+
+
+def is_of_this_host(address: int, version: int, interface: str | None) -> bool:
+    """Return whether the kernel has an address, and answers for it."""
+    with Socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as found:
+        try:
+            found.bind(target(address, version, 0, interface))
+        except OSError:
+            return False
+    return True
+
+
+# Network interfaces ---------------------------------------------------------------------------------------------------
+
+
+class Device(NamedTuple):
+    """This tuple is what the kernel says of a network interface."""
+
+    name: str
+    number: int
+    mac: bytes
+    mtu: int
+    up: bool
+    silent: bool
+    """Whether no neighbour has a MAC address there, as on loopback."""
+
+
+def device(name: str) -> Device:
+    """Return what the kernel says of a network interface. Raises `LocalError` if there is none of this name, or if it
+    has no Ethernet headers."""
+    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        try:
+            index = socket.if_nametoindex(name)
+            hardware, mtu, flags = (_ioctl(found, ask, name) for ask in (SIOCGIFHWADDR, SIOCGIFMTU, SIOCGIFFLAGS))
+        except (OSError, ValueError):
+            names = ", ".join(other for _, other in socket.if_nameindex())
+            raise LocalError("interface", f"there is no network interface {name!r}", names) from None
+    kind, bits = (int.from_bytes(one[16:18], sys.byteorder) for one in (hardware, flags))
+    if kind not in _ETHERNET_KINDS:
+        raise LocalError("interface", f"{name} has no Ethernet headers (hardware type {kind})", "an Ethernet interface")
+    size = int.from_bytes(mtu[16:20], sys.byteorder)
+    return Device(name, index, hardware[18:24], min(size, 65535), bool(bits & IFF_UP),
+                  bool(bits & (IFF_LOOPBACK | IFF_NOARP)))  # fmt: skip
+
+
+def set_up(name: str) -> None:
+    """Switch a network interface on. Raises `OSError` without CAP_NET_ADMIN."""
+    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        flags = int.from_bytes(_ioctl(found, SIOCGIFFLAGS, name)[16:18], sys.byteorder)
+        fcntl.ioctl(found, SIOCSIFFLAGS, struct.pack("16sH22x", name.encode(), flags | IFF_UP))
+
+
+def _ioctl(found: Socket, ask: int, name: str) -> bytes:
+    return fcntl.ioctl(found, ask, struct.pack("256s", name.encode()[:15]))
+
+
+def attach_filter(found: Socket, program: Sequence[tuple[int, int, int, int]]) -> None:
+    """Let the kernel keep only packets that a program of classic BPF accepts: rows of code, jumps and constant
+    (<linux/filter.h>)."""
+    rows = b"".join(struct.pack("=HBBI", *row) for row in program)
+    room = ctypes.create_string_buffer(rows, len(rows))
+    found.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(room)))
+
+
+NOTHING = ((0x06, 0, 0, 0),)
+"""Program of classic BPF that accepts no packet."""
+
+
+# Routes ---------------------------------------------------------------------------------------------------------------
+
+# Values of <linux/netlink.h> and <linux/rtnetlink.h>.
+_NETLINK, _ROUTE, _ERROR, _NEW_ROUTE, _GET_ROUTE, _PLEASE = 16, 0, 2, 24, 26, 1
+_TO, _THROUGH, _GATEWAY, _VIA = 1, 4, 5, 18
+_LOCAL_ROUTE, _UNICAST = 2, 1
+_HEAD, _RTMSG, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=8BI"), struct.Struct("=HH")
+
+
+def next_hop(local: int, dst: int, version: int, through: Device) -> int:
+    """Return the neighbour to which packets to an address leave through an interface: the address itself, or a router
+    that the kernel knows. Raises `LocalError` without a route."""
+    size = 4 if version == 4 else 16
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    ask = _RTMSG.pack(family, 8 * size, 0, 0, 0, 0, 0, 0, 0) + _ATTRIBUTE.pack(4 + size, _TO)
+    ask += dst.to_bytes(size, "big") + _ATTRIBUTE.pack(8, _THROUGH) + through.number.to_bytes(4, sys.byteorder)
+    with Socket(_NETLINK, socket.SOCK_RAW, _ROUTE) as found:
+        found.send(_HEAD.pack(_HEAD.size + len(ask), _GET_ROUTE, _PLEASE, 1, 0) + ask)
+        answer = found.recv(1 << 16)
+    kind = _HEAD.unpack_from(answer)[1]
+    reason = ""
+    if kind == _ERROR:
+        reason = os.strerror(-int.from_bytes(answer[16:20], sys.byteorder, signed=True))
+    elif answer[_HEAD.size + 7] == _LOCAL_ROUTE and not through.silent:
+        reason = "it is an address of this host"
+    elif answer[_HEAD.size + 7] not in (_UNICAST, _LOCAL_ROUTE):
+        reason = "the route forbids it"
+    if reason:
+        told = f"there is no way from {ip_text(local, version)} to {ip_text(dst, version)} through {through.name}"
+        raise LocalError("peer", f"{told}: {reason}", "an address with a route from there")
+    at = _HEAD.size + _RTMSG.size
+    while at + 4 <= len(answer):
+        length, name = _ATTRIBUTE.unpack_from(answer, at)
+        if name == _GATEWAY:
+            return int.from_bytes(answer[at + 4 : at + length], "big")
+        if name == _VIA:
+            told = f"the router behind {through.name} has an address of the other IP version"
+            raise LocalError("peer", told, "path raw or udp")
+        at += max(length + 3 & ~3, 4)
+    return dst

@@ -8,12 +8,11 @@ from typing import Any
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
-from uetproto.cli.live.options import RC, LinkOptions, local_towards
+from uetproto.cli.live.options import RC, LinkOptions, local_towards, meet, mtu_towards, own_address
 from uetproto.cli.live.target import bring_up
 from uetproto.cli.live.words import faults_done
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
-from uetproto.live import sockets
 from uetproto.live.interface import AUTO
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Json, RendezvousClient, number
@@ -181,9 +180,7 @@ class UetInitiator(Initiator):
         if options.payload_mtu not in (None, payload) and payload is not None:
             raise LocalError("--payload-mtu", f"{options.payload_mtu} is not that of the peer", payload)
         if payload is None:
-            payload = options.payload_for(
-                sockets.mtu_towards(int(ip_address(local)), self.peer_address, version, options.interface), version
-            )
+            payload = options.payload_for(mtu_towards(options, local, peer), version)
         port = told.get("udp_port")
         if told and (port is None) != (options.ip_protocol is not None):
             takes = f"IP protocol {told.get('ip_protocol')}" if port is None else f"UDP port {port}"
@@ -308,11 +305,13 @@ def connected(options: LinkOptions, peer: str) -> Initiator:
         raise LocalError("--personality", "auto is of serve alone, which sees packets first", ", ".join(PERSONALITIES))
     local = local_towards(options, peer)
     rendezvous, told = None, {}
-    if options.rendezvous_port is not None:
-        rendezvous = RendezvousClient(peer, options.rendezvous_port, local=local, device=options.interface)
+    found = options.rendezvous_at
+    if found is not None:
+        rendezvous = meet(options, found, peer, local)
     try:
         if rendezvous is not None:
             offer: Json = {"transport": options.transport, "address": local}
+            offer |= own_address(options, local)
             if options.local_udp_port is not None:
                 offer["udp_port"] = options.local_udp_port
             told = rendezvous.begin(offer)

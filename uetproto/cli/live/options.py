@@ -1,5 +1,6 @@
 """This module has the options that all commands on a live link share, and what they stand for."""
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -18,9 +19,9 @@ from uetproto.errors import similar
 from uetproto.framing.sizes import UET_EXTENSION, around_roce
 from uetproto.impair.faults import Faults
 from uetproto.live import Interface, sockets
-from uetproto.live.interface import AUTO, CHECKSUMS
+from uetproto.live.interface import AUTO, CHECKSUMS, address_of
 from uetproto.live.path import PATHS
-from uetproto.live.rendezvous import PORT, Network
+from uetproto.live.rendezvous import PORT, Json, Network, RendezvousClient
 from uetproto.toml.values import MEMORY_KEY, size
 from uetproto.wire.forms import UDP_PORT
 from uetproto.wire.headers.roce import PMTUS
@@ -39,6 +40,7 @@ class LinkOptions:
     transport: str
     path: str
     interface: str | None
+    vlan: int | None
     udp_port: int | None
     local_udp_port: int | None
     ip_protocol: int | None
@@ -83,7 +85,7 @@ class LinkOptions:
             raise LocalError("--faults", "trim does not go with --transport rc, which has no trimming", "drop")
         if faults is not None and faults.corrupt and self.transport == UET and self.crc == OFF:
             raise LocalError("--faults", "corrupt does not go with --crc off: nobody would notice", "--crc on")
-        _ = self.rendezvous_port, self.memory_key, self.address
+        _ = self.rendezvous_at, self.memory_key, self.address
 
     @property
     def faulty(self) -> Faults | None:
@@ -91,13 +93,15 @@ class LinkOptions:
         return None if self.faults is None else faults_of(self.faults)
 
     @property
-    def rendezvous_port(self) -> int | None:
-        """Return the TCP port of the rendezvous, or None without one."""
+    def rendezvous_at(self) -> tuple[str | None, int] | None:
+        """Return address and TCP port of the rendezvous, or None without one. The address None is that of the
+        packets."""
         if self.rendezvous == OFF:
             return None
-        if not self.rendezvous.isdecimal() or not 1 <= int(self.rendezvous) <= 65535:
-            raise LocalError("--rendezvous", f"{self.rendezvous!r} is not legal", "1 … 65535, off")
-        return int(self.rendezvous)
+        host, _, port = self.rendezvous.rpartition(":")
+        if not port.isdecimal() or not 1 <= int(port) <= 65535:
+            raise LocalError("--rendezvous", f"{self.rendezvous!r} is not legal", "1 … 65535, ADDRESS:PORT, off")
+        return str(address_of("--rendezvous", host.strip("[]"))) if host else None, int(port)
 
     @property
     def memory_key(self) -> int:
@@ -125,8 +129,9 @@ class LinkOptions:
     def live_interface(self, local: str) -> Interface:
         """Return the interface that the options describe, at a local address."""
         return Interface(
-            local, path=self.path, device=self.interface, local_port=self.local_udp_port, checksum=self.checksum,
-            receive_buffer=of_size("--receive-buffer", self.receive_buffer, 2048, 1 << 30), entropies=self.entropies,
+            local, path=self.path, device=self.interface, vlan=self.vlan, local_port=self.local_udp_port,
+            checksum=self.checksum, entropies=self.entropies,
+            receive_buffer=of_size("--receive-buffer", self.receive_buffer, 2048, 1 << 30),
             segmentation=self.segmentation, capture=self.output, faults=self.faulty, seed=self.seed,
         )  # fmt: skip
 
@@ -179,12 +184,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--local", metavar="A", help="Address of this host; sockets bind to it and to no other."),
     click.option("--transport", type=click.Choice((UET, RC)), default=UET, show_default=True, help="UET or RoCEv2."),
     click.option("--path", default=AUTO, show_default=True, metavar="P", help=f"{', '.join(PATHS)}, or {AUTO}."),
-    click.option("--interface", metavar="IF", help="Network interface; needed for link-local addresses."),
+    click.option("--interface", metavar="IF", help="Network interface; for link-local addresses and the path tap."),
+    click.option("--vlan", type=click.IntRange(1, 4094), metavar="N", help="VLAN of the paths packet and tap."),
     click.option("--udp-port", type=_PORTS, metavar="N", help="UDP port of the peer; default: 4793, RoCE 4791."),
     click.option("--local-udp-port", type=_PORTS, metavar="N", help="UDP port of this end; default: the peer's."),
     click.option(
         "--ip-protocol", type=click.IntRange(1, 255), metavar="N",
-        help="Send native IP packets of this protocol, such as 253, and no UDP; needs the path raw.",
+        help="Send native IP packets of this protocol, such as 253, and no UDP; needs the path raw, packet or tap.",
     ),
     click.option("--crc", type=click.Choice(("on", "off")), default="on", show_default=True, help="CRC32C trailer."),
     click.option(
@@ -202,8 +208,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Hand several packets to the kernel at once; needs --entropies 1 and --checksum on."),
     click.option("--personality", default="default", show_default=True, metavar="NAME",
                  help=f"Behave as: {', '.join(PERSONALITIES)}; of serve also {AUTO}."),
-    click.option("--rendezvous", default=str(PORT), show_default=True, metavar="PORT|off",
-                 help="TCP port where both ends tell each other keys and numbers."),
+    click.option("--rendezvous", default=str(PORT), show_default=True, metavar="[A:]PORT|off",
+                 help="TCP port (of address A) where both ends tell each other keys and numbers."),
     click.option("--job-id", type=click.IntRange(0, 2**24 - 1), default=1, show_default=True, metavar="N",
                  help="JobID."),
     click.option("--pid", type=click.IntRange(0, 4095), default=0, show_default=True, metavar="N",
@@ -269,13 +275,42 @@ def prefixes(name: str, texts: tuple[str, ...]) -> list[Network]:
 
 def local_towards(options: LinkOptions, peer: str) -> str:
     """Return the local address: the option, or the one from which this host reaches a peer."""
-    from uetproto.live.interface import address_of
-
     found = address_of("--peer", peer)
     return options.local or sockets.source_towards(int(found), found.version, options.interface)
 
 
 def mtu_of(options: LinkOptions, local: str) -> int:
-    """Return the MTU of the network interface that has an address of this host."""
+    """Return the MTU of the network interface that is named, or that has an address of this host."""
     address = ip_address(local)
-    return sockets.mtu_of_interface(int(address), address.version)
+    names = {name for _, name in socket.if_nameindex()}
+    if options.interface in names:
+        return sockets.device(options.interface).mtu
+    return sockets.mtu_of_interface(int(address), address.version) if options.interface is None else _USUAL_MTU
+
+
+def mtu_towards(options: LinkOptions, local: str, peer: str) -> int:
+    """Return the path MTU towards a peer as the kernel knows it, or that of the interface if the local address is not
+    the kernel's."""
+    address = ip_address(local)
+    if not sockets.is_of_this_host(int(address), address.version, options.interface):
+        return mtu_of(options, local)
+    return sockets.mtu_towards(int(address), int(ip_address(peer)), address.version, options.interface)
+
+
+def meet(options: LinkOptions, at: tuple[str | None, int], peer: str, local: str) -> RendezvousClient:
+    """Connect to the rendezvous of a peer. Raises `LocalError` if nobody answers."""
+    host, port = at
+    return RendezvousClient(
+        host or peer, port, local=None if own_address(options, local) else local, device=options.interface
+    )  # fmt: skip
+
+
+def own_address(options: LinkOptions, local: str) -> Json:
+    """Return what the rendezvous is told of a local address that is not the kernel's: nothing if it is."""
+    address = ip_address(local)
+    is_ours = sockets.is_of_this_host(int(address), address.version, options.interface)
+    return {} if is_ours else {"own_address": True}
+
+
+_USUAL_MTU = 1500
+"""MTU of an interface that is yet to be made."""

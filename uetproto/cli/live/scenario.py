@@ -14,7 +14,7 @@ import click
 from uetproto import LocalError, RemoteError
 from uetproto.api import fi
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.options import LinkOptions, local_towards
+from uetproto.cli.live.options import LinkOptions, local_towards, meet, own_address
 from uetproto.cli.live.words import link_lines
 from uetproto.cli.main import FAULT
 from uetproto.cli.terminal import printable, status, tell
@@ -244,13 +244,15 @@ class Director:
 def play(options: LinkOptions, name: str, peer: str) -> None:
     """Play a scenario with a peer, and print what came of it."""
     scenario = loaded(name)
-    if options.rendezvous_port is None:
+    found = options.rendezvous_at
+    if found is None:
         raise LocalError("--rendezvous", "off does not go with SCENARIO", "the TCP port of the peer")
     local = local_towards(options, peer)
-    rendezvous = RendezvousClient(peer, options.rendezvous_port, local=local, device=options.interface)
+    rendezvous = meet(options, found, peer, local)
     with Interrupt() as interrupt:
         try:
-            told = rendezvous.begin({"transport": options.transport, "address": local, "scenario": identity(scenario)})
+            offer = {"transport": options.transport, "address": local, "scenario": identity(scenario)}
+            told = rendezvous.begin(offer | own_address(options, local))
             fabric = fabric_of(options, scenario, scenario.run.initiator, local, told.get("udp_port"))
             world, error = fabric.live, None
             try:

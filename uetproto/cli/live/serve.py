@@ -81,11 +81,12 @@ def command(
 def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None:
     told = one.told
     if options.as_json:
-        rendezvous = options.rendezvous_port
+        at = options.rendezvous_at
+        rendezvous = None if at is None else at[1]
         click.echo(json.dumps({"kind": "listening", "rendezvous": rendezvous, "notes": one.world.path.notes} | told))
         return
-    at = f"UDP port {told['udp_port']}" if told["udp_port"] is not None else f"IP protocol {told['ip_protocol']}"
-    lines = [f"serving {options.transport} at {options.local}, {at}, {'; '.join(one.world.path.notes)}"]
+    where = f"UDP port {told['udp_port']}" if told["udp_port"] is not None else f"IP protocol {told['ip_protocol']}"
+    lines = [f"serving {options.transport} at {options.local}, {where}, {'; '.join(one.world.path.notes)}"]
     if "memory" in told:
         memory = told["memory"]
         lines.append(f"  memory  {memory['length']:,} bytes, key {memory['key']:#x}, address {memory['address']:#x}")
@@ -98,7 +99,8 @@ def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None
             f" initiator {end['initiator_id']}, {'relative' if end['relative'] else 'absolute'}"
         )
     lines.append(f"  payload MTU {told['payload_mtu']:,}, receive buffer {told['buffer']:,} bytes")
-    lines.append(f"  rendezvous  {'off' if options.rendezvous_port is None else f'TCP port {options.rendezvous_port}'}")
+    at = options.rendezvous_at
+    lines.append(f"  rendezvous  {'off' if at is None else ', '.join((*filter(None, at[:1]), f'TCP port {at[1]}'))}")
     if not allow and not ip_address(options.local or "").is_loopback:
         lines.append("  whoever reaches this address may write this memory: --allow PREFIX limits it")
     tell(lines, aside=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
-from uetproto.cli.live.options import RC, LinkOptions, mtu_of
+from uetproto.cli.live.options import RC, LinkOptions, mtu_of, own_address
 from uetproto.cli.live.words import faults_done
 from uetproto.engine.contract import Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
 from uetproto.engine.roce.qp import bring_up_steps
-from uetproto.live.interface import AUTO
+from uetproto.live.interface import AUTO, address_of
 from uetproto.live.path_raw import NativeListener
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Answer, Json, Network, PeerSession, RendezvousServer, is_allowed, number
@@ -69,15 +69,18 @@ class Target(ABC):
             self.world.driver.accepts = accepts
         if self.options.personality == AUTO:
             self.world.driver.observe = self._observe
-        port = self.options.rendezvous_port
-        if port is not None:
+        at = self.options.rendezvous_at
+        if at is not None:
+            if at[0] is None and own_address(self.options, local):
+                told = f"TCP needs an address of the kernel, and {local} is none"
+                raise LocalError("--rendezvous", told, "ADDRESS:PORT with an address of this host, or off")
             asks: dict[str, Answer] = {
                 "echo": lambda session, told: {"echo": True}, "ready": self._ready, "digest": self._digest,
                 "received": self._received, "seen": self._seen, "native": self._native,
             }  # fmt: skip
             self.rendezvous = RendezvousServer(
-                self.world.driver, local, port, allowed=self.allowed, asks=asks | self._asks(), begun=self._begun,
-                ended=self._session_ended, device=self.options.interface,
+                self.world.driver, at[0] or local, at[1], allowed=self.allowed, asks=asks | self._asks(),
+                begun=self._begun, ended=self._session_ended, device=self.options.interface,
             )  # fmt: skip
 
     def _observe(self, packet: Datagram, ecn: int) -> bool:
@@ -105,9 +108,18 @@ class Target(ABC):
             raise LocalError(
                 "local_udp_port", f"{offer.get('udp_port')!r} is not the port to which this end sends", port
             )
+        if offer.get("own_address") is True:  # its packets have another address than its TCP connection
+            session.peer = self._owned(session, offer.get("address"))
         self.on_session(session.peer, "begins")
         self._met.add(session.peer)
         return self.told
+
+    def _owned(self, session: PeerSession, text: object) -> str:
+        """Return the address of a client that is not its kernel's. Raises `LocalError` if it is not allowed."""
+        found = address_of("address", text if isinstance(text, str) else "")
+        if found.version != self.world.interface.address.version or not is_allowed(str(found), self.allowed):
+            raise LocalError("address", f"{found} is not served here", "an address of --allow")
+        return str(found)
 
     def _ready(self, session: PeerSession, told: Json) -> Json:
         rate = PeerRate(
