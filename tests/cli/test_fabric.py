@@ -43,6 +43,11 @@ def test_set_changes_parameters_of_all_three_sections() -> None:
     assert json.loads(plain.stdout)["fct"] != json.loads(told.stdout)["fct"]
 
 
+def test_frames_that_are_not_encoded_give_the_same_results() -> None:
+    encoded, plain = (invoke("fabric", "incast", *SMALL, "--wire", wire, "--json") for wire in ("bytes", "objects"))
+    assert (plain.exit_code, plain.stdout) == (0, encoded.stdout), plain.output
+
+
 def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     path = tmp_path / "incast.pcapng"
     done = invoke("fabric", "incast", *SMALL, "--cc", "nscc+rccc", "-o", str(path))
@@ -67,7 +72,7 @@ def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     (("incast", "--seeds", "5-1"), "no seed"), (("incast", "--seeds", "x"), "'x' is not legal"),
     (("incast", "--rate", "fast"), "--rate fast"), (("incast", "--queue", "-1"), "--queue -1"),
     (("incast", "--seeds", "1-2", "-o", "x.pcapng"), "one run"), (("incast", "-o", "-", "--json"), "standard output"),
-    (("incast", "--tap", "h0"), "with -o FILE"),
+    (("incast", "--tap", "h0"), "with -o FILE"), (("incast", "--wire", "objects", "-o", "x.pcapng"), "--wire bytes"),
     (("incast", "-o", "x.pcapng", "--tap", "leaf0.spine0"), "there is no leaf0"),
     (("incast", "--fail", "h0.leaf0"), "there is no h0.leaf0"), (("incast", "--fail", "core0.pod0.agg0@x"), "agg0@ x"),
     (("incast", "--plot", "fct,cwn", "x.png"), "did you mean cwnd?"),

@@ -12,6 +12,7 @@ from uetproto.fabric.matrix import PATTERNS, Flow, TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import jain, percentile
 from uetproto.fabric.samples import ABSENT, MOST
 from uetproto.fabric.study import Study, StudyConfig
+from uetproto.framing.uet import UetFramer
 
 SMALL = 65_536
 
@@ -120,6 +121,15 @@ def test_frames_that_are_not_encoded_give_the_same_run(cc: str) -> None:
     assert found[0] == found[1]
     assert found[0].trims > 0
     assert (found[0].marks > 0) is (cc != "off")
+
+
+def test_frames_that_are_not_encoded_are_neither_packed_nor_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("frame", "packet"):
+        monkeypatch.delattr(UetFramer, name)
+    monkeypatch.delattr("uetproto.engine.pds.sublayer.parse")
+    result = Study(StudyConfig(cc="nscc+rccc", wire="objects", queue=20_000), traffic_matrix("incast", 8, SMALL)).run()
+    assert result.match
+    assert result.trims > 0
 
 
 def test_each_parameter_of_congestion_control_and_switches_has_an_effect() -> None:

@@ -93,6 +93,7 @@ class NetworkKeywords(TypedDict, total=False):
     capture: str | None
     taps: Iterable[str] | None
     metered: bool
+    wire: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,18 @@ class Trim(IntEnum):
     LAST_HOP = 2
 
 
+class UnpackedHeader(Protocol):
+    """An unpacked header is a PDS header that travels as an object and not as bytes."""
+
+    @property
+    def packed_size(self) -> int:
+        """Return how many bytes the header has on the wire."""
+
+    @property
+    def repeats(self) -> bool:
+        """Return whether it is that of a request or a control packet that was sent before."""
+
+
 @dataclass(slots=True)
 class Datagram:
     """A datagram is a transport packet that travels between an engine and its driver, without Ethernet, IP, UDP and

@@ -39,10 +39,11 @@ class Fep:
 
     def __init__(
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,
-        ip_version: int = 4, congestion: CongestionManager | None = None,
+        ip_version: int = 4, congestion: CongestionManager | None = None, objects: bool = False,
     ) -> None:  # fmt: skip
         """`address` is the fabric address as a number; `rng` is a seeded generator, the only source of randomness.
-        Without `congestion`, there is no congestion control.
+        Without `congestion`, there is no congestion control. With `objects`, PDS headers are not packed
+        (`Datagram.message`).
 
         Raises `LocalError` for an address that is not legal.
         """
@@ -51,7 +52,7 @@ class Fep:
         self.address = address
         events: list[Event] = []
         self.config = ses = ses or SesConfig()
-        self.pds = Pds(address, pds, rng, self, ip_version, events, congestion=congestion)
+        self.pds = Pds(address, pds, rng, self, ip_version, events, objects, congestion=congestion)
         self.initiator = SesInitiator(ses, self.pds, rng, events)
         self.target = SesTarget(ses, pds.max_ack_data_size, events, self.pds.respond_late)
         self.target.queues.begin = self.initiator.submit

@@ -177,8 +177,9 @@ class Study:
             congestion = self.managers[f"h{host}"] = self.plane.contexts(self._chance(f"h{host}", "cc"))
             pds = self.plane.tuned(pds)
         return Fep(
-            FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=pds, ses=config.ses, congestion=congestion
-        )
+            FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=pds, ses=config.ses, congestion=congestion,
+            objects=config.wire == "objects",
+        )  # fmt: skip
 
     def _attachment(self, name: str, fep: Fep) -> NodeAttachment:
         return NodeAttachment(
@@ -235,7 +236,7 @@ class Study:
 
     def matches(self) -> bool:
         """Return whether the memory of each target has the bytes that were sent."""
-        return all(self._data[: len(memory)] == memory for memory in self.memories.values())
+        return all(memory == self._data[: len(memory)] for memory in self.memories.values())
 
     def retransmissions(self) -> Counter[str]:
         """Return how many packets were sent again, by cause."""

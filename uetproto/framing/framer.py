@@ -107,8 +107,9 @@ class SplitFramer(Framer, Protocol):
     """Number of bytes that `seal` adds to a datagram: those of the trailer, and those of the security header if
     there is one."""
 
-    def lower(self, packet: Datagram, /) -> bytes:
-        """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""
+    def lower(self, packet: Datagram, size: int | None = None, /) -> bytes:
+        """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header. `size` is the
+        number of transport bytes; None: those of the packet, whose header is packed."""
 
     def lower_headers(self, lower: LowerHeaders, size: int, /) -> bytes:
         """Return all bytes before the transport header that have these values. `size` is the number of bytes behind

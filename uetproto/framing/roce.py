@@ -116,7 +116,7 @@ class RoceFramer(FlowFramer):
             self._heads[key] = below = FlowHead(head[: self._entropy_at], after, covered, crc)
         return below
 
-    def lower(self, packet: Datagram) -> bytes:
+    def lower(self, packet: Datagram, size: int | None = None) -> bytes:
         """Return all bytes before the BTH."""
         return self._lower(packet).with_entropy(packet.entropy)
 

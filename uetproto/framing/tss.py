@@ -70,7 +70,7 @@ class SealingFramer(UetFramer):
     def _leaves_in_clear(self, inner: bytes) -> bool:
         return bool(self.port.clear_nacks) and nack_code(inner) in self.port.clear_nacks
 
-    def lower(self, packet: Datagram) -> bytes:
+    def lower(self, packet: Datagram, size: int | None = None) -> bytes:
         """Return all bytes before the security header, or before the PDS header of a packet in clear."""
         inner = b"".join((packet.header, packet.payload))
         return self._plain.lower(packet) if self._leaves_in_clear(inner) else super().lower(packet)

@@ -112,9 +112,9 @@ class UetFramer(FlowFramer):
         self._heads[key] = built = FlowHead(before, after, after, crc32c(before[self._covered :]))
         return built
 
-    def lower(self, packet: Datagram) -> bytes:
+    def lower(self, packet: Datagram, size: int | None = None) -> bytes:
         """Return all bytes before the PDS header."""
-        return self._head_for(packet, len(packet.header) + len(packet.payload))
+        return self._head_for(packet, len(packet.header) + len(packet.payload) if size is None else size)
 
     def _head_for(self, packet: Datagram, size: int) -> bytes:
         """Return the lower headers of a datagram of `size` bytes."""
@@ -129,6 +129,9 @@ class UetFramer(FlowFramer):
         kind = packet.traffic_class
         if kind != TrafficClass.CONTROL and not self._ecn_capable:
             kind = self._class_of.get(0, TrafficClass.DATA)
+        if packet.message is not None:  # nobody has to read bytes, but the memory may change before they arrive
+            packet.payload, packet.traffic_class = bytes(packet.payload), kind
+            return packet
         transport = b"".join((packet.header, packet.payload))
         return Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=self._version)
 

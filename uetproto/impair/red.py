@@ -59,13 +59,24 @@ class Marker:
 
     def pass_on(self, frame: bytes, length: int) -> bytes:
         """Return the frame, marked or unchanged. `length` is the number of bytes that wait before it."""
-        chance = self.red.chance(length)
-        now = mark(frame) if chance else None
-        if now is None or (chance < 1 and self.rng.random() >= chance):
+        if length <= self.red.kmin:
             return frame
+        chance = self.red.chance(length)
+        if not chance or not takes_mark(frame) or (chance < 1 and self.rng.random() >= chance):
+            return frame
+        now = mark(frame)
+        assert now is not None
         self.marked += 1
         self.outcomes.changed(frame, now)
         return now
+
+
+def takes_mark(frame: bytes) -> bool:
+    """Return whether a frame is ECT and has no CE yet."""
+    kind = frame[12:ETHERNET_SIZE]
+    if kind == IPV4_TYPE and len(frame) >= _IPV4_END:
+        return frame[15] & 3 in _ECT
+    return kind == IPV6_TYPE and len(frame) >= _IPV6_END and frame[15] >> 4 & 3 in _ECT
 
 
 def mark(frame: bytes) -> bytes | None:
@@ -73,19 +84,14 @@ def mark(frame: bytes) -> bytes | None:
 
     The IPv4 checksum is updated by the difference (RFC 1624), so that a wrong checksum stays wrong.
     """
-    kind = frame[12:ETHERNET_SIZE]
-    if kind == IPV4_TYPE and len(frame) >= _IPV4_END:
-        ecn = frame[15] & 3
-        if ecn not in _ECT:
-            return None
-        now = bytearray(frame)
-        now[15] |= Ecn.CE
-        total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + Ecn.CE - ecn
-        now[_CHECKSUM] = (0xFFFF - (total & 0xFFFF) - (total >> 16)).to_bytes(2, "big")
-        return _like(frame, bytes(now))
-    if kind == IPV6_TYPE and len(frame) >= _IPV6_END and frame[15] >> 4 & 3 in _ECT:
-        return _like(frame, b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), frame[16:])))
-    return None
+    if not takes_mark(frame):
+        return None
+    if frame[12:ETHERNET_SIZE] == IPV4_TYPE:
+        total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + Ecn.CE - (frame[15] & 3)
+        checksum = (0xFFFF - (total & 0xFFFF) - (total >> 16)).to_bytes(2, "big")
+        ce, rest = bytes((frame[15] | Ecn.CE,)), memoryview(frame)[_CHECKSUM.stop :]
+        return _like(frame, b"".join((frame[:15], ce, frame[16 : _CHECKSUM.start], checksum, rest)))
+    return _like(frame, b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), memoryview(frame)[16:])))
 
 
 def _like(frame: bytes, marked: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """This module has frames that are not encoded, for long runs without a capture: `wire = "objects"`.
 
-Such a frame has three parts: the lower headers (which switches read), the packet, and the size. Times and counters of
-links, queues and switches are the same as with bytes. A frame that is marked or trimmed on the way is a new one, with
-other lower headers and another packet. Features that need the bytes themselves are refused.
+Such a frame has three parts: the lower headers (which switches read), the packet, and the size. The packet of an
+endpoint that packs no PDS headers (`Fep(objects=True)`) goes from one engine to the other as it is. Times and counters
+of links, queues and switches are the same as with bytes. A frame that is marked or trimmed on the way is a new one,
+with other lower headers and another packet. Features that need the bytes themselves are refused.
 """
 
 from collections.abc import Callable
@@ -34,22 +35,36 @@ class UnencodedFrame(bytes):
 
     def marked(self, lower: bytes) -> "UnencodedFrame":
         """Return the frame with these lower headers, which have CE."""
-        arrived: Any = copy(self.arrived)
-        arrived.ecn_marked = True
-        network = getattr(arrived, "network", b"")
-        if network:  # a RoCE packet that shows its IP header
-            arrived.network = lower[ETHERNET_SIZE : ETHERNET_SIZE + len(network)]
+        now = self.arrived
+        if type(now) is Datagram:
+            arrived: Any = Datagram(
+                now.src, now.dst, now.header, now.payload, now.traffic_class, now.entropy, True, now.trimmed,
+                now.ip_version, now.message,
+            )  # fmt: skip
+        else:
+            arrived = copy(now)
+            arrived.ecn_marked = True
+            network = getattr(arrived, "network", b"")
+            if network:  # a RoCE packet that shows its IP header
+                arrived.network = lower[ETHERNET_SIZE : ETHERNET_SIZE + len(network)]
         return self._changed(lower, self.size, arrived, vars(self).get("payload"))
 
     def trimmed(self, cut: Callable[[bytes], bytes | None], reason: Trim) -> "UnencodedFrame | None":
-        """Return the frame that `cut` leaves of its bytes, or None if it must not be trimmed."""
-        arrived = copy(self.arrived)
-        whole = b"".join((self, arrived.header, arrived.payload))
+        """Return the frame that `cut` leaves of its bytes, or None if it must not be trimmed.
+
+        A header that is not packed stays whole, as `cut` leaves those of all requests whole (cms.md §7).
+        """
+        now = self.arrived
+        unpacked = now.message is not None
+        whole = b"".join((self, bytes(self.size - len(self)) if unpacked else now.header, now.payload))
         short = cut(whole)
         if short is None:
             return None
-        arrived.header, arrived.payload, arrived.trimmed = short[len(self) :], b"", reason
-        arrived.traffic_class = TrafficClass.DATA
+        header = b"" if unpacked else short[len(self) :]
+        arrived = Datagram(
+            now.src, now.dst, header, b"", TrafficClass.DATA, now.entropy, now.ecn_marked, reason, now.ip_version,
+            now.message,
+        )  # fmt: skip
         return self._changed(short[: len(self)], len(short), arrived, 0)
 
     @staticmethod
@@ -79,12 +94,16 @@ class UnencodedFramer:
 
     def frame(self, packet: Datagram) -> bytes:
         """Return the frame of a datagram."""
-        lower = self._framer.lower(packet)
+        framer, message = self._framer, packet.message
+        size = len(packet.header) + len(packet.payload)
+        if message is not None:
+            size += message.packed_size
+        lower = framer.lower(packet, size)
         frame = UnencodedFrame(lower)
-        frame.size = len(lower) + len(packet.header) + len(packet.payload) + self._framer.overhead
-        frame.arrived = self._framer.received(packet, lower)
+        frame.size = len(lower) + size + framer.overhead
+        frame.arrived = framer.received(packet, lower)
         if self._meter is not None:
-            frame.payload = self._meter(self._framer.frame(packet))
+            frame.payload = self._meter(framer.frame(packet))
         return frame
 
     def packet(self, frame: bytes) -> Datagram | None:
@@ -98,4 +117,5 @@ class UnencodedFramer:
 
     def repeats(self, packet: Datagram) -> bool:
         """Return whether the packet is a retransmission."""
-        return self._framer.repeats(packet)
+        message = packet.message
+        return self._framer.repeats(packet) if message is None else message.repeats

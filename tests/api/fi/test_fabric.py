@@ -54,6 +54,26 @@ def test_the_long_way() -> None:
     assert bytes(mr.view) == b"\0\0\0\0data"
 
 
+@pytest.mark.parametrize("cc", ["off", "nscc+rccc"])
+def test_frames_that_are_not_encoded(cc: str) -> None:
+    """Each operation takes the time that it takes with bytes; reads show memory as it was when they were answered."""
+    found = []
+    for wire in ("bytes", "objects"):
+        fabric = fi.Fabric(wire=wire, cc=cc, trimming=True, faults={"drop": 0.02}, seed=3)
+        a, b = fabric.endpoint("a"), fabric.endpoint("b")
+        here, there = bytearray(60_000), bytearray(bytes(range(250)) * 240)
+        mr = b.domain.mr_reg(there)
+        b.recv(bytearray(9000), context="r")
+        a.read(here, b.address, 0, mr.key, context="read")
+        a.write(bytes(50_000), b.address, 5, mr.key, context="write")
+        a.send(bytes(9000), b.address, context="send")
+        fabric.run()
+        assert fabric.nodes["a"].fep.pds.objects is (wire == "objects")
+        found.append((fabric.world.clock.now, a.cq.read(9), b.cq.read(9), bytes(here), bytes(there)))
+    assert found[0] == found[1]
+    assert len(found[0][1]) == 3
+
+
 def test_loading_the_library_does_not_load_the_api() -> None:
     code = "import sys, uetproto, uetproto.api; print([n for n in sys.modules if 'api.' in n or 'emulator' in n])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -73,6 +73,7 @@ class FiNetwork(EmulatedNetwork):
         self.how = how
         self.pds = pds
         self.ses = ses
+        self._unpacked = options.wire == "objects" and not options.metered  # a meter reads packed headers
         super().__init__(nodes, options, dscp=how.dscp, comment=f"uetproto fi, seed {options.seed}")
 
     def _check_how(self, how: Encapsulation) -> None:
@@ -94,7 +95,10 @@ class FiNetwork(EmulatedNetwork):
         if self.plane is not None and self.plane.controls:
             contexts = self.plane.contexts(self.chance(place.name, "cc"))
             pds = self.plane.tuned(pds)
-        fep = Fep(place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version, congestion=contexts)
+        fep = Fep(
+            place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version, congestion=contexts,
+            objects=self._unpacked and spec.around is None,
+        )  # fmt: skip
         return FiNode(place, fep, pds, ses, None if spec.around is None else spec.around(fep))
 
     @property

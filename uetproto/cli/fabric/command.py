@@ -26,6 +26,7 @@ from uetproto.fabric.matrix import TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import StudyResult
 from uetproto.fabric.study import Study, StudyConfig
 from uetproto.fabric.tables import StudyTables
+from uetproto.impair.unencoded_frames import WIRES
 from uetproto.knobs import KeyType
 from uetproto.parquet import check_parquet
 from uetproto.toml.values import RATE, size, time
@@ -96,6 +97,10 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     help="Change a parameter of congestion control (cc.KEY), switches (switch.KEY) or packet delivery (pds.KEY) of"
     " docs/keys.md; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--wire", type=click.Choice(WIRES), default=WIRES[0], show_default=True,
+    help="Whether frames are encoded. With objects they are not, which is faster; results are the same.",
+)  # fmt: skip
 @click.option("--seeds", default="1", show_default=True, metavar="N,N-M", help="Seeds; each is a run.")
 @click.option("-o", "--output", metavar="FILE", help="Capture frames, of a single run.")
 @click.option(
@@ -112,13 +117,13 @@ The time of a flow is from its start to the ACK of its last packet at the sender
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
 def command(
     pattern: str, hosts: int, rate: str, delay: str, topology: str, flow_size: str, cc: str, lb: str, profile: str,
-    queue: str | None, trim: bool, slow_links: int, fail: str, given: tuple[str, ...], seeds: str, output: str | None,
-    tap: str | None,
-    picture: tuple[str, str] | None, parquet: str | None, sample: str, compare: bool, as_json: bool,
+    queue: str | None, trim: bool, slow_links: int, fail: str, given: tuple[str, ...], wire: str, seeds: str,
+    output: str | None, tap: str | None, picture: tuple[str, str] | None, parquet: str | None, sample: str,
+    compare: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the flows of a pattern, or of a traffic matrix file, through a fabric, and tell how long they take.
 
-    Time is virtual, all packets are real bytes, and equal seeds give equal runs.
+    Time is virtual, all packets are real bytes unless --wire objects is given, and equal seeds give equal runs.
     """
     load = traffic_matrix(pattern, hosts, *(_value("--flow-size", one, _SIZE) for one in flow_size.split(",")))
     kind, parameters = topology_of(topology)
@@ -130,7 +135,7 @@ def command(
         queue=None if queue is None else _value("--queue", queue, _SIZE), trim=trim, profile=profile,
         slow_links=slow_links, failing=tuple(map(_failing, filter(None, fail.split(",")))),
         taps=None if tap is None else tuple(tap.split(",")), given=settings.cc, switch=settings.switch,
-        pds=settings.pds,
+        pds=settings.pds, wire=wire,
     )  # fmt: skip
     runs = [
         replace(config, cc=algorithm, lb=path, seed=seed)
@@ -139,6 +144,8 @@ def command(
     variants = dict.fromkeys((one.cc, one.lb) for one in runs)
     if output is not None and len(runs) > 1:
         raise LocalError(f"-o {output}", f"of {len(runs)} runs", "one run")
+    if output is not None and wire != "bytes":
+        raise LocalError(f"-o {output}", f"with --wire {wire}", "with --wire bytes")
     if tap is not None and output is None:
         raise LocalError(f"--tap {tap}", "without a capture", "with -o FILE")
     if output == "-" and as_json:

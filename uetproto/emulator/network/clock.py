@@ -30,16 +30,18 @@ class Clock:
 
     def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
         """Call `action(argument)` at `time`. Raises `LocalError` for an instant that has passed."""
-        there = self._events.get(time)
-        if there is None:
+        events = self._events
+        if time not in events:
             if time < self.now:
                 raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps")
-            self._events[time] = (action, argument)
+            events[time] = (action, argument)
             heappush(self._instants, time)
-        elif isinstance(there, deque):
+            return
+        there = events[time]
+        if isinstance(there, deque):
             there.append((action, argument))
         else:
-            self._events[time] = deque((there, (action, argument)))
+            events[time] = deque((there, (action, argument)))
 
     def __len__(self) -> int:
         """Return the number of events to come."""

@@ -25,16 +25,21 @@ class LayoutRouting:
     trees: "MulticastTrees"
     trunks: dict[int, OutputQueue] = field(default_factory=dict)
     """Output queues to other switches. The key is the number of the link in the layout."""
+    _hops: dict[bytes, Sequence[OutputQueue]] = field(default_factory=dict)
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
         """Return the output queues on the shortest paths to the node with the MAC address `mac`. If no node has
         this address, return no queue.
         """
+        found = self._hops.get(mac)
+        if found is not None:
+            return found
         end, layout = self.vertices.get(mac), self.layout
         if end is None:
             return ()
         onward = layout.next_links if end < layout.size else layout.links_towards
-        return [self.trunks[link] for link in onward(self.vertex, end)]
+        self._hops[mac] = hops = [self.trunks[link] for link in onward(self.vertex, end)]
+        return hops
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
         """Return the output queues to other switches that get a copy of a frame from the MAC address `source` to the

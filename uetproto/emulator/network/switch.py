@@ -138,6 +138,7 @@ class Switch:
         """Add a port that leads to the node with the MAC address `mac`. The counters call the port `name`."""
         self._queues[mac] = queue
         self._names[mac] = name or mac.hex(":")
+        self._flows.clear()
         if not inner:
             self._open[mac] = queue
         self.renew()
@@ -235,36 +236,38 @@ class Switch:
 
     def take(self, frame: bytes) -> None:
         """Forward a frame that arrives now."""
+        # `flow_of`, without a call for the most frequent kind of frame
+        flow = frame[:6] + frame[26:36] if frame[12:14] == IPV4_TYPE else flow_of(frame)
+        trunk = self._flows.get(flow)
+        if trunk is not None:
+            if trunk.put(frame):
+                self.forwarded += 1
+            else:
+                self.trim_or_drop(trunk, frame, last_hop=False)
+            return
         queue = self._queues.get(frame[:6])
         if queue is None:
             if frame.startswith(GROUPS):
                 self._multicast(frame)
             else:
-                self._route(frame)
+                self._route(frame, flow)
         elif queue.put(frame):
             self.forwarded += 1
         else:
             self.trim_or_drop(queue, frame)
 
-    def _route(self, frame: bytes) -> None:
-        """Forward a frame to a node at another switch, or drop it."""
-        flow = flow_of(frame)
-        queue = self._flows.get(flow) if self._routing is not None else None
-        if queue is None:
-            hops = () if self._routing is None else self._routing.next_hops(frame[:6])
-            if not hops:
-                self._drop_unknown(frame)
-                return
-            if len(self._flows) >= FLOWS:
-                self._flows.clear()
-            # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
-            digest = blake2s(flow, digest_size=4, key=self.name.encode()[:32], salt=self._salt).digest()
-            number = int.from_bytes(digest, "big")
-            self._flows[flow] = queue = hops[number % len(hops)]
-        if queue.put(frame):
-            self.forwarded += 1
-        else:
-            self.trim_or_drop(queue, frame, last_hop=False)
+    def _route(self, frame: bytes, flow: bytes) -> None:
+        """Forward the first frame of a flow to a node at another switch, or drop it."""
+        hops = () if self._routing is None else self._routing.next_hops(frame[:6])
+        if not hops:
+            self._drop_unknown(frame)
+            return
+        if len(self._flows) >= FLOWS:
+            self._flows.clear()
+        # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
+        digest = blake2s(flow, digest_size=4, key=self.name.encode()[:32], salt=self._salt).digest()
+        self._flows[flow] = hops[int.from_bytes(digest, "big") % len(hops)]
+        self.take(frame)
 
     def _multicast(self, frame: bytes) -> None:
         entry = self._entries.get(frame[:12])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.cc.contract import CongestionControl
-from uetproto.engine.contract import AckReport, CccState, PathSelection, Trim
+from uetproto.engine.contract import NEVER, AckReport, CccState, PathSelection, Trim
 
 LEAST_OVERTAKING = 5
 """Number of packets out of order up to which none is taken for lost."""
@@ -165,7 +165,12 @@ class Ccc:
         return max(LEAST_OVERTAKING, min(most * 3 // 2, largest)), largest
 
     def deadline(self) -> int:
-        return min(one.deadline() for one in self._algorithms)
+        at = NEVER
+        for one in self._algorithms:
+            due = one.deadline()
+            if due < at:
+                at = due
+        return at
 
     def on_time(self, now: int) -> bool:
         waiting = self.backlog + self.rtx_backlog

@@ -90,11 +90,22 @@ class Bitmap(Oblivious):
         penalties = self.penalties
         if penalties[index]:
             penalties[index] -= 1
-            for _ in range(self.size - 1):
-                index = self.index()
-                if not penalties[index]:
-                    break
+            index = self._unpunished()
         return self._upper | index
+
+    def _unpunished(self) -> int:
+        """Return the next index without a penalty, or after a whole round the last one: `index` in one loop."""
+        at, mask, size, penalties, index = self.at, self._mask, self.size, self.penalties, 0
+        for _ in range(size - 1):
+            index = at ^ mask
+            at += 1
+            if at == size:
+                at = 0
+                mask = self._rng.getrandbits(16) & (size - 1)
+            if not penalties[index]:
+                break
+        self.at, self._mask = at, mask
+        return index
 
     def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:
         index = self.index_of(entropy)

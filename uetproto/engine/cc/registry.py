@@ -45,6 +45,7 @@ class CongestionContexts:
         self._rng = rng
         self.host = HostBuffer(config.host_rate, config.host_backlog)
         self.pacer = CreditPacer(partial(self.host.rate, config.rate), config.max_wnd // QUANTUM)
+        self.deadline = self.pacer.deadline  # without a call in between, as it is asked with every packet
         self.contexts: dict[tuple[int, Mode], Ccc] = {}
         self._named: dict[tuple[int, Mode], int] = {}
         """ccc_id of the contexts that send to this endpoint."""
@@ -72,9 +73,6 @@ class CongestionContexts:
 
     def closed(self, pdcid: int) -> None:
         self.pacer.closed(pdcid)
-
-    def deadline(self) -> int:
-        return self.pacer.deadline()
 
     def grants(self, now: int) -> list[tuple[int, int]]:
         return self.pacer.due(now)

@@ -70,6 +70,14 @@ class Request:
     credit_target: int | None = None
     """Fields of req_cc_state, in a request with congestion control state; the target is None in any other request."""
 
+    @property
+    def packed_size(self) -> int:
+        return _PLAIN if self.credit_target is None else _WITH_CC
+
+    @property
+    def repeats(self) -> bool:
+        return bool(self.retx)
+
 
 @dataclass(slots=True)
 class Ack:
@@ -100,6 +108,12 @@ class Ack:
     """Congestion control state of an ACK_CC, or the first 8 bytes of that of an ACK_CCX; empty in any other ACK (cms.md
     §1)."""
 
+    repeats = False
+
+    @property
+    def packed_size(self) -> int:
+        return _ACK_SIZE[self.type] if self.epsn is None else PdsAckEpsnHeader.size
+
 
 @dataclass(slots=True)
 class Nack:
@@ -114,6 +128,9 @@ class Nack:
     spdcid: int
     dpdcid: int
     payload: int
+
+    repeats = False
+    packed_size = PdsNackHeader.size
 
     def pack(self) -> bytes:
         return PdsNackHeader.pack(
@@ -142,6 +159,12 @@ class Control:
     opaque: int = 0
     """Value that the sender of a PROBE chooses and that the ACK echoes. It is 0 in other control packets."""
 
+    packed_size = PdsCpHeader.size
+
+    @property
+    def repeats(self) -> bool:
+        return bool(self.retx)
+
     def pack(self) -> bytes:
         front = (self.ctl_type, self.isrod, self.retx, self.ar, self.opaque, self.psn, self.spdcid)
         if not self.syn:
@@ -162,6 +185,12 @@ class Rudi:
     size: int
     """Size of the PDS header in bytes, after which the SES header starts."""
 
+    packed_size = PdsRudiReqHeader.size
+
+    @property
+    def repeats(self) -> bool:
+        return bool(self.retx) and not self.response
+
     def pack(self) -> bytes:
         kind = PdsType.RUDI_RESP if self.response else PdsType.RUDI_REQ
         return PdsRudiReqHeader.pack(self.next_hdr, self.marked, self.retx, self.pkt_id, type=kind)
@@ -174,6 +203,9 @@ class Uud:
     next_hdr: int
     size: int
     """Size of the PDS header in bytes, after which the SES header starts."""
+
+    repeats = False
+    packed_size = PdsUudReqHeader.size
 
     def pack(self) -> bytes:
         return PdsUudReqHeader.pack(self.next_hdr, flags=0)

@@ -179,8 +179,7 @@ class UetNetwork(PacketNetwork):
         `way` is "write" or "send", and `delivery` is "RUD" or "ROD". Further options are those of `NetworkOptions`, and
         `pds`, `ses`, `how`, `hosts`, `nodes`, `cross_nic`, `intra_bandwidth` and `intra_latency`. `sharp` is True, or
         has options by name, to put an aggregation node into every switch (`sharp_fabric.settings`). In a network of
-        several switches `cc` is "nscc" and `trimming` is True by default, unless `sharp` is given or `wire` is
-        "objects".
+        several switches `cc` is "nscc" and `trimming` is True by default, unless `sharp` is given.
         """
         if way not in WAYS:
             raise unknown("way", way, WAYS)
@@ -188,7 +187,7 @@ class UetNetwork(PacketNetwork):
             raise unknown("delivery", delivery, DELIVERIES)
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
         sharp = settings(rest.pop("sharp", None), cables, mgid=("none",))
-        if "cc" not in given and sharp is None and cables.has_several_switches and cables.wire == "bytes":
+        if "cc" not in given and sharp is None and cables.has_several_switches:
             cables = replace(cables, cc="nscc", trimming=given.get("trimming", True))
         self.mode = DELIVERIES[delivery]
         defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": SES}
