@@ -24,8 +24,7 @@ from uetproto.impair.faults import Faults
 from uetproto.live import Interface
 from uetproto.live.faulty_path import FaultyPath
 from uetproto.live.rate import PeerRate
-from uetproto.live.time import MonotonicClock
-from uetproto.live.timers import Timers
+from uetproto.live.time import MonotonicClock, Timers
 
 SIZE = effort(400_000, 4_000_000, 40_000_000)
 TIME = 5 * 10**9

@@ -18,6 +18,8 @@ class Hosts(NamedTuple):
 
     near: tuple[str, ...]
     far: tuple[str, ...]
+    between: tuple[str, ...] = ()
+    """Commands for the host between them, if there is one, with the interfaces w0 and w1."""
 
     def at(self, far: bool, *command: str) -> str:
         """Run a command at a host, and return what it prints."""
@@ -27,14 +29,15 @@ class Hosts(NamedTuple):
 
 
 @contextmanager
-def hosts(mtu: int = 9216, *, offload: bool = True) -> Iterator[Hosts]:
-    """Make two hosts. Where the machine does not allow it, the test says so and does not run."""
+def hosts(mtu: int = 9216, *, offload: bool = True, between: bool = False) -> Iterator[Hosts]:
+    """Make two hosts, with a third one in the middle if `between` is true. Where the machine does not allow it, the
+    test says so and does not run."""
     missing = [name for name in _NEEDED if shutil.which(name) is None]
     if missing:
         pytest.skip(f"NOT RUN: no network namespaces, as {', '.join(missing)} is not installed")
     with ExitStack() as stack:
         pids, prefix = [], ()
-        for start in (("unshare", "-Urn"), ("unshare", "-n")):
+        for start in (("unshare", "-Urn"), *[("unshare", "-n")] * (2 if between else 1)):
             held = subprocess.Popen([*prefix, *start, *_HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True)  # fmt: skip
             stack.callback(_end, held)
@@ -44,9 +47,16 @@ def hosts(mtu: int = 9216, *, offload: bool = True) -> Iterator[Hosts]:
                 pytest.skip(f"NOT RUN: no network namespaces: {held.stderr.read().strip()}")
             pids.append(held.pid)
             prefix = ("nsenter", "--preserve-credentials", "-U", "-n", "-t", str(held.pid))
-        near, far = (("nsenter", "--preserve-credentials", "-U", "-n", "-t", str(pid)) for pid in pids)
-        found = Hosts(near, far)
-        found.at(False, "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", str(pids[1]))
+        found = Hosts(*(("nsenter", "--preserve-credentials", "-U", "-n", "-t", str(pid)) for pid in pids))
+        if between:
+            for far_end in (0, 1):
+                found.at(bool(far_end), "ip", "link", "add", f"v{far_end}", "type", "veth", "peer", "name",
+                         f"w{far_end}", "netns", str(pids[2]))  # fmt: skip
+                quiet = f"echo 1 > /proc/sys/net/ipv6/conf/w{far_end}/disable_ipv6"
+                up = f"ip link set w{far_end} up mtu {mtu}"
+                subprocess.run([*found.between, "sh", "-c", f"{quiet}; {up}"], check=True)
+        else:
+            found.at(False, "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", str(pids[1]))
         for far_end, name in enumerate(("v0", "v1")):
             found.at(bool(far_end), "ip", "link", "set", "lo", "up")
             found.at(bool(far_end), "ip", "link", "set", name, "up", "mtu", str(mtu))

@@ -34,6 +34,7 @@ COMMANDS = {
     "send":       ("uetproto.cli.live.send", "Write, read or send to a peer on a real link."),
     "ping":       ("uetproto.cli.live.ping", "Measure latency and bandwidth to a peer on a real link."),
     "probe":      ("uetproto.cli.live.probe", "Find out what a real link to a peer lets pass."),
+    "wire":       ("uetproto.cli.live.wire", "Join two network interfaces, and lose, mark or trim frames."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

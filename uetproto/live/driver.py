@@ -13,8 +13,7 @@ from uetproto.errors import LocalError
 from uetproto.framing.framer import CACHE, Framer
 from uetproto.live.path import Path
 from uetproto.live.recorder import Recorder
-from uetproto.live.time import MonotonicClock
-from uetproto.live.timers import Timers
+from uetproto.live.time import MonotonicClock, Timers
 
 BATCH = 32
 """Number of requests that are sent, and of frames that are received, before the loop looks at the other side."""

@@ -13,7 +13,7 @@ from uetproto.engine.contract import MILLISECOND
 from uetproto.framing.dscp import Dscp
 from uetproto.impair.faults import Faults, FaultyPort
 from uetproto.live.path import Path
-from uetproto.live.timers import Timers
+from uetproto.live.time import Timers
 
 _RETRY = MILLISECOND
 """Time until frames for which the kernel had no room are offered again."""

@@ -13,8 +13,7 @@ from uetproto.live.interface import Interface
 from uetproto.live.path import Path, PathSetup, open_path
 from uetproto.live.rate import PeerRate
 from uetproto.live.recorder import Recorder
-from uetproto.live.time import MonotonicClock
-from uetproto.live.timers import Timers
+from uetproto.live.time import MonotonicClock, Timers
 
 DRAIN = SECOND
 """Longest time in picoseconds for which `close` waits until nothing is under way."""

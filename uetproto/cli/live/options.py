@@ -18,6 +18,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.errors import similar
 from uetproto.framing.sizes import UET_EXTENSION, around_roce
 from uetproto.impair.faults import Faults
+from uetproto.knobs import KeyType
 from uetproto.live import Interface, sockets
 from uetproto.live.interface import AUTO, CHECKSUMS, address_of
 from uetproto.live.path import PATHS
@@ -246,7 +247,11 @@ def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def of_size(name: str, text: str, least: int, most: int) -> int:
     """Return the number of bytes in the text of an option, such as "16 MiB"."""
-    key = size(least, most)
+    return of_key(name, text, size(least, most))
+
+
+def of_key(name: str, text: str, key: KeyType) -> int:
+    """Return the number in the text of an option that takes the values of a key of TOML files."""
     try:
         found: int = key.check(int(text) if text.isdecimal() else text)
     except ValueError:
