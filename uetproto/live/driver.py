@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.engine.contract import MILLISECOND, SECOND, Datagram, Engine
+from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Datagram, Engine
 from uetproto.errors import LocalError
 from uetproto.framing.framer import CACHE, Framer
 from uetproto.live.path import Path
@@ -23,6 +23,8 @@ _RETRY = MILLISECOND
 """Time until frames are offered again, if nothing tells when the kernel has room."""
 _STILL = 2 * SECOND
 """Time between two turns, in picoseconds, above which the process stood still."""
+_AT_ONCE = 10 * MICROSECOND
+"""A sleep that is no longer was none: what ended it had come before."""
 _LOOK = 16
 """A busy loop looks at watched files in one turn of so many."""
 _MOST_FILES = 1024
@@ -63,6 +65,9 @@ class Driver:
         self._turns = 0
         self._settled = False
         """Whether the engine has nothing to send until something comes, or until its deadline."""
+        self._most = 1
+        """Number of frames to receive when the loop wakes: one, so that its answer leaves before the path is asked for
+        more, and twice as many, up to BATCH, each time that they have come before the loop could sleep."""
 
     @property
     def waiting(self) -> int:
@@ -92,8 +97,9 @@ class Driver:
         """Watch a file descriptor no longer."""
         self._watched.pop(file, None)
 
-    def turn(self, until: int) -> None:
+    def turn(self, until: int) -> int:
         """Receive, send and report events; if there is nothing to do, sleep until there is, or until the time `until`.
+        Return the time.
 
         The sleep ends after `LONGEST_SLEEP` at the latest.
         """
@@ -101,31 +107,36 @@ class Driver:
         if now - self._turned > _STILL:
             self.stood_still.append(now - self._turned)
         self._turned = now
-        self.timers.run(now)
-        frames = self.path.receive(BATCH)
-        if not frames and self._settled and not self._soon and not self._events:
+        most = BATCH
+        if not self.timers.run(now) and self._settled and not self._soon and not self._events:
             self._sleep(now, until)
-            frames = self.path.receive(BATCH)
+            now, before = self.clock.now, now
+            most = self._most = 1 if now - before > _AT_ONCE else min(2 * self._most, BATCH)
+        frames = self.path.receive(most)
         if frames:
-            self._take(frames)
+            self._take(frames, now)
         if not self._settled:
-            self._send(self.clock.now)
+            self._send(now)
         self.tell_events()
-        soon, self._soon = self._soon, deque()
-        for action in soon:
-            action()
-        self._turns += 1
-        if self._watched and not self._turns % _LOOK:
-            self._look(0)
+        if self._soon:
+            soon, self._soon = self._soon, deque()
+            for action in soon:
+                action()
+        if self._watched:
+            self._turns += 1
+            if not self._turns % _LOOK:
+                self._look(0)
+        return now
 
     def tell_events(self) -> bool:
         """Report the events of the engine, in order, and return whether there were any."""
         events = self._events
         events.extend(self.engine.events())
-        happened = bool(events)
+        if not events:
+            return False
         while events:  # whoever is told may submit work, and thereby report the rest
             self.on_event(events.popleft())
-        return happened
+        return True
 
     def _send(self, now: int) -> None:
         """Send what the engine has to send. It is settled if it has nothing more to send now."""
@@ -155,8 +166,7 @@ class Driver:
             if self.recorder is not None:
                 self.recorder.sent((frame,), now)
 
-    def _take(self, frames: list[bytes]) -> None:
-        now = self.clock.now
+    def _take(self, frames: list[bytes], now: int) -> None:
         self._settled = False
         if self.recorder is not None:
             self.recorder.received(frames, now)

@@ -118,12 +118,12 @@ class LiveWorld:
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = 1) -> bool:
         """Let time pass until `condition()` is true, for at most `timeout` picoseconds, and return whether it is true.
         If `timeout` is None, the wait has no limit."""
-        turn = self.driver.turn
-        end = NEVER if timeout is None else self.now + timeout
+        turn, now = self.driver.turn, self.clock.now
+        end = NEVER if timeout is None else now + timeout
         while not condition():
-            if end != NEVER and self.now >= end:
+            if now >= end:
                 return False
-            turn(end)
+            now = turn(end)
         return True
 
     def advance(self, duration: int) -> None:

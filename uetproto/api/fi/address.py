@@ -50,6 +50,10 @@ class Address:
     absolute: bool = False
     mtu_limited: bool = False
 
+    def __hash__(self) -> int:
+        # The fields in which the addresses of one vector differ: each operation looks its peer up.
+        return hash((self.fa, self.start_index, self.initiator_id))
+
     def __post_init__(self) -> None:
         if self.ip_version not in (4, 6):
             raise invalid("ip_version", self.ip_version, "4, 6")

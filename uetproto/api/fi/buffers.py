@@ -24,9 +24,10 @@ def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
     """
     try:
         view = memoryview(buffer)
-        if "O" in _NAMES.sub("", view.format):
-            raise invalid(name, "a buffer of objects", "one of plain elements: pointers say nothing to a peer")
-        view = view.cast("B")
+        if view.format != "B" or view.ndim != 1 or not view.c_contiguous:
+            if "O" in _NAMES.sub("", view.format):
+                raise invalid(name, "a buffer of objects", "one of plain elements: pointers say nothing to a peer")
+            view = view.cast("B")
     except (TypeError, ValueError) as error:
         raise invalid(
             name, type(buffer).__name__, "a contiguous buffer: bytes, bytearray, memoryview, array"

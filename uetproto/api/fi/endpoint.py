@@ -66,8 +66,14 @@ _TRANSMIT = (
 )  # fmt: skip
 _SEND = _TRANSMIT | Flag.REMOTE_CQ_DATA | Flag.MATCH_COMPLETE
 _RMA = _TRANSMIT | Flag.REMOTE_CQ_DATA
+_READ = _TRANSMIT & ~(Flag.INJECT | Flag.INJECT_COMPLETE)
 _ATOMIC = _TRANSMIT | Flag.TAGGED
 _RECEIVE = Flag.COMPLETION | Flag.MORE
+_NONE = Flag.NONE
+_WRITES, _READS = Flag.WRITE | Flag.RMA, Flag.READ | Flag.RMA
+# As numbers, since the operators of an enumeration are functions of Python, which cost as much as an operation.
+_COMPLETION, _DELIVERY_COMPLETE, _FENCE = int(Flag.COMPLETION), int(Flag.DELIVERY_COMPLETE), int(Flag.FENCE)
+_INJECT, _LOCAL = int(Flag.INJECT), int(MrMode.LOCAL)
 OP_FLAGS = _SEND | _RMA | _ATOMIC | _RECEIVE
 """Flags that an endpoint may have for all its operations."""
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
@@ -85,6 +91,9 @@ class EpState(Enum):
     ENABLED = "enabled"
     DISABLED = "disabled"
     CLOSED = "closed"
+
+
+_ENABLED = EpState.ENABLED
 
 
 @dataclass(slots=True, eq=False)
@@ -273,7 +282,8 @@ class Endpoint:
         expect(f"endpoint.{call}", "it", self.state, *legal)
 
     def _ready(self, call: str) -> None:
-        self._expect(call, EpState.ENABLED)
+        if self.state is not _ENABLED:
+            self._expect(call, _ENABLED)
         if self.domain.fabric.closed:
             raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}", "the fabric is closed")
 
@@ -285,7 +295,9 @@ class Endpoint:
             legal = f"{self.domain.config.tx_size} at a time (tx_size): read the completion queue, then try again"
             raise FiError(Errno.FI_EAGAIN, "endpoint", f"{self._transmits} operations are open", legal)
         assert transfer.peer is not None
-        towards = self._by_peer.setdefault(transfer.peer, _PeerOperations())
+        towards = self._by_peer.get(transfer.peer)
+        if towards is None:
+            towards = self._by_peer[transfer.peer] = _PeerOperations()
         self._transmits += 1
         if towards.waiting or (fence and towards.open):
             transfer.fenced = fence
@@ -394,7 +406,7 @@ class Endpoint:
         if self.state is EpState.CLOSED:
             return
         record.context = transfer.context
-        record.flags |= transfer.flags
+        record.flags = transfer.flags if record.flags is _NONE else record.flags | transfer.flags
         failed = record.err is not None
         for counter, kinds in self._counters:
             if transfer.counted in kinds:
@@ -439,8 +451,8 @@ class Endpoint:
     def _send(
         self, buf: Any, dest: Peer, tag: int | None, data: int | None, flags: Flag, context: Any, silent: bool = False
     ) -> None:
-        flags = self._flags("send", flags, _SEND, data)
-        source = self._local("buf", buf, flags)
+        asked = self._flags("send", flags, _SEND, data)
+        source = self._local("buf", buf, asked)
         peer = self._peer(dest)
         mode = mode_of(self.type, self.msg_order)
         if tag is not None and mode is Mode.UUD:
@@ -448,22 +460,22 @@ class Endpoint:
         self._fits(source, peer)
         config = self.domain.config
         kind = send_kind(config, mode, peer, source.length)
-        if flags & Flag.INJECT or (kind is SendKind.RENDEZVOUS and peer.absolute is not self.domain.absolute):
+        if asked & _INJECT or (kind is SendKind.RENDEZVOUS and peer.absolute is not self.domain.absolute):
             kind = SendKind.PLAIN  # the READ of a rendezvous uses the addressing of the request, absolute or relative
         check_peer_can(_OPCODES[mode is Mode.UUD, kind, tag is not None], peer)
         transfer = self._transfer(
-            Flag.SEND | (Flag.MSG if tag is None else Flag.TAGGED), Flag.SEND, peer, flags, context, silent
+            Flag.SEND | (Flag.MSG if tag is None else Flag.TAGGED), Flag.SEND, peer, asked, context, silent
         )
         transfer.work = Send(
-            **self._addressed(peer, mode, flags, transfer),
-            data=source.copied() if flags & Flag.INJECT else source.whole,
+            **self._addressed(peer, mode, asked, transfer),
+            data=source.copied() if asked & _INJECT else source.whole,
             tag=tag,
             completion_data=data,
             kind=kind,
             local_pid=self.domain.pid_on_fep,
             local_index=self.resource_index,
         )
-        self._transmit(transfer, bool(flags & Flag.FENCE))
+        self._transmit(transfer, bool(asked & _FENCE))
 
     # Receives
 
@@ -497,7 +509,7 @@ class Endpoint:
         self, buf: Any, src: Peer, tag: int | None, ignore: int, flags: Flag, legal_flags: Flag, context: Any
     ) -> None:
         flags = member("flags", flags, Flag, legal_flags, Errno.FI_EBADFLAGS)
-        into = self._local("buf", buf, Flag.NONE, writable=True)
+        into = self._local("buf", buf, 0, writable=True)
         least = 0
         if flags & Flag.MULTI_RECV:
             if len(into.views) != 1 or into.length < self.min_multi_recv:
@@ -510,7 +522,7 @@ class Endpoint:
             if source is None:
                 raise invalid("src", str(src), "a peer whose initiator id is known, or ADDR_UNSPEC")
         kind = Flag.MSG if tag is None else Flag.TAGGED
-        transfer = self._transfer(Flag.RECV | kind, Flag.RECV, None, flags, context)
+        transfer = self._transfer(Flag.RECV | kind, Flag.RECV, None, int(flags), context)
         domain = self.domain
         receive = Receive(
             into=into.whole,
@@ -565,19 +577,19 @@ class Endpoint:
         self, buf: Any, dest: Peer, addr: int, key: int, data: int | None, flags: Flag, context: Any,
         silent: bool = False,
     ) -> None:  # fmt: skip
-        flags = self._flags("write", flags, _RMA, data)
-        source = self._local("buf", buf, flags)
+        asked = self._flags("write", flags, _RMA, data)
+        source = self._local("buf", buf, asked)
         peer = self._remote(dest, addr, key, source)
         check_peer_can(Opcode.WRITE, peer)
-        transfer = self._transfer(Flag.WRITE | Flag.RMA, Flag.WRITE, peer, flags, context, silent)
+        transfer = self._transfer(_WRITES, Flag.WRITE, peer, asked, context, silent)
         transfer.work = Write(
-            **self._addressed(peer, rma_mode(self.msg_order, peer, key, data is not None), flags, transfer),
-            data=source.copied() if flags & Flag.INJECT else source.whole,
+            **self._addressed(peer, rma_mode(self.msg_order, peer, key, data is not None), asked, transfer),
+            data=source.copied() if asked & _INJECT else source.whole,
             key=key,
             offset=addr,
             completion_data=data,
         )
-        self._transmit(transfer, bool(flags & Flag.FENCE))
+        self._transmit(transfer, bool(asked & _FENCE))
 
     def read(self, buf: Any, src: Peer, addr: int, key: int, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
         """`fi_read`, `fi_readv` and `fi_readmsg` read as many bytes as the writable `buf` holds from a memory region of
@@ -586,19 +598,19 @@ class Endpoint:
         The opcode is READ, on RUD, ROD or RUDI as for `write`. The completion comes when all bytes are in `buf`, and
         has the flags READ | RMA.
         """
-        flags = self._flags("read", flags, _TRANSMIT & ~(Flag.INJECT | Flag.INJECT_COMPLETE), None)
-        into = self._local("buf", buf, flags, writable=True)
+        asked = self._flags("read", flags, _READ, None)
+        into = self._local("buf", buf, asked, writable=True)
         peer = self._remote(src, addr, key, into, "src")
         check_peer_can(Opcode.READ, peer)
-        transfer = self._transfer(Flag.READ | Flag.RMA, Flag.READ, peer, flags, context)
+        transfer = self._transfer(_READS, Flag.READ, peer, asked, context)
         transfer.work = Read(
-            **self._addressed(peer, rma_mode(self.msg_order, peer, key, False), flags, transfer),
+            **self._addressed(peer, rma_mode(self.msg_order, peer, key, False), asked, transfer),
             into=into.whole,
             length=into.length,
             key=key,
             offset=addr,
         )
-        self._transmit(transfer, bool(flags & Flag.FENCE))
+        self._transmit(transfer, bool(asked & _FENCE))
 
     # Atomics
 
@@ -666,50 +678,52 @@ class Endpoint:
         self, buf: Any, compare: Any, result: Any, dest: Peer, addr: int, key: int, datatype: int, op: int,
         flags: Flag, context: Any, silent: bool = False,
     ) -> None:  # fmt: skip
-        flags = self._flags("atomic", flags, _ATOMIC, None)
-        tagged = bool(flags & Flag.TAGGED)
+        asked = self._flags("atomic", flags, _ATOMIC, None)
+        tagged = bool(asked & Flag.TAGGED)
         size = _element(op, datatype, compare is not None, result is not None)
-        operand = self._local("buf", b"" if op in _NO_OPERAND else buf, flags)
+        operand = self._local("buf", b"" if op in _NO_OPERAND else buf, asked)
         if op not in _NO_OPERAND:
             _elements(operand, size, size if result is not None else self.domain.config.payload_mtu)
         parts = {}
         for name, part in (("compare", compare), ("result", result)):
             if part is not None:
-                parts[name] = self._local(name, part, Flag.NONE, writable=name == "result")
+                parts[name] = self._local(name, part, 0, writable=name == "result")
                 _elements(parts[name], size, size, name)
         peer = self._remote(dest, addr, key, operand)
         opcode = _ATOMICS[tagged, result is not None]
         check_peer_can(opcode, peer)
         counted = Flag.READ if result is not None else Flag.WRITE
         told = counted | Flag.ATOMIC | (Flag.TAGGED if tagged else Flag.NONE)
-        transfer = self._transfer(told, counted, peer, flags, context, silent)
+        transfer = self._transfer(told, counted, peer, asked, context, silent)
         transfer.work = Atomic(
-            **self._addressed(peer, mode_of(self.type, self.msg_order), flags, transfer),
+            **self._addressed(peer, mode_of(self.type, self.msg_order), asked, transfer),
             opcode=op,
             datatype=datatype,
-            data=operand.copied() if len(operand.views) > 1 or flags & Flag.INJECT else operand.whole,
+            data=operand.copied() if len(operand.views) > 1 or asked & _INJECT else operand.whole,
             compare=parts["compare"].copied() if "compare" in parts else None,
             result=parts["result"].whole if "result" in parts else None,
             key=0 if tagged else key,
             offset=addr,
             tag=key if tagged else None,
         )
-        self._transmit(transfer, bool(flags & Flag.FENCE))
+        self._transmit(transfer, bool(asked & _FENCE))
 
     # Checks that calls share
 
-    def _flags(self, call: str, flags: Flag, legal: Flag, data: int | None) -> Flag:
-        """Return the flags of an operation, with those of the endpoint; check the state and `data`, too."""
+    def _flags(self, call: str, flags: Flag, legal: Flag, data: int | None) -> int:
+        """Check the state and `data`, and return the flags of an operation, with those of the endpoint, as a number."""
         self._ready(call)
-        flags = member("flags", flags, Flag, legal, Errno.FI_EBADFLAGS)
+        if flags is not _NONE:
+            flags = member("flags", flags, Flag, legal, Errno.FI_EBADFLAGS)
         if data is not None:
             bits("data", data, 64)
-        elif flags & Flag.REMOTE_CQ_DATA:
+        elif flags is not _NONE and flags & Flag.REMOTE_CQ_DATA:
             raise invalid("flags", "REMOTE_CQ_DATA without data", "data=…")
-        flags |= self.op_flags & legal
+        if self.op_flags is not _NONE:
+            flags |= self.op_flags & legal
         if self.type is EpType.DGRAM and flags & (Flag.DELIVERY_COMPLETE | Flag.MATCH_COMPLETE):
             raise self._unsupported("completion levels that need an answer")
-        return flags
+        return int(flags)
 
     def _needed(self, **buffers: Any) -> None:
         for name, buffer in buffers.items():
@@ -719,13 +733,13 @@ class Endpoint:
     def _unsupported(self, what: str) -> Exception:
         return invalid("endpoint", f"{self.type.name}: {what}", "an endpoint of the type RDM", Errno.FI_EOPNOTSUPP)
 
-    def _local(self, name: str, buf: Any, flags: Flag, writable: bool = False) -> Buffers:
+    def _local(self, name: str, buf: Any, flags: int, writable: bool = False) -> Buffers:
         config = self.domain.config
         buffers = Buffers(name, buf, config.iov_limit, writable)
-        if flags & Flag.INJECT:
+        if flags & _INJECT:
             if buffers.length > config.inject_size:
                 raise invalid(name, f"{buffers.length} bytes", f"at most {config.inject_size} (inject_size)")
-        elif MrMode.LOCAL in self.domain.mr_mode:
+        elif int(self.domain.mr_mode) & _LOCAL:
             check_registered(name, buffers, (region.owner for region in self.domain.regions.values()))
         return buffers
 
@@ -754,13 +768,15 @@ class Endpoint:
         return peer
 
     def _transfer(
-        self, told: Flag, counted: Flag, peer: Address | None, flags: Flag, context: Any, silent: bool = False
+        self, told: Flag, counted: Flag, peer: Address | None, flags: int, context: Any, silent: bool = False
     ) -> FiOperation:
-        direction = Flag.RECV if counted is Flag.RECV else Flag.TRANSMIT
-        wanted = not silent and (direction not in self._selective or bool(flags & Flag.COMPLETION))
+        wanted = not silent
+        if wanted and self._selective is not _NONE:
+            direction = Flag.RECV if counted is Flag.RECV else Flag.TRANSMIT
+            wanted = direction not in self._selective or bool(flags & _COMPLETION)
         return FiOperation(self, context, told, counted, wanted, peer)
 
-    def _addressed(self, peer: Address, mode: Mode, flags: Flag, transfer: FiOperation) -> dict[str, Any]:
+    def _addressed(self, peer: Address, mode: Mode, flags: int, transfer: FiOperation) -> dict[str, Any]:
         """Return the arguments that every work towards a peer has."""
         return {
             "peer": peer.fa,
@@ -770,7 +786,7 @@ class Endpoint:
             "resource_index": 15 if peer.start_index is None else peer.start_index,
             "initiator": self.initiator_id,
             "relative": not peer.absolute,
-            "delivery_complete": bool(flags & Flag.DELIVERY_COMPLETE),
+            "delivery_complete": bool(flags & _DELIVERY_COMPLETE),
             "context": transfer,
         }
 

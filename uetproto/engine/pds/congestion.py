@@ -27,6 +27,7 @@ _M24, _M32 = 0xFFFFFF, 0xFFFFFFFF
 _SERVICE_UNIT = 128_000
 """Picoseconds of a unit of service_time."""
 _UNKNOWN_SERVICE = 0xFFFF
+_NSCC, _ECN, _NO_ECN = CcType.NSCC, PathFeedback.ECN, PathFeedback.NO_ECN
 _TRIMMED = {NackCode.TRIMMED.name: Trim.TRIMMED, NackCode.TRIMMED_LASTHOP.name: Trim.LAST_HOP}
 
 
@@ -279,17 +280,18 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
             else:
                 cc.settled(0, 0, 1, record.size)
     landed.clear()
-    report = AckReport(new=size, marked=bool(ack.marked), rtt=_named_rtt(named, ack.retx, 0, now))
-    if ack.cc_state and ack.cc_type == CcType.NSCC:
+    marked = bool(ack.marked)
+    if ack.cc_state and ack.cc_type == _NSCC:
         state = PdsCcStateNsccHeader.read(ack.cc_state)
-        rtt = _named_rtt(named, ack.retx, state.service_time, now)
         report = AckReport(
-            _newly_received(pdc, state.rcvd_bytes, size), bool(ack.marked), rtt, state.rcv_cwnd_pend,
-            bool(state.restore_cwnd), None, state.ooo_count,
+            _newly_received(pdc, state.rcvd_bytes, size), marked, _named_rtt(named, ack.retx, state.service_time, now),
+            state.rcv_cwnd_pend, bool(state.restore_cwnd), None, state.ooo_count,
         )  # fmt: skip
-    elif ack.cc_state and ack.cc_type == CcType.CREDIT:
-        granted = PdsCcStateCreditHeader.read(ack.cc_state)
-        report = report._replace(credit=granted.credit, ooo_count=granted.ooo_count)
+    else:
+        report = AckReport(new=size, marked=marked, rtt=_named_rtt(named, ack.retx, 0, now))
+        if ack.cc_state and ack.cc_type == CcType.CREDIT:
+            granted = PdsCcStateCreditHeader.read(ack.cc_state)
+            report = report._replace(credit=granted.credit, ooo_count=granted.ooo_count)
     pdc.inflight -= report.new
     cc.acked(packets, report, now)
     pdc.tx.rto = cc.rto()
@@ -298,7 +300,7 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
     pdc.ooo_count = report.ooo_count or 0
     if diff32(ack.ack_psn, pdc.highest_acked) > 0:
         pdc.highest_acked = ack.ack_psn
-    _tell_path(pdc, datagram, PathFeedback.ECN if ack.marked else PathFeedback.NO_ECN, now)
+    _tell_path(pdc, datagram, _ECN if marked else _NO_ECN, now)
 
 
 def _newly_received(pdc: Pdc, rcvd_bytes: int, size: int) -> int:
@@ -318,9 +320,9 @@ def overtaken(pdc: Pdc) -> list[SendRecord]:
 
     During a recovery these are those that were sent once and come into sight as CACK goes on.
     """
-    if pdc.cc is None:
-        return []
     tx = pdc.tx
+    if pdc.cc is None or (tx.recovery_end is None and not pdc.ooo_count):
+        return []
     most, window = pdc.cc.most_overtaking()
     if tx.recovery_end is None and pdc.ooo_count < most:
         return []
