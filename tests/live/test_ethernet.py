@@ -20,6 +20,7 @@ CASES = (
         ("tap", "uet"), ("tap", "roce"),
     )),
     "trimmed-4", "trimmed-6", "nobody", "icmp", "held", "auto", "superframes-4", "superframes-6", "gone", "too_long",
+    "capture_golden", "capture_ends",
 )  # fmt: skip
 
 

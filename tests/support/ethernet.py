@@ -4,7 +4,11 @@ Both ends live in this process: on the interfaces v0 and v1 of a cable with addr
 on a TAP device, beyond which is the kernel. Each case prints a line of JSON: its name, and what went wrong.
 """
 
+import contextlib
+import io
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,23 +16,29 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.live.test_loopback import clean, connected, exchange
+from tests.support import source
 from tests.support.live import running
 from uetproto import LocalError
 from uetproto.api import fi, verbs
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+from uetproto.audit.rule import Severity
+from uetproto.cli.main import cli
 from uetproto.framing.framer import LowerHeaders
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.live import Interface
 from uetproto.live.path import Path as LivePath
 from uetproto.live.path import PathSetup, open_path
-from uetproto.live.path_packet import PacketSocket
+from uetproto.live.path_packet import CapturedFrame, PacketSocket
+from uetproto.wire.capture.pcap import open_capture
 
 CABLE = {4: ("10.98.0.1", "10.98.0.2"), 6: ("fd98::1", "fd98::2")}
 KERNEL = {4: ("10.97.0.2", "10.97.0.1"), 6: ("fd97::2", "fd97::1")}
@@ -36,8 +46,8 @@ KERNEL = {4: ("10.97.0.2", "10.97.0.1"), 6: ("fd97::2", "fd97::1")}
 SETUP = """
 link set lo up
 link add v0 mtu 9000 type veth peer name v1 mtu 9000
-link set v0 up
-link set v1 up
+link set v0 addrgenmode none up
+link set v1 addrgenmode none up
 tuntap add tap0 mode tap
 link set tap0 mtu 9000 up
 addr add 10.97.0.1/24 dev tap0
@@ -293,6 +303,95 @@ def too_long() -> None:
         far.close()
 
 
+# uetproto capture -----------------------------------------------------------------------------------------------------
+
+
+def captured(frames: list[bytes], *options: str, then: Callable[[], None] = lambda: None) -> tuple[int, str, str]:
+    """Run `uetproto capture` on v0, to which frames come as soon as it is open. Return exit status and output."""
+
+    class Busy(PacketSocket):
+        begun = False
+
+        def receive(self, limit: int) -> list[CapturedFrame]:
+            found = super().receive(limit)
+            if found or self.begun:
+                return found
+            self.begun = True
+            link = PacketSocket("v1", buffer=1 << 20)
+            for frame in frames:
+                link.send(frame)
+            link.close()
+            then()
+            return super().receive(limit)
+
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        patch("uetproto.cli.live.capture.PacketSocket", Busy),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+    ):
+        status = cli.status(["capture", "-i", "v0", *options])  # type: ignore[attr-defined]
+    return status, out.getvalue(), errors.getvalue()
+
+
+def capture_golden() -> None:
+    """What comes is captured bit by bit, and judged as `uetproto audit` judges the file."""
+    for name in ("roce-fail-icrc", "roce-fail-unaligned", "ses-fail-amo-unsupported-op", "ladder-L29", "gradient"):
+        golden = source.ROOT / "pcaps" / f"{name}.pcapng"
+        with open_capture(golden) as reader:
+            frames = [record.data for record in reader if record.interface == 0]
+        if name == "gradient":  # in a VLAN, with a priority
+            frames = [frame[:12] + b"\x81\x00\x60\x07" + frame[12:] for frame in frames]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "seen.pcapng"
+            number = str(len(frames))
+            status, out, errors = captured(
+                frames, "--count", number, "--audit", "--complete", "--json", "-o", str(file)
+            )
+            with open_capture(file) as reader:
+                assert [record.data for record in reader] == frames, name
+            report = audit([str(file)], Options(complete=True))
+        lines = [json.loads(line) for line in out.splitlines()]
+        told = [(line["rule"], line["packets"], line["seen"]) for line in lines[:-1]]
+        assert sorted(told) == sorted((one.rule.id, list(one.packets), one.seen) for one in report.findings)
+        assert told or name == "gradient"
+        assert lines[-1]["tagged"] == (len(frames) if name == "gradient" else 0)
+        assert (lines[-1]["frames"], lines[-1]["others"]) == (len(frames), report.others)
+        assert status == any(one.severity is Severity.ERROR for one in report.findings)
+        assert not errors, errors
+
+
+def capture_ends() -> None:
+    """Ctrl-C leaves a valid capture and a summary, and so does an interface that goes away; the ladder is drawn."""
+    with open_capture(source.ROOT / "pcaps" / "gradient.pcapng") as reader:
+        frames = [record.data for record in reader if record.interface == 0]
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "seen.pcap.gz")
+        stop = partial(os.kill, os.getpid(), signal.SIGINT)
+        status, out, errors = captured(frames, "--ladder", "--audit", "-o", file, then=stop)
+        assert (status, errors) == (130, ""), (status, errors)
+        assert "RUD_REQ SYN" in out or "ROD_REQ SYN" in out, out
+        assert f"{len(frames)} frames, " in out, out
+        assert f"no findings in {len(frames)} packets" in out, out
+        with open_capture(file) as reader:
+            assert [record.data for record in reader] == frames
+        status, out, errors = captured([], "-o", file, then=partial(ip, "link", "del", "v0"))
+        assert (status, out.splitlines()[0][:9]) == (2, "0 frames,"), out
+        assert "v0 is gone" in errors, errors
+        with open_capture(file) as reader:
+            assert not list(reader)
+    for options, text in (
+        (["-i", "v9", "--audit"], "there is no network interface 'v9'; legal: lo, "),
+        (["-i", "lo"], "nothing is done with the frames; legal: at least one of -o FILE, --audit, --ladder"),
+        (["-i", "lo", "--audit", "--rules", "NONE-*"], "NONE-"),
+        (["-i", "lo", "--json", "-o", "-"], "wants standard output"),
+    ):
+        errors_out = io.StringIO()
+        with contextlib.redirect_stderr(errors_out):
+            assert cli.status(["capture", *options]) == 2  # type: ignore[attr-defined]
+        assert text in errors_out.getvalue(), errors_out.getvalue()
+
+
 MATRIX = {
     f"{kind}-{transport}-{version}": partial(transfer, kind, transport, version)
     for kind in ("packet", "vlan", "tap")
@@ -303,7 +402,7 @@ MATRIX = {
 CASES: dict[str, Callable[[], None]] = MATRIX | {
     "trimmed-4": partial(trimmed, 4), "trimmed-6": partial(trimmed, 6), "nobody": nobody, "icmp": icmp, "held": held,
     "auto": auto, "superframes-4": partial(superframes, 4), "superframes-6": partial(superframes, 6), "gone": gone,
-    "too_long": too_long,
+    "too_long": too_long, "capture_golden": capture_golden, "capture_ends": capture_ends,
 }  # fmt: skip
 
 
@@ -317,7 +416,7 @@ def main() -> None:
         except Exception:
             problem = traceback.format_exc()
         print(json.dumps({"case": name, "problem": problem}), flush=True)
-    with suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError):
         ip("link", "del", "v0")
 
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "ping":       ("uetproto.cli.live.ping", "Measure latency and bandwidth to a peer on a real link."),
     "probe":      ("uetproto.cli.live.probe", "Find out what a real link to a peer lets pass."),
     "wire":       ("uetproto.cli.live.wire", "Join two network interfaces, and lose, mark or trim frames."),
+    "capture":    ("uetproto.cli.live.capture", "Capture, audit and draw the frames of an interface."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

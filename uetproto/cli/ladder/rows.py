@@ -4,13 +4,13 @@ and one row for a pause."""
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from uetproto import Packet
 from uetproto.cli.captures import Decoding
 from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
 from uetproto.impair.frame_outcome import FrameOutcome
-from uetproto.wire.capture.pcap import CaptureReader, Record
+from uetproto.wire.capture.pcap import CaptureInterface, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
 from uetproto.wire.words.uet import cc_words
@@ -151,8 +151,17 @@ class LadderConversation:
         return is_to or ("deth" in packet and packet["deth"]["srcqp"] == self._number)
 
 
+class RecordSource(Protocol):
+    """This protocol describes records of a capture, or of an interface while they arrive, and their interfaces."""
+
+    @property
+    def interfaces(self) -> Sequence[CaptureInterface]: ...
+
+    def __iter__(self) -> Iterator[Record]: ...
+
+
 def arrows(
-    file: str, reader: CaptureReader, decoding: Decoding, choice: LadderChoice, tally: LadderTally
+    file: str, reader: RecordSource, decoding: Decoding, choice: LadderChoice, tally: LadderTally
 ) -> Iterator[Arrow]:
     """Yield an arrow for each UET or RoCE packet of `file` that `choice` selects, and count in `tally` the packets that
     are not drawn."""

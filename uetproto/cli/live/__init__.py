@@ -1,1 +1,1 @@
-"""This package has the commands that run endpoints on a real link: `serve`, `send`, `ping` and `probe`."""
+"""This package has the commands on a real link: `serve`, `send`, `ping`, `probe` and `capture`."""
