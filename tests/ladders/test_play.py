@@ -8,6 +8,7 @@ from tests.support.ladders.play import ladder
 from uetproto.emulator.scenario.settings import names
 
 HERE = Path(__file__).parent
+FILES = ("test_figures.py", "test_derived.py", "test_congestion.py")
 L02 = """
     A REQ 7>3 psn 333 clear 332 coff -1 retx 0 ar 1 syn 0 | SEND mid 1
     B rx REQ 333
@@ -46,8 +47,9 @@ def test_every_difference_is_noticed(old: str, new: str, message: str) -> None:
 
 
 def test_every_ladder_has_a_test() -> None:
-    """All thirty of pds.md §19, and their variants."""
+    """All thirty of pds.md §19 and five of cms.md §13, and their variants."""
     shipped = {name for name in names() if name.startswith("ladder-")}
-    tests = "".join((HERE / name).read_text(encoding="utf-8") for name in ("test_figures.py", "test_derived.py"))
+    tests = "".join((HERE / name).read_text(encoding="utf-8") for name in FILES)
     assert {name for name in shipped if f'ladder("{name}"' not in tests} == set()
     assert {f"ladder-L{number:02}" for number in range(1, 31)} <= shipped
+    assert {f"ladder-C{number}" for number in range(1, 6)} <= shipped

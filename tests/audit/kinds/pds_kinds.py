@@ -296,4 +296,18 @@ WITHOUT = [
          message_id=3), "UUD-MESSAGE-ID"),
 ]  # fmt: skip
 
-KINDS = [*NUMBERS, *IDS, *SYN, *CLEAR, *ACKS, *CLOSE, *CONTROL, *WITHOUT]
+_CREDIT = {"ctl_type": CtlType.CREDIT}
+CONGESTION = [
+    Kind("rcvd_bytes falls", "cms.md §3.2", "ladder-C4", at("pds.cc_state.nscc", 1), put("pds.cc_state.nscc",
+         rcvd_bytes=4), "PDS-RCVD-BYTES-FALLS", certain=True),
+    Kind("a grant is below the one before", "cms.md §4", "ladder-C3", at("pds.cp", 2, **_CREDIT), put("pds.cp",
+         ctl_payload=17), "PDS-CREDIT-FALLS", certain=True),
+    Kind("a grant is more than was asked for", "cms.md §4", "ladder-C3", at("pds.cp", 1, **_CREDIT), put("pds.cp",
+         ctl_payload=5 + 65), "PDS-CREDIT-BEYOND", certain=True),
+    Kind("a sender goes on without credit", "cms.md §4", "ladder-C3", at("pds.rud_cc_req", 7), both(
+         at_other(at("pds.cp", 1, **_CREDIT), put("pds.cp", ctl_payload=5)),
+         at_other(at("pds.cp", 2, **_CREDIT), put("pds.cp", ctl_payload=5)), elsewhere(at("pds.rud_cc_req", 7))),
+         "PDS-CREDIT-OVERDRAWN", certain=True),
+]  # fmt: skip
+
+KINDS = [*NUMBERS, *IDS, *SYN, *CLEAR, *ACKS, *CLOSE, *CONTROL, *WITHOUT, *CONGESTION]

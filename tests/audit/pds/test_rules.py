@@ -49,6 +49,21 @@ def rcvd(units: int) -> Line:
     return src, header, more | {"more": (head("pds.cc_state.nscc", rcvd_bytes=units),)}
 
 
+def asks(line: Line, target: int, size: int = 984) -> Line:
+    """Return a request with a demand. With its headers and the 40 bytes that nominal sizes have, it has 1,084 bytes."""
+    src, header, more = line
+    state = head("pds.req_cc_state", ccc_id=0, credit_target=target)
+    return src, header, more | {"more": (state,), "ses": head("ses.request_std"), "size": size}
+
+
+def credit(quanta: int) -> Line:
+    return cp_of_b(CtlType.CREDIT, payload=quanta)
+
+
+ASKED = (asks(syn(START), 10), ack(START, START))
+"""A PDC whose context asks for 10 quanta."""
+
+
 class Case(NamedTuple):
     """A conversation in which only the last packet differs: as it should be, and as it must not be."""
 
@@ -135,6 +150,11 @@ CASES: dict[str, Case] = {
         ack(START + 1, START - 1), ack(START + 1, START + 1)),
     "PDS-CACK-FALLS": Case(TWO, ack(START, START + 1), ack(START, START)),
     "PDS-RCVD-BYTES-FALLS": Case((*OPEN, rcvd(9)), rcvd(9), rcvd(8)),
+    "PDS-CREDIT-FALLS": Case((*ASKED, credit(8)), credit(8), credit(7)),
+    "PDS-CREDIT-BEYOND": Case((*ASKED, credit(10)), credit(10 + 64), credit(10 + 65)),
+    "PDS-CREDIT-OVERDRAWN": Case(
+        (*ASKED, credit(4), asks(req(START + 1, START), 10)),
+        asks(req(START + 2, START), 10, 984 - 64 - 12), asks(req(START + 2, START), 10)),
     "PDS-TWO-TARGETS": Case(OPEN, ack(START, START), ack(START, START, spdcid=9)),
     "PDS-SACK-UNSENT": Case(
         OPEN, ack(START, START, sack_bitmap=1), ack(START, START, sack_bitmap=3)),

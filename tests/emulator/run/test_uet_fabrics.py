@@ -170,5 +170,5 @@ def test_rows_that_cannot_be(row: str, error: str | None) -> None:
 
 
 def test_congestion_control_is_of_uet() -> None:
-    with pytest.raises(LocalError, match=r"cc\.algorithm: goes with UET, with real SES; legal: off"):
+    with pytest.raises(LocalError, match=r"cc\.algorithm: goes with UET; legal: off"):
         load_text('[run]\ntransport = "rc"\nhosts = 2\ninput = "gradient.npy"\n[cc]\nalgorithm = "nscc"\n')

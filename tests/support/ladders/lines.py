@@ -1,7 +1,8 @@
 """Frames at the ports of two nodes as lines of a ladder: one a packet, with every number and flag it carries.
 
 `7>3`: from PDCID 7 to PDCID 3, `?` is not known yet. `coff` is clear_psn_offset, `off` ack_psn_offset, `poff`
-psn_offset, `soff` sack_psn_offset (pds.md §19); PSNs from 2^31 on are in hex. What is behind `|` is the SES header.
+psn_offset, `soff` sack_psn_offset (pds.md §19); PSNs from 2^31 on are in hex. What is behind `|` is the congestion
+control state, in the units of cms.md §1, and the SES header. A state of an ACK that is zero is left out.
 """
 
 from typing import Any
@@ -55,7 +56,8 @@ def line(packet: Packet) -> str:
     if "spdcid" in v:
         syn = v.get("syn")
         columns = f"{v['spdcid']}>{'?' if syn else v['dpdcid']} {columns}" + (f" poff {v['psn_offset']}" if syn else "")
-    return f"{kind} {columns}".rstrip() + (f" | {ses}" if (ses := _ses(packet)) else "")
+    behind = [text for text in (_congestion(packet), _ses(packet)) if text]
+    return " | ".join([f"{kind} {columns}".rstrip(), *behind])
 
 
 def _pds(packet: Packet) -> Layer:
@@ -100,6 +102,22 @@ def _control(v: Any) -> str:
     opaque = f" opaque {v['probe_opaque']}" if v["ctl_type"] == CtlType.PROBE else ""
     flags = f"retx {v['retx']} ar {v['ar']} isrod {v['isrod']} syn {v['syn']}"
     return f"psn {_psn(v['psn'])} payload {_psn(v['ctl_payload'])}{opaque} {flags}"
+
+
+def _congestion(packet: Packet) -> str:
+    """The congestion control state of a request, or of an ACK where it is not zero."""
+    layer = next((layer for layer in packet.layers if layer.form.startswith(("pds.req_cc", "pds.cc_state."))), None)
+    if layer is None:
+        return ""
+    v = layer.values
+    if "ccc_id" in v:
+        return f"ccc {v['ccc_id']} target {v['credit_target']}"
+    if not any(v.values()):
+        return ""
+    if "credit" in v:
+        return f"credit {v['credit']} ooo {v['ooo_count']}"
+    penalty = f" pend {v['rcv_cwnd_pend']}" if v["rcv_cwnd_pend"] else " restore" if v["restore_cwnd"] else ""
+    return f"rcvd {v['rcvd_bytes']} service {v['service_time']} ooo {v['ooo_count']}{penalty}"
 
 
 def _ses(packet: Packet) -> str:

@@ -8,7 +8,8 @@
     B restarts
     A: una 334 clear 333                    the state after all that, by the names of `Ends`
 
-Spaces do not count. At the end nothing is left on the wire, and no invariant was broken.
+Spaces do not count, and a row that begins with | goes on with the one before. At the end nothing is left on the wire,
+and no invariant was broken.
 """
 
 from collections.abc import Iterator
@@ -55,6 +56,11 @@ class Ends:
         if key == "errors":  # the reasons told to SES, each once
             return ",".join(sorted({error.reason.name for _, error in self.script.records[node].errors})) or "-"
         pdc = self.pdcs[node]
+        for one in getattr(pdc.cc, "algorithms", ()):
+            if key in ("cwnd", "inflight", "credit", "granted") and hasattr(one, key):
+                return str(int(getattr(one, key)))
+            if key == "base_rtt" and hasattr(one, key):
+                return str(one.base_rtt // PS)
         tx, rx = pdc.tx, pdc.rx
         values: dict[str, object] = {
             "state": pdc.state.name,
@@ -119,7 +125,7 @@ class Player:
 def ladder(scenario: str, text: str) -> Player:
     """Play a scenario. Fail if the result is not the ladder `text`."""
     player = Player(scenario)
-    wanted = [" ".join(row.split()) for row in text.strip().splitlines() if row.strip()]
+    wanted = [" ".join(row.split()) for row in text.replace("\n        |", " |").splitlines() if row.strip()]
     at = 0
     for lines in player.play():
         for seen in lines:

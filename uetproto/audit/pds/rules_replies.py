@@ -1,11 +1,14 @@
 """This module judges the answers to requests of a PDC: ACKs, their SACK bitmaps, NACKs, and the packets that close the
 PDC."""
 
+from uetproto.audit.pds.tracker_credits import most_granted, spendable
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation, always
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import add32, diff32
+
+_M24 = 0xFFFFFF
 
 # ACKs -----------------------------------------------------------------------------------------------------------------
 
@@ -46,6 +49,28 @@ def _fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
 def _rcvd_fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
     told = next(one.rcvd_bytes for one in seen.more if one.form == "pds.cc_state.nscc")
     return Violation(f"rcvd_bytes from {state.subject} on", str(told))
+
+
+def _credit_fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    credit = state.credit
+    return Violation(f"a grant from {credit.granted & _M24} on", _granted(seen), (credit.number,))
+
+
+def _credit_beyond(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    credit = state.credit
+    most = most_granted(credit)
+    others = () if credit.number < 0 else (credit.number,)
+    return Violation(f"at most {most & _M24}, as {credit.target & _M24} is asked for", _granted(seen), others)
+
+
+def _granted(seen: ObservedPacket) -> str:
+    return str(seen.head.ctl_payload & _M24)
+
+
+def _overdrawn(state: PdcDirection, seen: ObservedPacket) -> Violation:
+    credit = state.credit
+    expected = f"{spendable(credit):,} bytes at most, those granted and one packet"
+    return Violation(expected, f"{credit.spent:,} bytes", () if credit.number < 0 else (credit.number,))
 
 
 def _two_targets(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive:
@@ -183,6 +208,15 @@ REPLIES: tuple[Rule, ...] = (
          cite="UE 1.0.1 §3.5.11.4.5", covers=("pds 10",), says="CACK_PSN never decreases.", obscures=True),
     Rule(id="PDS-RCVD-BYTES-FALLS", on=PdsEvent.RCVD_FELL, of=PdsEvent.RCVD, check=_rcvd_fell, requires=Requires.ORDER,
          cite="UE 1.0.1 §3.6.13", says="rcvd_bytes of a PDC never falls, modulo 2^24."),
+    Rule(id="PDS-CREDIT-FALLS", on=PdsEvent.CREDIT_FELL, of=PdsEvent.CREDIT, check=_credit_fell,
+         requires=Requires.ORDER, severity=Severity.NOTE, cite=CHOICE,
+         says="The cumulative grant of a context never falls, modulo 2^24."),
+    Rule(id="PDS-CREDIT-BEYOND", on=PdsEvent.CREDIT_BEYOND, of=PdsEvent.CREDIT, check=_credit_beyond,
+         requires=Requires.ABSENCE, severity=Severity.NOTE, cite=CHOICE,
+         says="A grant does not exceed the credit_target, or is one turn of 64 quanta in advance."),
+    Rule(id="PDS-CREDIT-OVERDRAWN", on=PdsEvent.OVERDRAWN, of=PdsEvent.CREDIT_SPENT, check=_overdrawn,
+         requires=Requires.ABSENCE, severity=Severity.NOTE, cite=CHOICE,
+         says="When its first window is over, a sender with RCCC sends what was granted, and one packet at most."),
     Rule(id="PDS-TWO-TARGETS", on=PdsEvent.TWO_TARGETS, of=PdsEvent.ACKED, check=_two_targets, cite="UE 1.0.1 §3.5.8.2",
          covers=("pds 27",), says="All SYN packets of a PDC open one PDC at the target.", obscures=True),
     Rule(id="PDS-SACK-UNSENT", on=PdsEvent.SACK_UNSENT, of=PdsEvent.SACK, check=_sack_unsent, requires=Requires.ABSENCE,

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Judge
+from uetproto.audit.pds.tracker_credits import Credits
 from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_replies import PdcReplies
 from uetproto.audit.pds.tracker_sent import SentPackets
@@ -27,8 +28,8 @@ class PdsTracker:
     """This class follows the PDCs of one vantage point."""
 
     __slots__ = (
-        "_ack", "_acked", "_by_key", "_complete", "_first", "_is_certain", "_most", "_replies", "_rod_first", "_sack",
-        "_sent", "_ses", "table",
+        "_ack", "_acked", "_by_key", "_complete", "_credits", "_first", "_is_certain", "_most", "_replies",
+        "_rod_first", "_sack", "_sent", "_ses", "table",
     )  # fmt: skip
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
@@ -39,8 +40,9 @@ class PdsTracker:
         self._rod_first = tell[PdsEvent.ROD_FIRST]
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
-        self._sent = SentPackets(self.table, tell, ses, options.complete)
-        self._replies = PdcReplies(self.table, tell, ses, options.complete)
+        self._credits = Credits(tell, options.ordered and options.complete)
+        self._sent = SentPackets(self.table, tell, ses, self._credits, options.complete)
+        self._replies = PdcReplies(self.table, tell, ses, self._credits, options.complete)
         self._by_key = self.table.by_key
         self._most = self.table.most
         judge.rules.doubtful.add(PdsEvent)
@@ -148,6 +150,8 @@ class PdsTracker:
         self._first(direction, seen)
         if direction.pdc.rod:
             self._rod_first(direction, seen)
+        if direction.credit is not None and seen.more and seen.more[0].form == _STATE:
+            self._credits.request(direction, seen)
         next_hdr = head.next_hdr
         if 0 < next_hdr <= _LAST_REQUEST:
             self._ses.request(direction, seen, True)
@@ -227,4 +231,5 @@ HEADS = {
 """Maps the class of a first header to a getter. Called with a tracker, the getter returns the method that follows
 packets with this header."""
 _PLAIN = len(head_class("pds.ack")._fields)
+_STATE = "pds.req_cc_state"
 _SACKS = frozenset({"pds.ack_cc", "pds.ack_ccx"})

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Tell
+from uetproto.audit.pds.tracker_credits import Credits
 from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, PdcDirection, PdsEvent, UnknownPdc, reaches
 from uetproto.audit.reader.observed import ObservedPacket
@@ -16,9 +17,12 @@ _M24, _HALF24 = 0xFFFFFF, 1 << 23
 class PdcReplies:
     """This class follows NACKs, and the ACKs that take the slow path."""
 
-    __slots__ = ("_complete", "_ses", "_table", "_tell")
+    __slots__ = ("_complete", "_credits", "_ses", "_table", "_tell")
 
-    def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
+    def __init__(
+        self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, credits: Credits, complete: bool
+    ) -> None:
+        self._credits = credits
         self._table = table
         self._tell = tell
         self._ses = ses
@@ -215,9 +219,12 @@ class PdcReplies:
             self._tell[PdsEvent.MPR_ZERO](direction, seen)
 
     def congestion(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        """Note the rcvd_bytes of an ACK, and report it if it fell. Without congestion control it is 0."""
-        state = next((one for one in seen.more if one.form == "pds.cc_state.nscc"), None)
-        if state is None or not state.rcvd_bytes:
+        """Note the grant of an ACK, or its rcvd_bytes, which are reported if they fell. Without congestion control they
+        are 0."""
+        state = next((one for one in seen.more if one.form.startswith("pds.cc_state.")), None)
+        if state is not None and state.form == "pds.cc_state.credit" and direction.credit is not None:
+            self._credits.grant(direction.credit, state.credit, seen)
+        if state is None or state.form != "pds.cc_state.nscc" or not state.rcvd_bytes:
             return
         self._tell[PdsEvent.RCVD](direction, seen)
         if direction.rcvd is None or (state.rcvd_bytes - direction.rcvd) & _M24 < _HALF24:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Tell
+from uetproto.audit.pds.tracker_credits import Credits
 from uetproto.audit.pds.tracker_ends import QUARANTINE, PdcTable
 from uetproto.audit.pds.tracker_state import (
     FAR,
@@ -42,9 +43,12 @@ _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 class SentPackets:
     """This class follows control packets, and the requests that take the slow path."""
 
-    __slots__ = ("_complete", "_ses", "_table", "_tell")
+    __slots__ = ("_complete", "_credits", "_ses", "_table", "_tell")
 
-    def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
+    def __init__(
+        self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, credits: Credits, complete: bool
+    ) -> None:
+        self._credits = credits
         self._table = table
         self._tell = tell
         self._ses = ses
@@ -151,6 +155,8 @@ class SentPackets:
             direction.asked[head.psn] = direction.asked.get(head.psn, 0) + 1
             direction.tried = seen if self._complete else None
         self._tell[PdsEvent.CONTROL](direction, seen)
+        if kind == CtlType.CREDIT or kind == CtlType.CREDIT_REQ:
+            self._credits.control(seen, self._table.by_key)
         if kind == CtlType.CLOSE_CMD:
             self._closing(direction, seen)
 
@@ -282,6 +288,8 @@ class SentPackets:
         else:
             self._tell[PdsEvent.CLEAR_NOT_BELOW](direction, seen)
         first = self._psn(direction, seen, clear, seen.content)
+        if seen.more and seen.more[0].form == "pds.req_cc_state":
+            self._credits.request(direction, seen)
         if head.next_hdr > NextHdr.REQUEST_STD:
             self._ses.data(direction, seen, first)
         elif head.next_hdr:

@@ -125,6 +125,16 @@ class PdsEvent(Event):
     """An ACK with rcvd_bytes came. The event is only counted."""
     RCVD_FELL = auto()
     """An ACK has a lower rcvd_bytes than an earlier ACK; `subject` is the earlier value."""
+    CREDIT = auto()
+    """A CREDIT came for a direction whose requests carry a demand. The event is only counted."""
+    CREDIT_FELL = auto()
+    """A CREDIT has a lower grant than an earlier CREDIT or ACK."""
+    CREDIT_BEYOND = auto()
+    """A CREDIT grants more than was asked for, and more than one turn beyond the grant before."""
+    CREDIT_SPENT = auto()
+    """A request came that needs credit. The event is only counted."""
+    OVERDRAWN = auto()
+    """A request came for which its context had no credit."""
     CACK_FELL = auto()
     """An ACK has a lower CACK_PSN than an earlier ACK."""
     SACK = auto()
@@ -270,6 +280,9 @@ class PdcDirection:
     """Newest CACK_PSN, or None if no ACK was seen."""
     rcvd: int | None = None
     """Newest rcvd_bytes that an ACK carried, in units of 256 bytes, or None if no ACK did."""
+    credit: Any = None
+    """Credit of the congestion control context (`tracker_credits.AuditedCredit`), or None if no request has asked for
+    credit."""
     una: int | None = None
     """Oldest PSN for which no ACK was seen, or None if it is not computed yet. The value is kept only in a complete
     capture."""

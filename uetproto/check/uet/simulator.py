@@ -61,8 +61,8 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
     """This simulator has the endpoints 0 and 1, the wire between them, and the virtual time."""
 
     __slots__ = (
-        "_damaged", "_limits", "_msl", "configs", "draws", "events", "monitors", "mtu", "objects", "restarts",
-        "scan_every", "ses",
+        "_contexts", "_damaged", "_limits", "_msl", "configs", "draws", "events", "monitors", "mtu", "objects",
+        "restarts", "scan_every", "ses",
     )  # fmt: skip
 
     def __init__(
@@ -76,14 +76,17 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         mode: Mode = Mode.RUD,
         scan_every: int = SCAN_EVERY,
         wire: DatagramWire | None = None,
+        contexts: Callable[[Rng], CongestionManager] | None = None,
     ) -> None:
         """`draws` seeds the random numbers of the endpoints, and `knobs` are settings of `PdsConfig` for each of them.
         `presets` that have a `peer_pdcid` set up an established PDC of `mode`, whose initiator is endpoint 0.
 
         With `objects`, headers are passed on without being encoded. `mtu` is the payload of a packet in bytes; None
-        stands for 4 bytes. `wire` replaces the plain `DatagramWire`.
+        stands for 4 bytes. `wire` replaces the plain `DatagramWire`. `contexts` returns the congestion control of an
+        endpoint; None: it has none.
         """
         super().__init__(wire or DatagramWire())
+        self._contexts = contexts
         self.draws = draws
         self.objects = objects
         self.mtu = mtu
@@ -137,7 +140,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
 
     def congestion(self, node: int, rng: Rng) -> CongestionManager | None:
         """Return the congestion control of an endpoint that is being made; None: it has none."""
-        return None
+        return None if self._contexts is None else self._contexts(rng)
 
     @property
     def disruptions(self) -> Disruption:

@@ -49,13 +49,16 @@ class UetScript(ScriptRun[UetStep]):
             if secured is None else secured.framer(node, how) for node in self.nodes
         )  # fmt: skip
         first, second = self.nodes
+        plane = scenario.plane if scenario.plane is not None and scenario.plane.controls else None
+        one, two = (asdict(node.pds if plane is None else plane.tuned(node.pds)) for node in (first, second))
         self.simulator = UetSimulator(
             run_.seed,
-            (asdict(first.pds), asdict(second.pds)),
+            (one, two),
             (first.preset, second.preset),
             mtu=run_.payload,
             mode=run_.mode if run_.mode in PDC_MODES else Mode.RUD,
             wire=self.wire,
+            contexts=None if plane is None else plane.contexts,
         )
         self.records = [
             _Record(monitor, node) for monitor, node in zip(self.simulator.monitors, self.nodes, strict=True)

@@ -142,7 +142,7 @@ def network_with_plane(
     if algorithm == OFF and cc:
         raise reader.refuse(f"cc.{next(iter(cc))}", "has no effect without cc.algorithm", CC_KEYS["algorithm"].legal)
     if algorithm != OFF and not may_control:
-        raise reader.refuse("cc.algorithm", "goes with UET, with real SES", OFF)
+        raise reader.refuse("cc.algorithm", "goes with UET", OFF)
     if algorithm == OFF and not switch:
         return network, None
     rates = [network.rate, *(node.rate for node in nodes.values() if node.rate is not None)]

@@ -765,10 +765,10 @@ class _Reader(TomlFile):
         """Return the network with the queues of `[cc]` and `[switch]`, and what it is for congestion control."""
         uet = run.transport == UET
         payload = max(node.ses.payload_mtu if uet else node.roce.path_mtu for node in nodes.values())
+        if uet and run.ses == "scripted":
+            payload = run.payload
         marks = any(key.startswith("red") for key in self.data.get("fabric", {}))
-        return network_with_plane(
-            self, fabric, nodes, payload, how, may_control=uet and run.ses == "real", marks=marks
-        )  # fmt: skip
+        return network_with_plane(self, fabric, nodes, payload, how, may_control=uet, marks=marks)
 
     def check_mtu(
         self,
