@@ -9,6 +9,7 @@ import json
 import select
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
@@ -34,6 +35,10 @@ Network = IPv4Network | IPv6Network
 Answer = Callable[["PeerSession", Json], Json]
 
 
+_END = "end"
+"""What a client says last."""
+
+
 class PeerSession:
     """This class is the session of one client at the server."""
 
@@ -45,6 +50,8 @@ class PeerSession:
         """What the client said of itself; None before its first line."""
         self.state: dict[str, Any] = {}
         """What the server keeps for the session, such as its queue pair."""
+        self.in_order = False
+        """Whether the client has said that it ends, or the server ends the session itself."""
         self.text = b""
         self.out = b""
 
@@ -83,6 +90,7 @@ class RendezvousServer:
     def close(self) -> None:
         """End all sessions and listen no longer."""
         for session in list(self.sessions.values()):
+            session.in_order = True
             self._end(session)
         self._driver.forget(self._socket.fileno())
         self._socket.close()
@@ -135,8 +143,11 @@ class RendezvousServer:
                 session.offer = told
                 return answer
             ask = told.get("ask")
+            if ask == _END:
+                session.in_order = True
+                return {_END: True}
             if not isinstance(ask, str) or ask not in self._asks:
-                raise LocalError("ask", f"{ask!r} is not legal", ", ".join(self._asks))
+                raise LocalError("ask", f"{ask!r} is not legal", ", ".join((*self._asks, _END)))
             return self._asks[ask](session, told)
         except LocalError as error:
             return {"error": {"name": error.name, "value": str(error.value), "legal": error.legal}}
@@ -215,7 +226,10 @@ class RendezvousClient:
         return shortest
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, and say so, as the server takes a connection that just ends for a program that was
+        killed."""
+        with suppress(OSError):  # of a server that is gone
+            self._socket.sendall(json.dumps({"ask": _END}).encode() + b"\n")
         self._socket.close()
 
     def _failed(self, problem: str, legal: str) -> RemoteError:

@@ -10,7 +10,7 @@ from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, mtu_of, own_address
 from uetproto.cli.live.words import faults_done
-from uetproto.engine.contract import Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
+from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
 from uetproto.engine.roce.qp import bring_up_steps
@@ -21,6 +21,8 @@ from uetproto.live.rendezvous import Answer, Json, Network, PeerSession, Rendezv
 from uetproto.live.script import ScriptEnd
 from uetproto.live.world import LiveWorld
 
+SILENCE = 60 * SECOND
+"""Time in picoseconds after which the session of a silent peer without a rendezvous has ended."""
 RECEIVES, RECEIVE_SIZE = 32, 1 << 20
 """Number of receives that are posted, each of a kind, and the size of each in bytes."""
 _PSN = 1 << 24
@@ -160,7 +162,9 @@ class Target(ABC):
             listener.close()
         if session.offer is not None:
             self.ended += 1
-            self.on_session(session.peer, "ends")
+            if not session.in_order:
+                self.failures.append(f"{session.peer}: its program was killed, or cannot be reached any more")
+            self.on_session(session.peer, "ends" if session.in_order else "is gone")
 
     def turn(self, until: int) -> None:
         """Do what there is to do, or sleep until the time `until`."""
@@ -203,7 +207,7 @@ class UetTarget(Target):
     def __init__(self, options: LinkOptions, local: str, size: int, allowed: list[Network]) -> None:
         super().__init__(options, size, allowed)
         payload = options.payload_for(mtu_of(options, local), ip_address(local).version)
-        fabric = options.fabric(local, payload)
+        self._fabric = fabric = options.fabric(local, payload)
         self.world = fabric.live
         try:
             domain = fabric.domain(
@@ -221,6 +225,9 @@ class UetTarget(Target):
             fabric.live.fi_node.listeners.append(self._note)
             self._open: dict[int, int] = {}
             """Number of PDCs of each peer."""
+            self._heard: dict[int, tuple[int, int]] = {}
+            """Number of packets of peers with PDCs but without a rendezvous, and the time when it had grown."""
+            self._looked = 0
             how = options.how()
             self.told = {
                 "uetproto": 1, "transport": options.transport, "address": local, "path": self.world.path.name,
@@ -259,16 +266,42 @@ class UetTarget(Target):
                     self.take(memoryview(buffer)[: entry.len])
                 self._post(tagged, buffer)
 
+    def turn(self, until: int) -> None:
+        super().turn(until)
+        now = self.world.now
+        if self._open and now - self._looked > SECOND:
+            self._looked = now
+            self._look_for_silence(now)
+
+    def _look_for_silence(self, now: int) -> None:
+        """End the sessions of peers without a rendezvous that have been silent for long. What they began and did not
+        end has failed."""
+        for peer in [peer for peer in self._open if self._text(peer) not in self._met]:
+            count = sum(self.world.driver.seen.get(peer, {}).values())
+            before, since = self._heard.get(peer, (-1, now))
+            if count != before:
+                self._heard[peer] = count, now
+            elif now - since > SILENCE:
+                del self._open[peer], self._heard[peer]
+                self.ended += 1
+                text, fep = self._text(peer), self._fabric.live.fep
+                if any(message.source == peer for message in fep.target.messages.values()):
+                    self.failures.append(f"{text}: silent for {SILENCE // SECOND} s, with a message that is not whole")
+                self.on_session(text, f"has been silent for {SILENCE // SECOND} s")
+
     def _note(self, event: Any) -> None:
         """Note the sessions of peers without a rendezvous: from their first PDC to the close of their last one."""
         if isinstance(event, PdcOpened) and not event.initiator:
             self._open[event.peer] = self._open.get(event.peer, 0) + 1
         elif isinstance(event, PdcClosed) and not event.initiator:
-            left = self._open[event.peer] = self._open.get(event.peer, 1) - 1
             peer = self._text(event.peer)
             if event.error is not None:
                 self.failures.append(f"{peer}: {event.error.reason.value}")
+            if event.peer not in self._open:
+                return  # it was silent
+            left = self._open[event.peer] = self._open[event.peer] - 1
             if not left:
+                self._heard.pop(event.peer, None)
                 del self._open[event.peer]
                 sessions = () if self.rendezvous is None else self.rendezvous.sessions.values()
                 if peer in self._met:

@@ -1,0 +1,125 @@
+"""Programs that are killed or stopped in the middle of a transfer: the other end says so, in bounded time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tests.support.cli.frames import invoke
+from tests.support.cli.serving import serving
+from tests.support.effort import effort
+from tests.support.live import addresses
+from uetproto.api import fi
+from uetproto.cli.live import target
+from uetproto.cli.live.options import LinkOptions, link_options
+from uetproto.live import Interface
+
+
+@contextmanager
+def sending(here: str, there: str, data: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run `uetproto send` without an end."""
+    data.write_bytes(bytes(1 << 20))
+    command = [sys.executable, "-m", "uetproto", "send", "--write", str(data), "--repeat", "1000000", "--peer", there,
+               "--local", here, "--json", *arguments]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("transport", ["uet", "rc"])
+def test_the_initiator_is_killed(tmp_path: Path, transport: str) -> None:
+    here, there = addresses()
+    with serving(there, "--count", "1", "--transport", transport) as server:
+        with sending(here, there, tmp_path / "data", "--transport", transport) as client:
+            assert server.line()["what"] == "begins"
+            threading.Event().wait(0.5)
+            client.kill()
+        status, told = server.ended()
+    assert (status, told["sessions"]) == (1, 1)
+    assert told["failures"] == [f"{here}: its program was killed, or cannot be reached any more"]
+
+
+def test_the_initiator_ends_by_ctrl_c(tmp_path: Path) -> None:
+    """That is no failure of the other end."""
+    here, there = addresses()
+    with serving(there, "--count", "1") as server:
+        with sending(here, there, tmp_path / "data") as client:
+            assert server.line()["what"] == "begins"
+            threading.Event().wait(0.5)
+            client.send_signal(signal.SIGINT)
+            out, _ = client.communicate(timeout=20)
+            assert (client.returncode, json.loads(out)["error"]) == (130, None)
+        status, told = server.ended()
+    assert (status, told["failures"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("--transport", "rc"), "has ended"), (("--rendezvous", "off"), "no answer after the last retransmission")],
+)
+def test_the_target_is_killed(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    here, there = addresses()
+    with serving(there, *arguments) as server, sending(here, there, tmp_path / "data", *arguments) as client:
+        threading.Event().wait(1.5)
+        server.process.kill()
+        out, _ = client.communicate(timeout=30)
+    assert client.returncode == 1
+    assert words in json.loads(out)["error"]
+
+
+def test_a_process_that_is_stopped(tmp_path: Path) -> None:
+    """A clock that jumps, as after a laptop slept: the transfer goes on, and the summary tells of it."""
+    here, there = addresses()
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(300_000))
+    with serving(there, "--count", "1") as server:
+        timer = threading.Timer(3, os.kill, (server.process.pid, signal.SIGCONT))
+        timer.start()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        result = invoke("send", "--write", str(data), "--peer", there, "--local", here)
+        timer.join()
+        assert (result.exit_code, "equal at both ends" in result.stdout) == (0, True), result.output
+        status, told = server.ended()
+    assert status == 0
+    assert [round(one / 10**12) for one in told["stood_still_ps"]] in ([2], [3])
+
+
+def test_a_silent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a rendezvous a peer that falls silent is a session that has ended, and a failure if its message is not
+    whole."""
+    monkeypatch.setattr(target, "SILENCE", effort(15, 15, 30) * 10**11)
+    here, there = addresses()
+    found: list[Any] = []
+
+    @link_options
+    def take(options: LinkOptions) -> None:
+        found.append(options)
+
+    click.command()(take).main(["--local", there, "--rendezvous", "off"], standalone_mode=False)
+    one = target.target(found[0], there, 1 << 20, [], None)
+    said: list[tuple[str, str]] = []
+    one.on_session = lambda peer, what: said.append((peer, what))
+    fabric = fi.Fabric(live=Interface(here))
+    end = fabric.endpoint("local")
+    peer = fi.Address(fa=int(one.world.interface.address), pid_on_fep=0, start_index=15, initiator_id=16)
+    end.av.insert(peer)
+    end.write(bytes(1 << 20), peer, 0, 1)  # begins, and its program is gone
+    fabric.live.driver.turn(fabric.live.now)
+    fabric.live.path.close()
+    until = one.world.now + 20 * 10**12
+    while not one.ended and one.world.now < until:
+        one.turn(one.world.now + 10**11)
+    one.close()
+    assert said == [(here, "has been silent for 1 s")]
+    assert one.failures == [f"{here}: silent for 1 s, with a message that is not whole"]
