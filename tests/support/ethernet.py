@@ -35,6 +35,7 @@ from uetproto.cli.main import cli
 from uetproto.framing.framer import LowerHeaders
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.live import Interface
+from uetproto.live.neighbours import KEPT
 from uetproto.live.path import Path as LivePath
 from uetproto.live.path import PathSetup, open_path
 from uetproto.live.path_packet import CapturedFrame, PacketSocket
@@ -134,9 +135,10 @@ def trimmed(version: int) -> None:
             at = len(bare) - 4
             frame = bare[:at] + (2000).to_bytes(2, "big") + bare[at + 2 :] + bytes(range(64))
             whole = framer.lower_headers(lower, 64) + bytes(64)
-            assert near.send([frame, whole] * 200) == 400
-            found = until(far, 256, near)
-            assert len(found) == 256, len(found)  # the others were beyond the limit
+            number = KEPT + 144
+            assert near.send([frame, whole] * (number // 2)) == number
+            found = until(far, KEPT, near)
+            assert len(found) == KEPT, len(found)  # the others were beyond the limit
             assert near.counters.refused["more frames than are kept until a MAC address is known"] == 144
             assert found[0][12:] == frame[12:]
             assert found[1][-66:-64] != whole[-66:-64], "the checksum of the whole one is filled in"

@@ -16,7 +16,7 @@ from uetproto.live.frames import ICMPV6, pseudo_sum
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import IPV6, EtherType, internet_checksum
 
-KEPT, KEPT_IN_ALL = 256, 4096
+KEPT, KEPT_IN_ALL = 1024, 4096
 """Largest number of frames that wait for one MAC address, and for all of them."""
 MOST = 1024
 """Largest number of neighbours that are known or looked for."""

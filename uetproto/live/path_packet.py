@@ -87,7 +87,7 @@ class PacketSocket:
             self._out, self._in = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for _ in range(2))
         except PermissionError:
             raise NotPermittedError(
-                "path", "packet sockets need CAP_NET_RAW", "root, or setcap cap_net_raw+ep of the Python program"
+                "packet socket", "needs CAP_NET_RAW", "root, or setcap cap_net_raw+ep of the Python program"
             ) from None
         for one in (self._out, self._in):
             one.setblocking(False)
@@ -236,7 +236,9 @@ class EthernetPath(ABC):
         if dst not in self._hops:
             if len(self._hops) >= CACHE:
                 self._hops.clear()
-            self._hops[dst] = self._hop(dst)
+            hop = self._hops[dst] = self._hop(dst)
+            if not self._device.silent:
+                self._neighbours.mac(hop, self._clock.now)  # so that the first frames wait for a shorter time
         return min(self._mtus.get(dst, self._device.mtu), self._device.mtu)
 
     # Sending
