@@ -3,10 +3,10 @@
 import random
 
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import MILLISECOND, SECOND, Completion, Mode, PdcErrorReason, Write
+from uetproto.engine.contract import MILLISECOND, SECOND, Completion, Mode, PdcErrorReason, Read, Write
 from uetproto.engine.fep import Fep
 from uetproto.engine.roce.config import RoceConfig
-from uetproto.live.rate import USUAL_BUFFER, PeerRate, PeerRates, live_pds, live_roce, rto_for
+from uetproto.live.rate import USUAL_BUFFER, PeerRate, PeerRates, live_pds, live_roce, live_ses, rto_for
 
 A, B = 0x0A000001, 0x0A000002
 
@@ -43,7 +43,15 @@ def test_a_silent_peer_ends_the_operation_in_bounded_time() -> None:
     assert now < 15 * SECOND
 
 
+def test_a_long_read_asks_for_no_more_than_comes_before_the_rto() -> None:
+    """The data of so many packets comes in a few milliseconds; all 256 of this read would be asked for at once."""
+    fep = Fep(A, random.Random(1), pds=live_pds(), ses=live_ses(SesConfig()))
+    fep.submit(Read(peer=B, mode=Mode.RUD, into=bytearray(1 << 20), key=1), 0)
+    assert len(fep.poll(1)) == live_ses(SesConfig()).max_reads == 64
+
+
 def test_what_is_given_stays() -> None:
+    assert live_ses(SesConfig(max_reads=9)).max_reads == 9
     assert live_pds(base=PdsConfig(rto_init_time=7)).rto_init_time == 7
     assert live_pds(cc=False).inferred_loss == "off"
     assert live_roce(base=RoceConfig(timeout=9)).timeout == 9

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.cc.receiver import NsccReceiver
 from uetproto.engine.cc.registry import CongestionContexts
-from uetproto.engine.config import PdsConfig
+from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import (
     MICROSECOND,
     MILLISECOND,
@@ -31,6 +31,8 @@ _USUAL_RTT = 100 * MICROSECOND
 _SHARE = 5, 2
 """The window is two fifths of the receive buffer."""
 _RTO_LEAST, _RTO_MOST, _RTO_TIMES = 100 * MILLISECOND, 2 * SECOND, 8
+_READS = 64
+"""Number of packets of reads whose data may be on its way."""
 _AROUND = 100
 """Number of bytes that headers and trailers of a packet take, roughly."""
 _MOST_PEERS = 4096
@@ -61,6 +63,15 @@ def live_pds(rtt: int | None = None, *, cc: bool = True, base: PdsConfig | None 
     if cc:
         profile |= {"inferred_loss": "ooo", "tail_loss_time": 10 * MILLISECOND}
     return replace(base, **{name: to for name, to in profile.items() if getattr(base, name) == getattr(usual, name)})
+
+
+def live_ses(base: SesConfig) -> SesConfig:
+    """Return the parameters of semantics for a live link: `base` with a limit of the packets of reads that wait for
+    data, if it has none.
+
+    What acknowledges such a packet comes with its data, which has to be here before the RTO.
+    """
+    return base if base.max_reads else replace(base, max_reads=_READS)
 
 
 def roce_window(buffer: int, path_mtu: int) -> int:

@@ -8,6 +8,7 @@ import resource
 import socket
 import struct
 import sys
+from array import array
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ SO_NO_CHECK, UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX = 11, 101, 102
 UDP_SEGMENT = 103
 SO_RCVBUFFORCE = 33
 MSG_ERRQUEUE = 0x2000
-SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFADDR, SIOCGIFMTU, SIOCGIFHWADDR = 0x8913, 0x8914, 0x8915, 0x8921, 0x8927
+SIOCGIFCONF, SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR = 0x8912, 0x8913, 0x8914, 0x8921, 0x8927
 IFF_UP, IFF_LOOPBACK, IFF_NOARP = 0x1, 0x8, 0x80
 SO_ATTACH_FILTER = 26
 
@@ -33,6 +34,8 @@ ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
 """Errors that say that the kernel has no room for a packet now."""
 KEPT = 64
 """File descriptors that sockets for entropy values leave to the rest of the process."""
+_ROW_SIZE = 24 + 2 * struct.calcsize("P")
+"""Size of `struct ifreq`: a name of 16 bytes, and room for what is said of it."""
 _EXTENDED = struct.Struct("=IBBBBII")
 _ETHERNET_KINDS = (1, 772)
 """Hardware types of Ethernet and of loopback (<linux/if_arp.h>)."""
@@ -192,15 +195,24 @@ def interface_of(address: int, version: int) -> str | None:
         with open("/proc/net/if_inet6", encoding="ascii") as file:
             rows = [line.split() for line in file]
         return next((row[5] for row in rows if int(row[0], 16) == address), None)
-    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        for _, name in socket.if_nameindex():
-            try:
-                answer = _ioctl(found, SIOCGIFADDR, name)
-            except OSError:
-                continue
-            if int.from_bytes(answer[20:24], "big") == address:
-                return name
+    table = _ipv4_addresses()
+    for at in range(0, len(table), _ROW_SIZE):
+        if int.from_bytes(table[at + 20 : at + 24], "big") == address:
+            return table[at : at + 16].split(b"\0")[0].decode().partition(":")[0]  # without the label of an alias
     return None
+
+
+def _ipv4_addresses() -> bytes:
+    """Return all IPv4 addresses of this host, secondary ones too, as rows of `struct ifreq`."""
+    room = array("B", bytes(64 * _ROW_SIZE))
+    with Socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        while True:
+            begins, size = room.buffer_info()
+            answer = fcntl.ioctl(found, SIOCGIFCONF, struct.pack("iP", size, begins))
+            used: int = struct.unpack("iP", answer)[0]
+            if used + _ROW_SIZE <= size:  # else the kernel has left addresses out
+                return room[:used].tobytes()
+            room = array("B", bytes(2 * size))
 
 
 def is_of_this_host(address: int, version: int, interface: str | None) -> bool:

@@ -14,7 +14,7 @@ from uetproto.framing.sizes import UET_EXTENSION, ip_size
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.live.interface import Interface
 from uetproto.live.path import PathSetup
-from uetproto.live.rate import PeerRate, PeerRates, live_pds, rto_for
+from uetproto.live.rate import PeerRate, PeerRates, live_pds, live_ses, rto_for
 from uetproto.live.world import LiveWorld
 
 _NOMINAL = 40
@@ -38,7 +38,7 @@ class LiveFabric(LiveWorld):
             overhead = around - ip_size(version) + _NOMINAL
             self._rates = PeerRates(rng, overhead=overhead, payload_mtu=ses.payload_mtu, algorithm=cc)
         self._asked = pds
-        config = live_pds(cc=cc != "off", base=pds)
+        config, ses = live_pds(cc=cc != "off", base=pds), live_ses(ses)
         self.fep = Fep(int(address), rng, pds=config, ses=ses, ip_version=version, congestion=self._rates)
         framer = UetFramer(
             int(address), version, how, ecn_capable=config.ecn_capable, local_port=interface.local_port
