@@ -37,7 +37,8 @@ def test_lists_are_separate_runs_and_compare_is_a_table() -> None:
 
 
 def test_set_changes_parameters_of_all_three_sections() -> None:
-    changed = ("--set", "cc.base_rtt=4 us", "--set", "switch.ecn=deterministic", "--set", "pds.ack_gen_min_pkt_add=0")
+    changed = ("--set", "cc.base_rtt=4 us", "--set", "switch.ecn=deterministic", "--set", "pds.ack_gen_min_pkt_add=0",
+               "--set", "cc.host_rate=20 Gb/s")  # fmt: skip
     plain, told = (invoke("fabric", "incast", *SMALL, *more, "--json") for more in ((), changed))
     assert (plain.exit_code, told.exit_code) == (0, 0), told.output
     assert json.loads(plain.stdout)["fct"] != json.loads(told.stdout)["fct"]
@@ -66,6 +67,7 @@ def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     (("incast", "--set", "cc.entropy_values=17"), "--set cc.entropy_values: 17 is not legal; legal: 1, 2, 4"),
     (("incast", "--set", "cc.entropy=1"), "did you mean cc.entropy_values"),
     (("incast", "--set", "cc.lb=reps"), "has an option of its own; legal: --lb"),
+    (("incast", "--set", "cc.rate=50 Gbps"), "'50 Gbps' is not legal; legal: a rate such as"),
     (("incast", "--set", "cc.base_rtt=5"), "5 has no unit"), (("incast", "--set", "switch.ecn"), "has no value"),
     (("incast", "--set", "switch.ecn_min=0.9"), "--set switch.ecn_min: 0.9 is above ecn_max"),
     (("incast", "--set", "switch.shared_buffer=1KiB"), "shared_buffer: 1024 bytes are less than one queue holds"),
@@ -74,6 +76,7 @@ def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     (("incast", "--seeds", "1-2", "-o", "x.pcapng"), "one run"), (("incast", "-o", "-", "--json"), "standard output"),
     (("incast", "--tap", "h0"), "with -o FILE"), (("incast", "--wire", "objects", "-o", "x.pcapng"), "--wire bytes"),
     (("incast", "-o", "x.pcapng", "--tap", "leaf0.spine0"), "there is no leaf0"),
+    (("incast", "-o", "x.pcapng", "--tap", "pod0.edge2"), "did you mean pod0.edge1"),
     (("incast", "--fail", "h0.leaf0"), "there is no h0.leaf0"), (("incast", "--fail", "core0.pod0.agg0@x"), "agg0@ x"),
     (("incast", "--plot", "fct,cwn", "x.png"), "did you mean cwnd?"),
     (("incast", "--plot", "fct", "x.gif"), ".png, .svg"), (("incast", "--sample", "0"), "--sample 0"),
@@ -97,6 +100,21 @@ def test_taps_show_hosts_and_cables_between_switches(tmp_path: Path) -> None:
     assert 0 < counts["leaf0.spine1"] < counts["h0"], "half of what h0 gets and sends takes this cable"
     judged = invoke("audit", str(path))
     assert "no findings" in judged.stdout, judged.stdout
+
+
+def test_a_tap_at_a_switch_shows_all_its_cables(tmp_path: Path) -> None:
+    """What comes in goes out: the spines pass on each frame that is neither theirs to keep nor dropped."""
+    path = tmp_path / "tapped.pcapng"
+    options = ("--topology", "leaf-spine:hosts_per_leaf=4,spines=2", "--tap", "spine0,leaf0")
+    done = invoke("fabric", "incast", *SMALL, *options, "-o", str(path))
+    assert done.exit_code == 0, done.output
+    with open_capture(str(path)) as capture:
+        records = [(capture.interfaces[record.interface].name, record.data) for record in capture]
+        names = [one.name for one in capture.interfaces]
+    assert names == ["leaf0.spine0", "leaf1.spine0", "h0", "h1", "h2", "h3", "leaf0.spine1"]
+    counts = Counter(name for name, _ in records)
+    assert counts["leaf0.spine0"] == counts["leaf1.spine0"]
+    assert counts["leaf0.spine0"] + counts["leaf0.spine1"] == counts["h0"]
 
 
 def test_a_picture_and_tables(tmp_path: Path) -> None:

@@ -29,15 +29,19 @@ def test_a_file_of_the_simulator(tmp_path: Path) -> None:
 
 
 @each("text, words", [
-    ("", "no line Nodes"), ("Nodes 4\n", "there are no flows"), ("0->1 size 1\n", ":1: a flow before the line Nodes"),
+    ("", "Nodes: this line is missing; legal: a line Nodes n"), ("Nodes 4\n", "flows: there are none"),
+    ("0->1 size 1\n", ":1: Nodes: this line is missing before the first flow; legal: a line Nodes n"),
+    ("Nodes 4 5\n", "'4 5' is not legal"), ("Nodes 4\nNodes 5\n", ":2: Nodes: there are two"),
+    ("Nodes 4\n0->1 size 1 start\n", ":2: flow: 'start' has no value"),
+    ("Nodes 4\n0->1 size 1 size 2\n", ":2: flow: 'size' is there twice"),
     ("Nodes 1\n", ":1: Nodes: '1' is not legal; legal: 2 … 8192"), ("Nodes x\n", "'x'"), ("Nodes\n", "Nodes: ''"),
     ("Nodes 4\n0->4 size 1\n", ":2: host: '4' is not legal; legal: 0 … 3"),
     ("Nodes 4\n2->2 size 1\n", ":2: flow: from host 2 to itself; legal: two different hosts"),
     ("Nodes 4\n0->1 size 0\n", ":2: size: '0'"), ("Nodes 4\n0->1\n", "without size"),
     ("Nodes 4\n0->1 size 1 start -5\n", "start: '-5'"),
     ("Nodes 4\n0->1 size 1 trigger 3\n", "'trigger' is not supported"),
-    ("Nodes 4\nConnections 2\n0->1 size 1\n", "Connections: 2, but there are 1 flows"),
-    ("Nodes 4\n0->1 id 7 size 1\n0->2 id 7 size 1\n", "id: two flows have the same one"),
+    ("Nodes 4\nConnections 2\n0->1 size 1\n", ":2: Connections: 2, but the file has 1 flow; legal: 1, or"),
+    ("Nodes 4\n0->1 id 7 size 1\n0->2 id 7 size 1\n", ":3: id: 7 is that of line 2, too"),
     ("Nodes 4\nwhat\n", ":2: line: 'what' is not known"), ("Nodes 4\n->1 size 1\n", "host: ''"),
     ("Nodes 99999999999999999999999999\n", "Nodes"),
 ])  # fmt: skip

@@ -1,7 +1,7 @@
 """The keys of TOML files: every key says what it means, and the page of all keys names each of them."""
 
 from uetproto.emulator.scenario.settings import SECTIONS
-from uetproto.knobs import TIME, KeyType, Knob, default_text, fits, legal_text
+from uetproto.knobs import TIME, UNITS, KeyType, Knob, default_text, fits, legal_text
 from uetproto.toml.page import KeySection, keys_markdown
 from uetproto.traffic import profile
 
@@ -11,6 +11,17 @@ def test_every_key_says_what_it_means() -> None:
               for name, key in section.keys.items() if not key.doc.endswith((".", ":")) or not key.check]  # fmt: skip
     assert silent == []
     assert [section.name for section in SECTIONS if section.rows] == ["operation"] * 2 + ["step"] * 3
+
+
+def test_each_unit_of_a_time_rate_or_size_is_one_that_texts_may_have() -> None:
+    """A parameter with a unit that is written differently would take no text such as "100 Gb/s"."""
+    units = {unit: {unit, *names} for unit, (names, _) in UNITS.items()}
+    wrong = [
+        f"{section.name}.{name}" for section in (*SECTIONS, *profile.SECTIONS) for name, key in section.keys.items()
+        for unit, names in units.items() for said in (key.doc.rpartition(" Unit: ")[2].removesuffix("."),)
+        if said in names and said != unit
+    ]  # fmt: skip
+    assert wrong == []
 
 
 def test_the_page() -> None:

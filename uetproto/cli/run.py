@@ -49,7 +49,12 @@ Shipped scenarios: {", ".join(_shipped())}.
     "-o", "--output", metavar="FILE",
     help="Write a capture: .pcapng or .pcap, also .gz; - is pcapng on standard output.",
 )  # fmt: skip
-@click.option("--tap", metavar="NAME,...|all", help="Nodes whose port is captured; default: the initiator.")
+@click.option(
+    "--tap",
+    metavar="NAME,...|all",
+    help="Where -o captures: nodes, cables between switches, such as leaf0.spine1, and switches, such as leaf0, for"
+    " all their cables; default: the initiator.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all random choices.")
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",

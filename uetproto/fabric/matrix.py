@@ -63,34 +63,47 @@ def _patterns(what: str, names: Sequence[str], hosts: int, sizes: Sequence[int])
     return TrafficMatrix(what, hosts, tuple(flow._replace(number=i) for i, flow in enumerate(flows, 1)))
 
 
+_NODES = f"a line Nodes n before the flows, n = 2 … {MOST_HOSTS}"
+
+
 def read_matrix(path: str) -> TrafficMatrix:
     """Return the flows of a traffic matrix file. Raises `LocalError` with the line of what is wrong; `OSError`."""
     hosts = wanted = None
     flows: list[Flow] = []
+    numbers: dict[int, int] = {}
+    told = 0
     for number, line in enumerate(read_bounded(path).decode("utf-8", "replace").splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         place = Location(path, number)
+        if words[0] == "Nodes" and hosts is not None:
+            raise LocalError("Nodes", "there are two of these lines", "one", place=place)
         if words[0] == "Nodes":
-            hosts = _number(words[1:2], place, "Nodes", 2, MOST_HOSTS)
+            hosts = _number(words[1:], place, "Nodes", 2, MOST_HOSTS)
         elif words[0] == "Connections":
-            wanted = _number(words[1:2], place, "Connections", 1, MOST_FLOWS)
+            wanted, told = _number(words[1:], place, "Connections", 1, MOST_FLOWS), number
         elif "->" in words[0]:
             if hosts is None:
-                raise LocalError("a flow before the line Nodes", place=place)
-            flows.append(_flow(words, place, hosts, len(flows) + 1))
+                raise LocalError("Nodes", "this line is missing before the first flow", _NODES, place=place)
+            flows.append(flow := _flow(words, place, hosts, len(flows) + 1))
+            if flow.number in numbers:
+                wrong = f"{flow.number} is that of line {numbers[flow.number]}, too"
+                raise LocalError("id", wrong, "a different one for each flow", place=place)
+            numbers[flow.number] = number
+            if len(flows) > MOST_FLOWS:
+                raise LocalError("flows", f"more than {MOST_FLOWS}", f"1 … {MOST_FLOWS}", place=place)
         else:
             legal = "Nodes n, Connections c, a->b id i start t size s"
             raise LocalError("line", f"{words[0]!r} is not known", legal, place=place)
     if hosts is None:
-        raise LocalError("there is no line Nodes", place=Location(path))
+        raise LocalError("Nodes", "this line is missing", _NODES, place=Location(path))
     if not flows:
-        raise LocalError("there are no flows", place=Location(path))
+        raise LocalError("flows", "there are none", "a line a->b id i start t size s for each", place=Location(path))
     if wanted is not None and wanted != len(flows):
-        raise LocalError("Connections", f"{wanted}, but there are {len(flows)} flows", place=Location(path))
-    if len({flow.number for flow in flows}) < len(flows):
-        raise LocalError("id", "two flows have the same one", place=Location(path))
+        found = "1 flow" if len(flows) == 1 else f"{len(flows)} flows"
+        legal = f"{len(flows)}, or a line for each flow"
+        raise LocalError("Connections", f"{wanted}, but the file has {found}", legal, place=Location(path, told))
     return TrafficMatrix(Path(path).stem, hosts, tuple(flows))
 
 
@@ -106,6 +119,10 @@ def _flow(words: Sequence[str], place: Location, hosts: int, number: int) -> Flo
     unknown = next((word for word in words[1::2] if word not in _WORDS), None)
     if unknown is not None:
         raise LocalError("flow", f"{unknown!r} is not supported", ", ".join(_WORDS), place=place)
+    twice = next((word for word in said if words[1::2].count(word) > 1), None)
+    if twice is not None or len(words) % 2 == 0:
+        wrong = f"{words[-1]!r} has no value" if twice is None else f"{twice!r} is there twice"
+        raise LocalError("flow", wrong, "a->b id i start t size s", place=place)
     if "size" not in said:
         raise LocalError("flow", "without size", "a->b size s", place=place)
     size = _number([said["size"]], place, "size", 1, LARGEST)
@@ -115,7 +132,7 @@ def _flow(words: Sequence[str], place: Location, hosts: int, number: int) -> Flo
 
 
 def _number(words: Sequence[str], place: Location, name: str, low: int, high: int) -> int:
-    text = words[0] if words else ""
+    text = " ".join(words)
     if not text.isascii() or not text.isdecimal() or not low <= int(text[:20]) <= high:
         raise LocalError(name, f"{text!r} is not legal", f"{low} … {high}", place=place)
     return int(text)

@@ -12,7 +12,7 @@ from uetproto.emulator.flows import Flow
 from uetproto.emulator.network.build import build
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
-from uetproto.emulator.network.layouts import cable_of, cables_between_switches, layout_of
+from uetproto.emulator.network.layouts import cable_of, cables_between_switches, layout_of, places_of
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.tap import FrameWriter
 from uetproto.engine.cc.registry import CongestionContexts
@@ -60,8 +60,8 @@ class StudyConfig:
     profile: str = "recommended"
     """How congestion control and switches behave, `recommended` by the notes or as `htsim`, the UEC simulator."""
     taps: tuple[str, ...] | None = None
-    """Places that a capture shows: names of hosts, such as h3, and of cables between switches, such as leaf0.spine1.
-    None: all hosts."""
+    """Places that a capture shows: names of hosts, such as h3, of cables between switches, such as leaf0.spine1, and of
+    switches, such as leaf0, for all their cables. None: all hosts."""
     failing: tuple[tuple[str, int], ...] = ()
     """Cables between switches that are cut, both directions, and the instants in picoseconds."""
     sample: int | None = None
@@ -124,11 +124,11 @@ class Study:
     @staticmethod
     def places(config: StudyConfig, matrix: TrafficMatrix) -> tuple[str, ...]:
         """Return the interfaces of a capture, in their order. Raises `LocalError` for a place that does not exist."""
-        hosts = dict.fromkeys(f"h{host}" for host in range(matrix.hosts))
+        hosts = tuple(f"h{host}" for host in range(matrix.hosts))
         if config.taps is None:
-            return tuple(hosts)
+            return hosts
         layout = layout_of(config.topology, matrix.hosts, config.parameters)
-        return tuple(dict.fromkeys(name if name in hosts else cable_of(layout, name) for name in config.taps))
+        return tuple(dict.fromkeys(place for name in config.taps for place in places_of(layout, name, hosts)))
 
     def flow(self, number: int) -> Flow:
         """Return the flow with a number."""

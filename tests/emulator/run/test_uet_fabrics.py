@@ -119,6 +119,12 @@ def test_a_capture_between_switches(tmp_path: Path) -> None:
     between = [record for record in records if record.interface == 1]
     assert {record.data[33] in (1, 2) for record in between} == {True, False}  # to and from leaf0
     assert {record.data[26:38] for record in between} <= hosts
+    play('[cc]\nalgorithm = "nscc"\n[tap]\nnodes = ["leaf0"]', "permutation", output=str(path))
+    with open_capture(path) as reader:
+        list(reader)
+    own = [f"h{host}.0" for host in range(8) if f"h{host}.0" in [one.name for one in reader.interfaces]]
+    assert [one.name for one in reader.interfaces] == [*own, "leaf0.spine0", "leaf0.spine1"]
+    assert 0 < len(own) < 8
 
 
 @pytest.mark.parametrize(

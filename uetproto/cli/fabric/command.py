@@ -105,7 +105,8 @@ The time of a flow is from its start to the ACK of its last packet at the sender
 @click.option("-o", "--output", metavar="FILE", help="Capture frames, of a single run.")
 @click.option(
     "--tap", metavar="PLACE,…",
-    help="Where -o captures: hosts, such as h0, and cables between switches, such as leaf0.spine1; default: all hosts.",
+    help="Where -o captures: hosts, such as h0, cables between switches, such as leaf0.spine1, and switches, such as"
+    " leaf0, for all their cables; default: all hosts.",
 )  # fmt: skip
 @click.option(
     "--plot", "picture", nargs=2, metavar="KIND,… FILE",

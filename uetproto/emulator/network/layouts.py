@@ -2,7 +2,7 @@
 `uetproto.collectives.topology`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uetproto.collectives.topology.graph import Topology as Layout
@@ -63,4 +63,29 @@ def cable_of(layout: Layout | None, name: str) -> str:
     raise LocalError("link", f"there is no {name}{similar(name, cables)}", shown or "none, there is only one switch")
 
 
-__all__ = ["KEYS", "LAYOUTS", "MOST_CABLES", "PARAMETERS", "Layout", "cable_of", "cables_between_switches", "layout_of"]
+def places_of(layout: Layout | None, name: str, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return where a capture is taken that is asked for at `name`: a host, a cable between switches, or all cables of
+    a switch, of which those to hosts are seen at the hosts. `hosts` are the hosts in the order of their ranks. Raises
+    `LocalError` for a place that does not exist."""
+    if name in hosts:
+        return (name,)
+    if layout is None or name not in layout.switches:
+        try:
+            return (cable_of(layout, name),)
+        except LocalError:
+            kinds = (hosts, () if layout is None else layout.switches, tuple(cables_between_switches(layout)))
+            known = [*hosts, *kinds[1], *kinds[2]]
+            legal = "; ".join(", ".join(one[:4]) + (" …" if len(one) > 4 else "") for one in kinds if one)
+            raise LocalError("tap", f"there is no {name}{similar(name, known)}", legal) from None
+    vertex, cables = layout.size + layout.switches.index(name), cables_between_switches(layout)
+    others = [layout.links[link].target for link in layout.leaving[vertex]]
+    ends = {frozenset(cable.split(" > ")): known for known, (cable, _) in cables.items()}
+    return tuple(
+        hosts[other] if other < layout.size else ends[frozenset((name, layout.name(other)))] for other in others
+    )
+
+
+__all__ = [
+    "KEYS", "LAYOUTS", "MOST_CABLES", "PARAMETERS", "Layout", "cable_of", "cables_between_switches", "layout_of",
+    "places_of",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from uetproto.emulator.congestion import CC_KEYS, SWITCH_KEYS, NetworkPlane
 from uetproto.emulator.network.config import NetworkConfig
 from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
-from uetproto.emulator.network.layouts import LAYOUTS, Layout, cable_of, cables_between_switches, layout_of
+from uetproto.emulator.network.layouts import LAYOUTS, Layout, cables_between_switches, layout_of, places_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import MOST_PORTS, port_obstacle
 from uetproto.emulator.network.scripted_wire import FrameStep
@@ -28,6 +28,13 @@ from uetproto.emulator.scenario.fabric_settings import (
     network_with_plane,
     slow_links,
     vlan_of,
+)
+from uetproto.emulator.scenario.fault_settings import (
+    FAULT_KEYS,
+    MATCH_KEYS,
+    TARGET_FAULT_KEYS,
+    faults_of,
+    target_fault,
 )
 from uetproto.emulator.scenario.operations import OperationRow, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE
@@ -64,14 +71,12 @@ from uetproto.toml.values import (
     RATE,
     SECRET,
     TEXT,
-    WHICH,
     choice,
     integer,
     one_of,
     size,
     time,
 )
-from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 _T = TypeVar("_T")
 _Optional = TypeVar("_Optional", Red, Pfc)
@@ -191,13 +196,6 @@ class Scenario:
         return tuple(f"{name}.0" if name in self.nodes else name for name in self.taps)
 
 
-def _packets(value: Any) -> frozenset[int]:
-    numbers = value if isinstance(value, list) else [value]
-    if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(value)
-    return frozenset(numbers)
-
-
 def _share(value: Any) -> float:
     if type(value) not in (int, float) or not 0 <= value <= 1:
         raise ValueError(value)
@@ -246,42 +244,6 @@ _FABRIC = {
 for _kind, _prefix in ((NetworkConfig, ""), (Encapsulation, ""), (Dscp, "dscp_"), (Red, "red_"), (Pfc, "pfc_")):
     _FABRIC = with_defaults(_FABRIC, _kind, _prefix)
 
-_FAULTS = with_defaults({
-    "drop": WHICH.says("The frames that are lost."),
-    "duplicate": WHICH.says("The frames that arrive twice."),
-    "reorder": WHICH.says("The frames that later frames overtake."),
-    "delay": WHICH.says("The frames that arrive late."),
-    "corrupt": WHICH.says("The frames of which one bit changes."),
-    "trim": WHICH.says("The frames that are trimmed."),
-    "reorder_by": integer(1, 1 << 16).says("So many later frames overtake a reordered frame."),
-    "reorder_time": time(1).says("A reordered frame that is not overtaken is held back for so long."),
-    "delay_time": time(1).says("A delayed frame is held back for so long."),
-    "from": NAMES.says("The nodes whose frames are at risk.", "all"),
-}, Faults)  # fmt: skip
-
-_TARGET_FAULT = {
-    "answer": choice(
-        {c.name: c for c in ReturnCode if c not in (ReturnCode.NULL, ReturnCode.OK, ReturnCode.EXTENDED)}
-    ).says("The return code of the refusal; it is required."),
-    "node": TEXT.says("The target that refuses.", "the target of [run]"),
-}
-_MATCH = {
-    "opcode": choice({code.name: int(code) for code in Opcode}).says("The opcode of the request."),
-    "packet": KeyType(_packets, "a number counted from 0, or a list of numbers").says(
-        "Which of the requests that fit all other keys.", "all of them"
-    ),
-    "message_id": integer(0, 65535).says("The message id of the request."),
-    "message_offset": integer(0, 2**32 - 1).says("The offset of the packet in its message."),
-    "request_length": integer(0, 2**32 - 1).says("The length of the message."),
-    "job_id": integer(0, 2**24 - 1).says("The JobID of the request."),
-    "pid_on_fep": integer(0, 4095).says("The PIDonFEP of the request."),
-    "resource_index": integer(0, 4095).says("The resource index of the request."),
-    "initiator": integer(0, 2**32 - 1).says("The initiator id of the request."),
-    "key": integer(0, 2**64 - 1).says("The memory key of the request."),
-    "buffer_offset": integer(0, 2**64 - 1).says("The buffer_offset of the request."),
-}
-"""Keys of `match`: fields of `SesRequest`, and `packet`, the number among the requests that fit the other keys."""
-
 _NODE = {
     "address": ADDRESS.says("The address of the node; it is required."),
     "rate": RATE.says("The rate of the cable of the node.", "that of [fabric]"),
@@ -305,10 +267,8 @@ _PATH: dict[str, KeyType] = {
     for name, default in ((one.name, getattr(PathConfig(), one.name)) for one in fields(PathConfig))
 }  # fmt: skip
 _TAP = {"nodes": NAMES.says(
-    "The nodes whose port is tapped, and cables between switches, such as leaf0.spine1.", "the initiator"
+    "The nodes whose port is tapped, cables such as leaf0.spine1, and switches for all their cables.", "the initiator"
 )}  # fmt: skip
-_FAULT_OF = {"reorder_by": "reorder", "reorder_time": "reorder", "delay_time": "delay"}
-"""Keys of `[faults]` that say how, by key, and the key that says which frames."""
 _PRESET = {
     "start_psn": PSN.says("The Start_PSN of the first PDC."),
     "pdcid": PDCID.says("The PDCID of the first PDC."),
@@ -339,9 +299,11 @@ SECTIONS = (
     KeySection("nodes.NAME.security", "What a node has in place of what all nodes have.", OWN_KEYS),
     KeySection("roce", "All adapters; [nodes.NAME.roce] for one.", _ROCE),
     KeySection("qp.NAME", "One queue pair.", QP_KEYS),
-    KeySection("faults", "What goes wrong on the wire.", _FAULTS),
-    KeySection("faults.target", "Requests that a target refuses: rows [[faults.target]].", _TARGET_FAULT),
-    KeySection("faults.target.match", "The requests that a row of [[faults.target]] is for; by default all.", _MATCH),
+    KeySection("faults", "What goes wrong on the wire.", FAULT_KEYS),
+    KeySection("faults.target", "Requests that a target refuses: rows [[faults.target]].", TARGET_FAULT_KEYS),
+    KeySection(
+        "faults.target.match", "The requests that a row of [[faults.target]] is for; by default all.", MATCH_KEYS
+    ),
     KeySection("path", "The hops of data paths.", _PATH),
     KeySection("tap", "Where the capture is taken.", _TAP),
     KeySection("operation", "Rows of operations, over UET.", operations.KEYS, operations.__doc__ or "", "over UET"),
@@ -832,52 +794,37 @@ class _Reader(TomlFile):
                 nodes[name] = replace(node, roce=replace(node.roce, icrc=values["crc"]))
 
     def faults(self, nodes: Mapping[str, NodeConfig]) -> tuple[Faults, tuple[str, ...]]:
-        values = self.table("faults", _FAULTS, self.data.get("faults", {}), nested=("target",))
-        for key, of in _FAULT_OF.items():
-            if key in values and not values.get(of):
-                raise self.refuse(f"faults.{key}", f"has no effect without faults.{of}", f"with faults.{of}")
-        at_risk = self.members("faults.from", values.pop("from", None), nodes) or tuple(nodes)
-        return Faults(**values), at_risk
+        values, chosen = faults_of(self)
+        return Faults(**values), self.members("faults.from", chosen, nodes) or tuple(nodes)
 
     def target_faults(self, run: RunConfig) -> tuple[TargetFault, ...]:
         """Return the rows `[[faults.target]]`. Raises `LocalError` for illegal values."""
         rows = self.array("faults.target", self.data.get("faults", {}).get("target", []))
         if rows and run.ses == "scripted":
             raise self.refuse("faults.target", "does not go with ses = 'scripted'", "real")
-        found = []
-        for number, row in enumerate(rows):
-            path = f"faults.target.{number}"
-            values = self.table(path, _TARGET_FAULT, row, nested=("match",))
-            if "answer" not in values:
-                raise self.refuse(path, "answer is missing", _TARGET_FAULT["answer"].legal)
-            node = values.get("node", run.target)
-            if node not in (run.initiator, run.target):
-                raise self.refuse(f"{path}.node", f"no such end: {node!r}", f"{run.initiator}, {run.target}")
-            fits = self.table(f"{path}.match", _MATCH, row.get("match", {}))
-            packets = fits.pop("packet", None)
-            found.append(TargetFault(node, fits, packets, values["answer"]))
-        return tuple(found)
+        return tuple(target_fault(self, number, row, (run.initiator, run.target)) for number, row in enumerate(rows))
 
     def members(
         self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, NodeConfig], layout: Layout | None = None
     ) -> tuple[str, ...]:
-        """Return the chosen nodes, without a repetition; with a `layout` also cables between switches."""
+        """Return the chosen nodes, without a repetition; with a `layout` also cables of switches (`places_of`)."""
         if chosen == ("all",):
             return tuple(nodes)
         found: dict[str, None] = {}
         for name in chosen or ():
             short = name.removesuffix(".0")
+            places: tuple[str, ...] = (short,)
             if short not in nodes:
                 try:
-                    short = cable_of(layout, name)
+                    places = places_of(layout, name, tuple(nodes))
                 except LocalError as error:
                     if layout is not None and "." in name:
                         raise self.refuse(path, error.value, error.legal) from None
-                    known = ("all", *nodes)
+                    known = ("all", *nodes, *(() if layout is None else layout.switches))
                     raise self.refuse(
                         path, f"no such node: {short!r}{similar(short, known)}", ", ".join(known)
                     ) from None
-            found[short] = None
+            found |= dict.fromkeys(places)
         return tuple(found)
 
 

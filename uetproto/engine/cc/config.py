@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from uetproto.engine.contract import MICROSECOND, SECOND
-from uetproto.knobs import BOOL, TIME, KeyType, check_knobs, knob
+from uetproto.knobs import BOOL, RATE, TIME, KeyType, check_knobs, knob
 
 FORMS = ("notes", "htsim")
 PATHS = ("oblivious", "bitmap", "reps", "mixed")
@@ -27,7 +27,7 @@ class CcConfig:
     lb: str = knob("mixed", PATHS, "", "How the entropy values of RUD requests are chosen.", "cms.md §5")
     entropy_values: int = knob(64, tuple(1 << bits for bits in range(17)), "",
         "The entropy values over which the requests of a context are spread.", "cms.md §5")
-    rate: int = knob(100 * 10**9, range(1, 10**15 + 1), "b/s", "The rate of the slower link of both ends.",
+    rate: int = knob(100 * 10**9, range(1, 10**15 + 1), RATE, "The rate of the slower link of both ends.",
         "cms.md §3.1")
     base_rtt: int = knob(14_022_720, range(1, SECOND + 1), TIME,
         "config_base_rtt: the RTT of a full packet on the longest path of an idle network.", "cms.md §3.1")
@@ -54,7 +54,7 @@ class CcConfig:
     rto: str = knob("fixed", ("fixed", "rtt"), "",
         "The time-out of a packet: RTO_Init_Time (fixed), or what the round-trip times of the ACKs suggest (rtt).",
         "cms.md §6")
-    host_rate: int = knob(0, range(10**15 + 1), "b/s",
+    host_rate: int = knob(0, range(10**15 + 1), RATE,
         "How fast the host takes data from its NIC, for destination flow control. 0: as fast as it arrives.",
         "cms.md §3.4")
     host_backlog: int = knob(1 << 20, range(1, 2**40), "bytes",
