@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.effort import examples
-from uetproto.live.frames import icmp_error, segments, untagged, with_udp_checksum
+from uetproto.live.frames import echo_reply, icmp_error, segments, untagged, with_udp_checksum
 from uetproto.live.neighbours import Neighbours
 
 CASES = (
@@ -19,7 +19,8 @@ CASES = (
         ("packet", "uet"), ("packet", "roce"), ("packet", "native"), ("vlan", "uet"), ("vlan", "roce"),
         ("tap", "uet"), ("tap", "roce"),
     )),
-    "trimmed-4", "trimmed-6", "nobody", "icmp", "held", "auto", "superframes-4", "superframes-6", "gone", "too_long",
+    "trimmed-4", "trimmed-6", "nobody", "icmp", "ping-4", "ping-6", "held",
+    "auto", "superframes-4", "superframes-6", "gone", "too_long",
     "capture_golden", "capture_ends",
 )  # fmt: skip
 
@@ -35,7 +36,7 @@ def test_in_a_network_of_its_own() -> None:
     cases = list(CASES)
     closed = subprocess.run(tap, capture_output=True, text=True, check=False)
     if closed.returncode:
-        cases = [case for case in cases if not case.startswith(("tap", "icmp", "auto"))]
+        cases = [case for case in cases if not case.startswith(("tap", "icmp", "ping", "auto"))]
     command = ["unshare", "-Urn", sys.executable, "-m", "tests.support.ethernet", *cases]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -88,6 +89,7 @@ def test_frames_from_outside(kind: bytes, rest: bytes, version: int) -> None:
     found.take(frame, 0)
     assert len(sent) <= 1
     icmp_error(frame, version, bytes(4 if version == 4 else 16))
+    echo_reply(frame, version)
     untagged(frame)
     for start in (0, 34, 54, len(frame)):
         assert b"".join(segments(frame, start, 9))

@@ -186,6 +186,39 @@ def icmp() -> None:
         path.close()
 
 
+def ping(version: int) -> None:
+    """An address of our own answers ping, as the kernel of the other end sees it."""
+    ours, _ = KERNEL[version]
+    path, _ = opened(Interface(ours, path="tap", device="tap0"))
+    family, protocol = ((socket.AF_INET, 1), (socket.AF_INET6, 58))[version == 6]
+    try:
+        with socket.socket(family, socket.SOCK_RAW, protocol) as out:
+            out.setblocking(False)
+            rest = bytes((0, 7, 0, 1)) + b"seven"
+            total = 0x0800 + 7 + 1 + sum(int.from_bytes((rest + b"\0")[at : at + 2], "big") for at in range(4, 10, 2))
+            head = (
+                bytes((8, 0)) + (0xFFFF - total % 0xFFFF).to_bytes(2, "big") if version == 4 else bytes((128, 0, 0, 0))
+            )
+            out.sendto(head + rest, (ours, 0))  # the kernel fills in the checksum of ICMPv6
+            wanted = bytes((0 if version == 4 else 129, 0))
+            for _ in range(300):
+                path.receive(8)
+                with contextlib.suppress(BlockingIOError):
+                    answer = out.recv(2000)[20 if version == 4 else 0 :]
+                    if answer.startswith(wanted):
+                        assert answer[4:] == rest
+                        if version == 4:  # the kernel checks that of ICMPv6
+                            words = answer + bytes(len(answer) & 1)
+                            assert (
+                                not sum(int.from_bytes(words[at : at + 2]) for at in range(0, len(words), 2)) % 0xFFFF
+                            )
+                        return
+                time.sleep(0.01)
+        raise AssertionError("nobody answers")
+    finally:
+        path.close()
+
+
 def held() -> None:
     """A kernel that has the address of a path packet answers nothing, as a socket holds the port."""
     ip("addr", "add", "10.98.0.1/24", "dev", "v0")
@@ -402,7 +435,8 @@ MATRIX = {
     if transport != "native" or kind == "packet"
 }  # fmt: skip
 CASES: dict[str, Callable[[], None]] = MATRIX | {
-    "trimmed-4": partial(trimmed, 4), "trimmed-6": partial(trimmed, 6), "nobody": nobody, "icmp": icmp, "held": held,
+    "trimmed-4": partial(trimmed, 4), "trimmed-6": partial(trimmed, 6), "nobody": nobody, "icmp": icmp,
+    "ping-4": partial(ping, 4), "ping-6": partial(ping, 6), "held": held,
     "auto": auto, "superframes-4": partial(superframes, 4), "superframes-6": partial(superframes, 6), "gone": gone,
     "too_long": too_long, "capture_golden": capture_golden, "capture_ends": capture_ends,
 }  # fmt: skip

@@ -87,6 +87,29 @@ def segments(frame: bytes, start: int, size: int) -> list[bytes]:
     return found
 
 
+_ECHO = {4: (ICMP, 8, 0), 6: (ICMPV6, 128, 129)}
+"""Protocol and types of a question and an answer of ping, by IP version."""
+
+
+def echo_reply(frame: bytes, version: int) -> bytes | None:
+    """Return the answer to a frame of ping (RFC 792, RFC 4443), or None if it is none."""
+    protocol, request, reply = _ECHO[version]
+    start, size = ETHERNET_SIZE + ip_size(version), 4 if version == 4 else 16
+    if len(frame) < start + 8 or frame[start : start + 2] != bytes((request, 0)):
+        return None
+    if version == 4 and (frame[14] & 0xF != 5 or frame[20] & 0x3F or frame[21]):
+        return None
+    length = _SHORT.unpack_from(frame, 16 if version == 4 else 18)[0] - (IPV4.size if version == 4 else 0)
+    if frame[23 if version == 4 else 20] != protocol or not 8 <= length <= len(frame) - start:
+        return None
+    body = bytes((reply, 0, 0, 0)) + frame[start + 4 : start + length]
+    pseudo = b"" if version == 4 else pseudo_sum(frame, version, length, protocol)
+    found = internet_checksum(pseudo + body + bytes(length & 1))
+    ends = frame[start - size : start] + frame[start - 2 * size : start - size]  # the sum of the IP header stays
+    head = frame[6:12] + frame[:6] + frame[MACS : start - 2 * size] + ends
+    return head + body[:2] + found.to_bytes(2, "big") + body[4:]
+
+
 class IcmpError(NamedTuple):
     """This tuple says that somebody on the way, or the peer, did not deliver a packet."""
 

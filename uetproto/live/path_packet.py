@@ -22,6 +22,7 @@ from uetproto.live.frames import (
     ICMPV6,
     MACS,
     completed,
+    echo_reply,
     icmp_error,
     segments,
     tag,
@@ -183,6 +184,7 @@ class EthernetPath(ABC):
             setup.interface.checksum == "on" or (setup.interface.checksum == "auto" and version == 6)
         )
         self._setup, self._version, self._device, self._mac = setup, version, device, mac
+        self._owned = owned
         self._clock = MonotonicClock()
         self._blocked: int | None = None
         size = 4 if version == 4 else 16
@@ -337,7 +339,7 @@ class EthernetPath(ABC):
             if self._is_ours(frame):
                 found.append(frame)
             elif not self._neighbours.take(frame, now):
-                self._take_error(frame)
+                self._take_icmp(frame)
         self.counters.received += len(found)
         return found
 
@@ -352,9 +354,13 @@ class EthernetPath(ABC):
             return False
         return self._port is None or frame[self._end + 2 : self._end + 4] == self._port
 
-    def _take_error(self, frame: bytes) -> None:
-        """Note what an ICMP error says about a packet of ours."""
+    def _take_icmp(self, frame: bytes) -> None:
+        """Answer ping at an address of our own, and note what an ICMP error says about a packet of ours."""
         if frame[MACS:ETHERNET_SIZE] != self._ether or frame[self._dst] != self._local:
+            return
+        answer = None if self._owned else echo_reply(frame, self._version)
+        if answer is not None:
+            self._speak(answer)
             return
         error = icmp_error(frame, self._version, self._local)
         if error is None or error.dst not in self._hops:
