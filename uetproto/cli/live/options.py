@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import wraps
+from functools import cache, wraps
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -233,16 +233,41 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the shared options to a command, which gets them as its first argument."""
+    return some_link_options(*(one.name for one in fields(LinkOptions)))(command)
 
-    @wraps(command)
-    def called(**given: Any) -> Any:
-        options = LinkOptions(**{one.name: given.pop(one.name) for one in fields(LinkOptions)})
-        options.check()
-        return command(options, **given)
 
-    for option in reversed(_OPTIONS):
-        called = option(called)
-    return called
+def some_link_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds some of the shared options to a command. The command gets all as its first argument,
+    and the others have their defaults."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def called(**given: Any) -> Any:
+            values = {name: given.pop(name) if name in names else _defaults()[name] for name in _NAMES}
+            options = LinkOptions(**values)
+            options.check()
+            return command(options, **given)
+
+        for option, name in zip(reversed(_OPTIONS), reversed(_NAMES), strict=True):
+            if name in names:
+                called = option(called)
+        return called
+
+    return add
+
+
+_NAMES = tuple(one.name for one in fields(LinkOptions))
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return the values of the options that nobody gave."""
+
+    def nothing(**given: Any) -> None: ...
+
+    for option in _OPTIONS:
+        nothing = option(nothing)
+    return click.command(nothing).make_context("options", []).params
 
 
 def of_size(name: str, text: str, least: int, most: int) -> int:

@@ -1,0 +1,53 @@
+"""`uetproto conform` over loopback, against `uetproto serve`."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.support.cli.frames import invoke
+from tests.support.cli.serving import serving
+from tests.support.live import addresses
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+from uetproto.conform.catalogue import load
+
+FEW = "UET-PDS-00?,UET-PDS-02?,UET-TRIM-001,UET-ENC-*,UET-RUDI-001,UET-SES-00?,UET-SES-035"
+
+
+def test_our_target_passes_and_its_personality_fails(tmp_path: Path) -> None:
+    here, there = addresses()
+    folder, report = tmp_path / "report", tmp_path / "report.xml"
+    common = ("conform", "--peer", there, "--local", here, "--seed", "3")
+    with serving(there):
+        result = invoke(*common, "--only", FEW, "-o", str(folder), "--junit", str(report), "--json")
+    *results, summary = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [one for one in results if one["verdict"] != "pass"] == []
+    assert (result.exit_code, summary["pass"], summary["fail"], summary["seed"]) == (0, len(results), 0, 3)
+    captures = sorted(path.name for path in folder.glob("*.pcapng"))
+    assert captures == sorted(f"{one['id']}.pcapng" for one in results)
+    assert len(captures) > 20
+    assert "ACK" in (folder / "UET-PDS-001.txt").read_text(encoding="utf-8")
+    assert audit([folder / "UET-PDS-001.pcapng"], Options(complete=True)).findings == []
+    suite = ElementTree.parse(report).getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == (str(len(results)), "0")
+    with serving(there, "--personality", "refprov"):
+        result = invoke(*common, "--only", "UET-PDS-020,UET-PDS-001,UET-PDS-056", "--junit", str(report))
+    assert result.exit_code == 1
+    assert "fail: UET-PDS-020" in result.output
+    assert "fail: UET-PDS-056" in result.output
+    assert f"again: uetproto conform --peer {there} --local {here} --seed 3 --only UET-PDS-020" in result.output
+    assert "3 tests: 1 pass, 2 fail, 0 inconclusive" in result.output
+    assert len(ElementTree.parse(report).getroot().findall(".//failure")) == 2
+
+
+def test_a_peer_that_does_not_answer_is_told_once() -> None:
+    here, there = addresses()
+    result = invoke("conform", "--peer", there, "--local", here, "--rendezvous", "off", "--only", "UET-UUD-*")
+    assert (result.exit_code, "does NOT answer" in result.output) == (1, True)
+    assert "2 tests: 0 pass, 0 fail, 2 inconclusive" in result.output
+
+
+def test_the_list_has_all_tests_and_needs_no_peer() -> None:
+    result = invoke("conform", "--list", "--json")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [test.id for test in load()]
+    assert invoke("conform").exit_code == 2

@@ -1,0 +1,90 @@
+"""Each deliberate fault of a peer makes exactly those tests fail that are listed with it; a right peer passes all."""
+
+import pytest
+
+from tests.conform.faulty_peers import FAULTS, peer_with
+from tests.support.conform import FACTS, AdapterLink, facts
+from tests.support.effort import effort
+from uetproto.conform.catalogue import ConformanceTest, load
+from uetproto.conform.coverage import covering, page_rows
+from uetproto.conform.packets import PeerFacts
+from uetproto.conform.player import Patience, Verdict, judge, play, round_trip
+
+TESTS = load()
+SHARE = effort(6, 1, 1)
+"""One of so many tests that a fault does not touch is played beside those that it does."""
+
+
+def verdicts(link: AdapterLink, tests: list[ConformanceTest], peer: PeerFacts = FACTS) -> dict[str, list[str]]:
+    """Play tests. Returns the ids by verdict."""
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        found.setdefault(play(test, link, peer, "1", Patience()).verdict.value, []).append(test.id)
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"udp": False}, {"crc": False}], ids=["udp", "native", "no CRC"])
+def test_our_endpoint_passes_all_tests(how: dict[str, bool]) -> None:
+    found = verdicts(AdapterLink(**how), TESTS, facts(**how))
+    assert found.pop("pass")
+    assert found == ({"inconclusive": ["UET-ENC-001"]} if how.get("crc") is False else {})
+
+
+def test_a_peer_with_another_address_passes() -> None:
+    """The tests know the peer from its facts alone: another job, PIDonFEP, index, key, base and payload MTU."""
+    place = {"job_id": 77, "pid_on_fep": 5, "resource_index": 9, "payload_mtu": 1024}
+    link = AdapterLink(regions=[{"key": 12, "size": 1 << 15, "fill": 3}], **place)
+    assert [*verdicts(link, TESTS, facts(key=12, length=1 << 15, **place))] == ["pass"]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_fails_the_tests_listed_with_it_and_no_other(name: str) -> None:
+    fault = FAULTS[name]
+    first = list(FAULTS).index(name) % SHARE
+    tests = [test for at, test in enumerate(TESTS) if test.id in fault.failing or at % SHARE == first]
+    found = verdicts(AdapterLink(peer_with(fault)), tests)
+    assert tuple(found.get("fail", ())) == fault.failing
+    assert "inconclusive" not in found
+
+
+def test_a_peer_that_answers_nothing_is_inconclusive() -> None:
+    class Silent(AdapterLink):
+        def send(self, frame: bytes) -> None:
+            pass
+
+    link = Silent()
+    assert round_trip(link, FACTS, "1", Patience()) is None
+    outcome = judge(TESTS[0], link, FACTS, "1", Patience())
+    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert "answers nothing" in outcome.reason
+
+
+def test_a_peer_that_floods_ends_a_test() -> None:
+    class Flood(AdapterLink):
+        def receive(self, until: int) -> bytes | None:
+            return self.first if self.now < 10**15 else None
+
+        def send(self, frame: bytes) -> None:
+            self.first = frame
+
+    [test] = [test for test in TESTS if test.id == "UET-PDS-003"]
+    outcome = play(test, Flood(), FACTS, "1", Patience())
+    assert outcome.verdict is Verdict.FAIL
+    assert len(outcome.frames) < 10_000
+
+
+def test_one_seed_gives_one_trace() -> None:
+    def frames(seed: str) -> list[bytes]:
+        link = AdapterLink()
+        return [frame.data for test in TESTS[:20] for frame in play(test, link, FACTS, seed, Patience()).frames]
+
+    assert frames("5") == frames("5") != frames("6")
+
+
+def test_what_tests_cover_are_rows_of_the_coverage_table() -> None:
+    rows = {row.name for row in page_rows()}
+    covered = covering()
+    assert {*covered} <= rows
+    assert len(rows) == len(page_rows())
+    assert [row.name for row in page_rows() if row.reason and row.name in covered] == []
+    assert [test.id for test in TESTS if not test.covers] == []

@@ -1,0 +1,237 @@
+"""This module has the command `uetproto conform`: whether another implementation of UET follows the protocol."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from uetproto import LocalError
+from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.live.conform_report import chart, junit, repeating, result_of, verdict_lines
+from uetproto.cli.live.options import LinkOptions, local_towards, mtu_of, some_link_options
+from uetproto.cli.live.words import duration
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_output
+from uetproto.cli.terminal import printable, status, tell, write_text
+from uetproto.conform import captures
+from uetproto.conform.catalogue import ConformanceTest, chosen, load
+from uetproto.conform.live_link import LiveLink
+from uetproto.conform.packets import PeerFacts
+from uetproto.conform.player import Outcome, Patience, Verdict, judge, round_trip
+from uetproto.engine.memory import IDEMPOTENT_SAFE
+from uetproto.framing.uet import UetFramer
+from uetproto.live.path import PathSetup, open_path
+from uetproto.live.rendezvous import Json, RendezvousClient, number
+from uetproto.live.time import MonotonicClock
+
+_ENTROPIES = 32
+"""Number of sockets for entropy values."""
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto conform --list
+  uetproto conform --peer 10.0.0.2 -o report
+  uetproto conform --peer 10.0.0.2 --only "UET-SES-*,UET-PDS-02?" --seed 7
+  uetproto conform --peer 10.0.0.2 --rendezvous off --key 7 --addr 0x10000 --junit report.xml
+
+At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
+
+{EXIT_STATUS}"""
+)
+@click.option("--list", "listed", is_flag=True, help="Print the tests, and end.")
+@click.option("--peer", metavar="A", help="Address of the peer that is tested.")
+@click.option("--only", metavar="GLOB,…", help="Play the tests whose ids match, such as UET-PDS-*.")
+@click.option("--tests", multiple=True, metavar="FILE", help="Play the tests of a file of yours; may be repeated.")
+@click.option("--as", "role", type=click.Choice(("initiator",)), default="initiator", show_default=True,
+              help="Our side of the tests.")  # fmt: skip
+@click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
+@click.option("--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML.")
+@some_link_options(
+    "local", "path", "interface", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
+    "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative", "seed", "as_json",
+)  # fmt: skip
+def command(
+    options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], role: str,
+    folder: str | None, junit_file: str | None,
+) -> None:  # fmt: skip
+    """Ask another implementation of UET, test by test, whether it follows the protocol.
+
+    Each test sends packets of its own, right and wrong ones, and holds each answer against everything that the pages
+    allow. Exit status 1 if a test failed, or if the peer does not answer.
+    """
+    wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
+    playing = chosen(load(map(Path, tests)), wanted)
+    if listed:
+        _list(playing, options.as_json)
+        return
+    if peer is None:
+        raise LocalError("--peer", "is missing", "the address of the peer that is tested, or --list")
+    check_output("--junit", junit_file, ())
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with Interrupt() as interrupt, _bench(options, peer) as bench, TemporaryDirectory() as spare:
+        if not options.as_json:
+            tell([bench.words()])
+        place = Path(folder or spare)
+        results = _played(bench, playing, place, folder is not None, options.as_json, interrupt)
+        if junit_file is not None:
+            write_text(junit_file, junit(results, bench.repeat))
+        _sum_up(results, bench, options.as_json)
+    if interrupt:
+        raise click.exceptions.Exit(interrupt.status)
+    if bench.rtt is None or any(one.verdict is Verdict.FAIL or one.silent for one in results):
+        raise click.exceptions.Exit(FAULT)
+
+
+def _list(tests: list[ConformanceTest], as_json: bool) -> None:
+    for test in tests:
+        if as_json:
+            click.echo(json.dumps({
+                "kind": "test", "id": test.id, "section": test.section, "purpose": test.purpose,
+                "needs": list(test.needs), "covers": list(test.covers), "file": str(test.place.file),
+                "line": test.place.line,
+            }))  # fmt: skip
+        else:
+            tell([f"{test.id}  {test.purpose} [{test.section}]"])
+
+
+class _Bench:
+    """The link to the peer, and what is known of it."""
+
+    def __init__(self, options: LinkOptions, peer: str, local: str, told: Json) -> None:
+        self.peer, self.local = peer, local
+        self.facts = _facts(options, peer, local, told)
+        how = self.facts.how
+        framer = UetFramer(self.facts.local, self.facts.ip_version, how, local_port=options.local_udp_port)
+        interface = options.live_interface(local)
+        self.clock = MonotonicClock()
+        self.path = open_path(PathSetup(
+            interface=interface, transport="uet", peer_port=how.udp_port if how.udp else None,
+            ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
+        ))  # fmt: skip
+        self.link = LiveLink(self.path, self.clock)
+        self.number = secrets.randbits(32) if options.seed is None else options.seed
+        self.seed = f"{self.number}#{self.clock.of_day(0)}"
+        self.patience, self.rtt = Patience(), None
+        self.repeat = repeating(options, peer, self.number)
+
+    rtt: int | None
+    """Measured round-trip time in picoseconds; None: the peer does not answer."""
+
+    def measure(self) -> None:
+        """Measure the round-trip time, and fit the waits to it."""
+        self.rtt = round_trip(self.link, self.facts, self.seed, self.patience)
+        if self.rtt is not None:
+            self.patience = Patience.of(self.rtt)
+
+    def words(self) -> str:
+        answer = "does NOT answer" if self.rtt is None else f"answers in {duration(self.rtt)}"
+        return f"{printable(self.peer)} from {self.local}: {answer}, path {self.path.name}, seed {self.number}"
+
+
+def _facts(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFacts:
+    """Return what the rendezvous told of the peer; without one, what the options say."""
+    memory = told.get("memory") if isinstance(told.get("memory"), dict) else {}
+    end = told.get("endpoint") if isinstance(told.get("endpoint"), dict) else {}
+    receive = told.get("receive") if isinstance(told.get("receive"), dict) else {}
+    assert isinstance(memory, dict)
+    assert isinstance(end, dict)
+    assert isinstance(receive, dict)
+    key = number(memory, "key", 0, 2**64 - 1, options.memory_key)
+    version = ip_address(peer).version
+    mtu = options.payload_for(mtu_of(options, local), version)
+    port = number(told, "udp_port", 1, 65535) if told.get("udp_port") is not None else None
+    if told and (port is None) != (options.ip_protocol is not None):
+        takes = f"IP protocol {told.get('ip_protocol')}" if port is None else f"UDP port {port}"
+        raise LocalError("--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends")
+    how = replace(options.how(port), crc=bool(told.get("crc", options.crc == "on")))
+    relative = end.get("relative", options.relative)
+    return PeerFacts(
+        address=int(ip_address(peer)), local=int(ip_address(local)), ip_version=version, how=how,
+        job_id=number(end, "job_id", 0, 2**24 - 1, options.job_id),
+        pid_on_fep=number(end, "pid_on_fep", 0, 4095, options.pid),
+        resource_index=number(end, "resource_index", 1, 4095, options.resource_index),
+        initiator_id=options.initiator_id, relative=bool(relative), key=key,
+        base=number(memory, "address", 0, 2**64 - 1, options.address),
+        length=number(memory, "length", 0, 2**64 - 1, 0 if told else 1 << 16),
+        receives=number(receive, "count", 0, 2**32, 0 if told else 1),
+        payload_mtu=number(told, "payload_mtu", 1024, 8192, mtu), idempotent=bool(key & IDEMPOTENT_SAFE),
+    )  # fmt: skip
+
+
+@contextmanager
+def _bench(options: LinkOptions, peer: str) -> Iterator[_Bench]:
+    """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end."""
+    local = local_towards(options, peer)
+    rendezvous: RendezvousClient | None = None
+    bench: _Bench | None = None
+    told: Json = {}
+    try:
+        if options.rendezvous_port is not None:
+            rendezvous = RendezvousClient(peer, options.rendezvous_port, local=local, device=options.interface)
+            offer: Json = {"transport": options.transport, "address": local}
+            if options.local_udp_port is not None:
+                offer["udp_port"] = options.local_udp_port
+            told = rendezvous.begin(offer)
+        bench = _Bench(options, peer, local, told)
+        if told.get("takes_no_checksum") is True and options.checksum == "auto":
+            bench.path.checksum = False
+        bench.measure()
+        yield bench
+    finally:
+        if bench is not None:
+            bench.path.close()
+        if rendezvous is not None:
+            rendezvous.close()
+
+
+def _played(
+    bench: _Bench, tests: list[ConformanceTest], place: Path, kept: bool, as_json: bool, interrupt: Interrupt
+) -> list[Outcome]:
+    """Play the tests, tell of each, and return the outcomes. A peer that answers nothing is asked no more."""
+    results: list[Outcome] = []
+    dead = bench.rtt is None
+    with status() as show:
+        for at, test in enumerate(tests, 1):
+            if interrupt:
+                break
+            show(f"{test.id}, {at} of {len(tests)}")
+            if dead:
+                outcome = Outcome(test, Verdict.INCONCLUSIVE, "the peer answers nothing")
+            else:
+                outcome = judge(test, bench.link, bench.facts, bench.seed, bench.patience)
+                dead = outcome.silent and outcome.verdict is Verdict.INCONCLUSIVE
+            results.append(outcome)
+            file = place / f"{test.id}.pcapng"
+            if outcome.frames:
+                captures.write(outcome, file, bench.clock.of_day(0), link=bench.path.link)
+                captures.judge_capture(outcome, file, bench.facts)
+                if kept:
+                    write_text(str(file.with_suffix(".txt")), chart(str(file), outcome, bench.facts))
+            if as_json:
+                found = result_of(outcome, bench.repeat, str(file) if kept and outcome.frames else None)
+                click.echo(json.dumps(found))
+            elif outcome.verdict is not Verdict.PASS:
+                tell(verdict_lines(outcome, bench.repeat))
+    return results
+
+
+def _sum_up(results: list[Outcome], bench: _Bench, as_json: bool) -> None:
+    counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in Verdict}
+    if as_json:
+        click.echo(json.dumps({
+            "kind": "summary", "peer": bench.peer, "seed": bench.number, "rtt_ps": bench.rtt,
+            "path": bench.path.name, "tests": len(results), **counts,
+        }))  # fmt: skip
+    else:
+        words: list[Any] = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
+        tell([f"{len(results)} tests: {', '.join(words)}"])

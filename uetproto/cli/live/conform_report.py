@@ -1,0 +1,93 @@
+"""This module writes what `uetproto conform` found: lines, JSON, JUnit XML and ladders."""
+
+import re
+import shlex
+from typing import Any
+from xml.etree import ElementTree
+
+from uetproto.cli.captures import Decoding
+from uetproto.cli.ladder.command import Chart
+from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
+from uetproto.cli.live.options import LinkOptions
+from uetproto.cli.terminal import printable
+from uetproto.conform.packets import PeerFacts
+from uetproto.conform.player import Outcome, Verdict
+from uetproto.wire.capture.pcap import open_capture
+
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
+_COLUMNS = 120
+_REPEATED = ("local", "path", "interface", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
+             "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr")  # fmt: skip
+_USUAL: dict[str, Any] = {
+    "path": "auto", "crc": "on", "checksum": "auto", "rendezvous": "4793", "job_id": 1, "pid": 0, "resource_index": 15,
+    "initiator_id": 16, "key": "1", "addr": "0",
+}  # fmt: skip
+
+
+def repeating(options: LinkOptions, peer: str, seed: int) -> str:
+    """Return the command that plays one test again; its id is to be put after it."""
+    words = ["uetproto", "conform", "--peer", peer]
+    for name in _REPEATED:
+        value = getattr(options, name)
+        if value is not None and value != _USUAL.get(name):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    words += [] if options.relative else ["--absolute"]
+    return shlex.join([*words, "--seed", str(seed), "--only"])
+
+
+def verdict_lines(outcome: Outcome, repeat: str) -> list[str]:
+    """Return lines that tell how a test ended that did not pass."""
+    test = outcome.test
+    lines = [f"{outcome.verdict.value}: {test.id}  {printable(test.purpose)} [{printable(test.section)}]"]
+    at = f"step {outcome.step}: " if outcome.step else ""
+    lines.append(f"  {at}{printable(outcome.reason)}")
+    if outcome.aside:
+        lines.append(f"  {outcome.aside} packets of the peer were for PDCIDs that this test has not")
+    if outcome.verdict is Verdict.FAIL:
+        lines.append(f"  again: {repeat} {test.id} -o report")
+    return lines
+
+
+def result_of(outcome: Outcome, repeat: str, capture: str | None) -> dict[str, Any]:
+    """Return the object that `--json` prints for a test."""
+    test = outcome.test
+    return {
+        "kind": "result", "id": test.id, "verdict": outcome.verdict.value, "section": test.section,
+        "purpose": test.purpose, "reason": outcome.reason, "step": outcome.step or None,
+        "packets": len(outcome.frames), "aside": outcome.aside, "capture": capture, "again": f"{repeat} {test.id}",
+    }  # fmt: skip
+
+
+def chart(file: str, outcome: Outcome, peer: PeerFacts) -> str:
+    """Return the ladder of the capture of a test, with its purpose and its verdict above."""
+    test, how = outcome.test, peer.how
+    decoding = Decoding(crc="on" if how.crc else "off", udp_port=how.udp_port, ip_protocol=how.ip_protocol)
+    head = [f"{test.id}: {test.purpose}", f"{test.section}; {outcome.verdict.value}"]
+    if outcome.reason:
+        head.append(f"step {outcome.step}: {outcome.reason}" if outcome.step else outcome.reason)
+    with open_capture(file) as reader:
+        drawn = rows(arrows(file, reader, decoding, LadderChoice(), LadderTally()), False)
+        lines = list(Chart(_COLUMNS, lambda text, style: text, False).lines(drawn))
+    return "\n".join([*map(printable, head), "", *lines, ""])
+
+
+def junit(results: list[Outcome], repeat: str) -> str:
+    """Return the verdicts as JUnit XML, with a test case for each test. An inconclusive test is skipped."""
+    counts = {verdict: sum(one.verdict is verdict for one in results) for verdict in Verdict}
+    suite = ElementTree.Element(
+        "testsuite", name="uetproto conform", tests=str(len(results)), failures=str(counts[Verdict.FAIL]), errors="0",
+        skipped=str(counts[Verdict.INCONCLUSIVE]),
+    )  # fmt: skip
+    for one in results:
+        layer = one.test.id.rpartition("-")[0].lower().replace("-", ".")
+        case = ElementTree.SubElement(suite, "testcase", classname=f"uetproto.conform.{layer}", name=one.test.id)
+        reason = _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", one.reason)
+        if one.verdict is Verdict.FAIL:
+            failure = ElementTree.SubElement(case, "failure", message=reason, type="fail")
+            failure.text = f"{one.test.purpose} [{one.test.section}]\nagain: {repeat} {one.test.id}"
+        elif one.verdict is Verdict.INCONCLUSIVE:
+            ElementTree.SubElement(case, "skipped", message=reason)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

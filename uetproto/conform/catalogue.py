@@ -1,0 +1,144 @@
+"""This module reads conformance tests from TOML files: those of the package (`uet/`) and those of the user."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from uetproto.conform.packets import KINDS, NOTHING, PeerFacts
+from uetproto.errors import LocalError, Location, shown, similar
+from uetproto.toml.file import TomlFile
+
+SHIPPED = Path(__file__).parent / "uet"
+"""Folder of the tests of the package."""
+_KEYS = {"id", "section", "covers", "purpose", "needs", "steps"}
+_NEEDED = ("id", "section", "purpose", "steps")
+_KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow")
+_NUMBERS = {"ecn": (0, 3), "entropy": (1, 65535), "cut": (0, 16384)}
+"""Keys of a step that are numbers, with their least and greatest values."""
+_ID = re.compile(r"[A-Z0-9]+(?:-[A-Z0-9]+)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceTest:
+    """This record is one test."""
+
+    id: str
+    section: str
+    """Section of the pages that says what is tested, such as "pds.md §8.1"."""
+    covers: tuple[str, ...]
+    """Rows of the coverage table that the test covers (`coverage.py`)."""
+    purpose: str
+    needs: tuple[str, ...]
+    """What the peer has to offer (`PeerFacts.offers`)."""
+    steps: tuple[Mapping[str, Any], ...]
+    place: Location
+    """File and line of the test."""
+
+
+class ConformanceFile(TomlFile):
+    """This class reads the tests of one file."""
+
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        """Raise `LocalError`, as no key of a test is set from the command line."""
+        raise LocalError(name, "is not to be set", "keys of the file")
+
+    def tests(self) -> list[ConformanceTest]:
+        """Return the tests. Raises `LocalError` for what is no test."""
+        for name in self.data:
+            if name != "test":
+                raise self.refuse(name, "is not legal", "[[test]]")
+        rows = self.data.get("test")
+        if not isinstance(rows, list) or not rows:
+            raise self.refuse("test", "is missing", "[[test]] once for each test")
+        return [self._test(f"test.{number}", row) for number, row in enumerate(rows)]
+
+    def _test(self, at: str, row: Mapping[str, Any]) -> ConformanceTest:
+        for name in row:
+            if name not in _KEYS:
+                raise self.refuse(f"{at}.{name}", f"is not legal{similar(name, _KEYS)}", ", ".join(sorted(_KEYS)))
+        for name in _NEEDED:
+            if not row.get(name):
+                raise self.refuse(f"{at}.{name}", "is missing", ", ".join(_NEEDED))
+        for name in ("id", "section", "purpose"):
+            if not isinstance(row[name], str):
+                raise self.refuse(f"{at}.{name}", shown(row[name]), "a text")
+        if not _ID.fullmatch(row["id"]):
+            raise self.refuse(f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014")
+        lists = {name: self._texts(f"{at}.{name}", row.get(name, [])) for name in ("covers", "needs")}
+        known = PeerFacts(address=0, local=0).offers
+        for name in lists["needs"]:
+            if name not in known:
+                raise self.refuse(f"{at}.needs", f"{name!r}{similar(name, known)}", ", ".join(known))
+        steps = row["steps"]
+        if not isinstance(steps, list):
+            raise self.refuse(f"{at}.steps", shown(steps), "a list of steps")
+        for number, step in enumerate(steps, 1):
+            self._check(f"{at}.steps", f"step {number}", step)
+        if not any("send" in step for step in steps):
+            raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
+        line = self.lines.get(at, 1)
+        return ConformanceTest(
+            id=row["id"], section=row["section"], purpose=row["purpose"],
+            steps=tuple(steps), place=Location(str(self.path), line), **lists,
+        )  # fmt: skip
+
+    def _texts(self, key: str, found: Any) -> tuple[str, ...]:
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise self.refuse(key, shown(found), "a list of texts")
+        return tuple(found)
+
+    def _check(self, key: str, where: str, step: Any) -> None:
+        """Raise `LocalError` for a step that is none."""
+        kinds = [name for name in _KINDS_OF_STEPS if name in step] if isinstance(step, dict) else []
+        if len(kinds) != 1:
+            raise self.refuse(key, f"{where}: {shown(step)}", f"one of {', '.join(_KINDS_OF_STEPS)} in each step")
+        kind = kinds[0]
+        if kind in ("any", "all"):
+            parts = step[kind]
+            if len(step) > 1 or not isinstance(parts, list) or not parts:
+                raise self.refuse(key, f"{where}: {kind}", "a list of expectations, and no other key")
+            for part in parts:
+                if not isinstance(part, dict) or "expect" not in part:
+                    raise self.refuse(key, f"{where}: {shown(part)}", "a table with expect")
+                self._check(key, where, part)
+            return
+        for name, (least, most) in _NUMBERS.items():
+            if name in step and not (type(step[name]) is int and least <= step[name] <= most):
+                raise self.refuse(key, f"{where}: {name} {shown(step[name])}", f"{least} … {most}")
+        save, sack = step.get("save", {}), step.get("sack", [])
+        if not isinstance(save, dict) or not all(isinstance(name, str) for name in save.values()):
+            raise self.refuse(key, f"{where}: save {shown(save)}", 'a table of variables and fields, { gap = "psn" }')
+        if not isinstance(sack, list):
+            raise self.refuse(key, f"{where}: sack {shown(sack)}", "a list of PSNs")
+        if not isinstance(step[kind], str):
+            raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "a text")
+        if kind != "send" and step[kind] not in (*KINDS, NOTHING):
+            wrong = f"{where}: {kind} {step[kind]!r}{similar(step[kind], KINDS)}"
+            raise self.refuse(key, wrong, ", ".join((*KINDS, NOTHING)))
+
+
+def load(files: Iterable[Path] = ()) -> list[ConformanceTest]:
+    """Return the tests of files, or of the package if there are none, by their ids. Raises `LocalError` for what is no
+    test, and for an id that two tests have."""
+    paths = list(files) or sorted(SHIPPED.glob("*.toml"))
+    found: dict[str, ConformanceTest] = {}
+    for path in paths:
+        for test in ConformanceFile(path).tests():
+            if test.id in found:
+                raise LocalError("id", f"{test.id} is also in {found[test.id].place}", "an id once", place=test.place)
+            found[test.id] = test
+    return [found[name] for name in sorted(found)]
+
+
+def chosen(tests: Iterable[ConformanceTest], globs: Iterable[str]) -> list[ConformanceTest]:
+    """Return the tests whose ids match one of the globs; all if there are none. Raises `LocalError` for a glob that
+    matches nothing."""
+    tests, globs = list(tests), list(globs)
+    for glob in globs:
+        if not any(fnmatchcase(test.id, glob) for test in tests):
+            names = [test.id for test in tests]
+            raise LocalError("--only", f"{glob!r} matches no test{similar(glob, names)}", "a glob, such as UET-PDS-*")
+    return [test for test in tests if not globs or any(fnmatchcase(test.id, glob) for glob in globs)]

@@ -1,0 +1,322 @@
+"""This module plays one conformance test against a peer, and judges what the peer answers.
+
+It knows neither sockets nor clocks: a `Link` sends and receives frames, on a real link (`live_link.py`) or in virtual
+time.
+"""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from uetproto.conform.catalogue import ConformanceTest
+from uetproto.conform.expressions import in_words, matches, named, value_of
+from uetproto.conform.packets import NOTHING, PacketCraft, PeerFacts, PeerPacket, read, sacked
+from uetproto.engine.contract import MILLISECOND, SECOND
+from uetproto.errors import LocalError
+from uetproto.wire.fields import Field
+
+_ALWAYS = ("clear_req", "credit", "close_req", "probe")
+"""Kinds of packets that a peer may send at any time (pds.md §13)."""
+_MOST = 4096
+"""Number of packets of a peer in one test from which on it floods."""
+_FREE = ("save", "data", "sack", "expect", "allow")
+_NUMBER = Field(32, "number")
+
+
+class Link(Protocol):
+    """A link carries frames to one peer and back."""
+
+    @property
+    def now(self) -> int:
+        """Return the time in picoseconds."""
+
+    def entropy(self, value: int) -> int:
+        """Return the entropy value with which the link sends what shall have `value`: one that it can send."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+    def receive(self, until: int) -> bytes | None:
+        """Return the next frame that arrives, or None if none does until the time `until`."""
+
+
+class Verdict(Enum):
+    """A verdict says how a test ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    """The peer does not offer what the test needs, or answers nothing at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """This record says how long a test waits, in picoseconds."""
+
+    answer: int = SECOND
+    """Longest time for which an answer is waited for."""
+    silence: int = 30 * MILLISECOND
+    """Time for which nothing has to come where no answer is right."""
+
+    @classmethod
+    def of(cls, rtt: int) -> "Patience":
+        """Return the times that suit a measured round-trip time."""
+        return cls(max(SECOND, 50 * rtt), max(30 * MILLISECOND, 8 * rtt))
+
+
+@dataclass(slots=True)
+class TestFrame:
+    """This record is a frame of a test."""
+
+    __test__ = False  # for pytest
+
+    time: int
+    sent: bool
+    data: bytes
+
+
+@dataclass(slots=True)
+class Outcome:
+    """This record says how a test ended, and why."""
+
+    test: ConformanceTest
+    verdict: Verdict
+    reason: str = ""
+    step: int = 0
+    """Number of the step that decided, from 1; 0: none did."""
+    frames: list[TestFrame] = field(default_factory=list)
+    silent: bool = False
+    """Whether the test failed as an answer is missing."""
+    aside: int = 0
+    """Number of packets of the peer that belong to no PDC of the test."""
+
+
+class _Failed(Exception):  # noqa: N818 - it is a verdict
+    def __init__(self, reason: str, *, silent: bool = False) -> None:
+        super().__init__(reason)
+        self.silent = silent
+
+
+def play(test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> Outcome:
+    """Play a test and return its outcome.
+
+    First PSNs and data follow from the part of `seed` before a "#". PDCIDs follow from all of it, as a peer refuses
+    those that it closed a short time ago (pds.md §6.2 item 9). Raises `LocalError` for a step with a value that is not
+    legal.
+    """
+    offers = peer.offers
+    for name in test.needs:
+        if offers[name]:
+            return Outcome(test, Verdict.INCONCLUSIVE, offers[name])
+    return _Play(test, link, peer, seed, patience).outcome()
+
+
+class _Play:
+    """Plays one test."""
+
+    def __init__(self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> None:
+        rng = random.Random(f"{seed.partition('#')[0]}/{test.id}")
+        self.test, self.link, self.peer, self.patience = test, link, peer, patience
+        self.craft = PacketCraft(peer, rng, link.entropy)
+        us, other = random.Random(f"{seed}/{test.id}/PDCIDs").sample(range(1, 1 << 16), 2)
+        self.variables = peer.variables() | {"us": us, "other": other, "start": rng.randrange(1 << 32)}
+        self.allowed: list[Mapping[str, Any]] = []
+        self.result = Outcome(test, Verdict.PASS)
+        self.received = 0
+        self.is_rod = False
+        """Whether the PDC of the test is one of ROD."""
+        self.returned: set[int] = set()
+        """PSNs of requests of the peer that were seen."""
+
+    def outcome(self) -> Outcome:
+        result = self.result
+        for number, step in enumerate(self.test.steps, 1):
+            try:
+                self._step(step)
+            except _Failed as failed:
+                result.verdict, result.reason, result.step = Verdict.FAIL, str(failed), number
+                result.silent = failed.silent
+                break
+            except LocalError as error:
+                place = f"{self.test.place}: {self.test.id}, step {number}"
+                raise LocalError(f"{place}: {error}") from error
+        self._leave()
+        return result
+
+    def _step(self, step: Mapping[str, Any]) -> None:
+        if "send" in step:
+            self._send(step)
+        elif "allow" in step:
+            self.allowed.append({"expect": step["allow"], **step})
+        elif "all" in step:
+            left = list(step["all"])
+            while left:
+                left.remove(self._await(left))
+        else:
+            self._await(step.get("any", [step]))
+
+    def _send(self, step: Mapping[str, Any]) -> None:
+        if "start" in step:  # the test chooses the first PSN
+            self.variables["start"] = value_of("start", step["start"], _NUMBER, self.variables)
+            step = {name: value for name, value in step.items() if name != "start"}
+        if step.get("syn"):
+            self.is_rod = step["send"].startswith("rod") or bool(step.get("isrod"))
+        frame = self.craft.frame(step, self.variables)
+        self.result.frames.append(TestFrame(self.link.now, True, frame))
+        self.link.send(frame)
+
+    def _await(self, wanted: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Wait for a packet that one of the expectations allows, and return this expectation."""
+        silence = next((one for one in wanted if one["expect"] == NOTHING), None)
+        until = self.link.now + (self.patience.answer if silence is None else self.patience.silence)
+        while (found := self._next(until)) is not None:
+            for one in wanted:
+                if not self._differs(one, found):
+                    self._save(one, found)
+                    return one
+            if not any(not self._differs(one, found) for one in self.allowed):
+                raise _Failed(self._wrong(wanted, found))
+        if silence is None:
+            raise _Failed(f"no answer came; allowed is {self._words(wanted)}", silent=True)
+        return silence
+
+    def _next(self, until: int) -> PeerPacket | None:
+        """Return the next packet of the peer that matters to the test, or None if none comes in time."""
+        while (frame := self.link.receive(until)) is not None:
+            self.result.frames.append(TestFrame(self.link.now, False, frame))
+            self.received += 1
+            if self.received > _MOST:
+                raise _Failed(f"the peer floods: more than {_MOST} packets in one test")
+            found = read(frame, self.peer.how)
+            if found is None:
+                continue
+            if found.fault:
+                raise _Failed(f"a packet of the peer is wrong: {found.fault}")
+            if self._matters(found):
+                return found
+        return None
+
+    def _matters(self, found: PeerPacket) -> bool:
+        """Return whether a packet belongs to this test and is not one that may come at any time. The PDCID of the peer
+        is learned from the first packet that has one (pds.md §6.2)."""
+        values = found.values
+        if values.get("dpdcid", 0) not in (0, self.variables["us"], self.variables["other"]):
+            self.result.aside += 1
+            return False
+        if found.kind in _ALWAYS:
+            return False
+        if found.kind == "request":
+            if values["psn"] in self.returned and values["retx"]:
+                return False
+            self.returned.add(values["psn"])
+        if values.get("spdcid") and values.get("dpdcid") == self.variables["us"]:
+            self.variables.setdefault("peer", values["spdcid"])
+        return True
+
+    def _differs(self, wanted: Mapping[str, Any], found: PeerPacket) -> str:
+        """Return how a packet differs from what is allowed, in words; empty if it does not."""
+        if wanted["expect"] != found.kind:
+            return f"allowed is {wanted['expect']}"
+        for name, pattern in wanted.items():
+            if name in _FREE:
+                continue
+            row = found.rows.get(name)
+            if row is None:
+                return f"it has no {name}"
+            if not matches(name, pattern, found.values[name], row, self.variables):
+                seen = named(found.values[name], row)
+                return f"{name} is {seen}, allowed is {in_words(pattern, row, self.variables)}"
+        if "data" in wanted and found.payload != self.craft.bytes_of(wanted["data"]):
+            expected = self.craft.bytes_of(wanted["data"])
+            return f"its data is {found.payload[:32].hex()}, allowed is {expected[:32].hex()}"
+        if "sack" in wanted:
+            psns = {value_of("sack", psn, _NUMBER, self.variables) for psn in wanted["sack"]}
+            if more := sacked(found.values) - psns:
+                return f"its SACK bitmap has PSN {min(more)}, which was not received"
+        return ""
+
+    def _wrong(self, wanted: list[Mapping[str, Any]], found: PeerPacket) -> str:
+        return "; ".join((f"the peer sent {_said(found)}", *(self._differs(one, found) for one in wanted)))
+
+    def _words(self, wanted: Iterable[Mapping[str, Any]]) -> str:
+        """Return expectations in words."""
+        texts = []
+        for one in wanted:
+            names = ", ".join(f"{name} {pattern}" for name, pattern in one.items() if name not in _FREE)
+            texts.append(f"{one['expect']} ({names})" if names else one["expect"])
+        return " or ".join(texts)
+
+    def _save(self, wanted: Mapping[str, Any], found: PeerPacket) -> None:
+        """Keep values of a packet as variables."""
+        for variable, name in wanted.get("save", {}).items():
+            if name not in found.values:
+                raise LocalError("save", f"{name!r} is no field of the packet", ", ".join(found.values))
+            self.variables[variable] = found.values[name]
+
+    def _leave(self) -> None:
+        """Close the PDC of the test, so that the peer is free for the next one. Nothing is judged any more.
+
+        PSNs are above all those of a test, so that this is right whatever the test did: the peer answers with an ACK
+        if it has all below, and else with a NACK or not at all.
+        """
+        if "peer" not in self.variables:
+            return
+        if self.returned:  # the peer waits for ACKs of its return direction
+            self._send({"send": "ack response", "cack_psn": max(self.returned)})
+        highest = max(
+            (found.values["psn"] - self.variables["start"] & 0xFFFFFFFF for found in self._ours()
+             if "psn" in found.values and found.values["spdcid"] == self.variables["us"]), default=0,
+        )  # fmt: skip
+        last = highest if highest < 1 << 15 else 0
+        for at in dict.fromkeys((last + 1, 1)):
+            self._send({"send": "close_cmd", "isrod": self.is_rod, "psn": f"start + {at}"})
+            until = self.link.now + self.patience.silence
+            while (frame := self.link.receive(until)) is not None and self.received <= _MOST:
+                self.received += 1
+                self.result.frames.append(TestFrame(self.link.now, False, frame))
+                found = read(frame, self.peer.how)
+                if found is None or found.values.get("dpdcid") != self.variables["us"]:
+                    continue
+                if found.values.get("nack_code") or found.values.get("ack_psn") == self.variables["start"] + at:
+                    return
+
+    def _ours(self) -> Iterable[PeerPacket]:
+        found = (read(frame.data, self.peer.how) for frame in self.result.frames if frame.sent)
+        return (one for one in found if one is not None)
+
+
+_TOLD = ("nack_code", "nack_psn", "psn", "ack_psn", "cack_psn", "pkt_id", "return_code", "spdcid")
+
+
+def _said(found: PeerPacket) -> str:
+    """Return what a packet of the peer says, in words."""
+    values = (f"{name} {named(found.values[name], found.rows[name])}" for name in _TOLD if name in found.values)
+    return f"{found.kind} ({', '.join(values)})"
+
+
+LIVENESS = ConformanceTest(
+    id="LIVENESS", section="pds.md §13", covers=(), purpose="The peer answers a NOOP that opens a PDC.", needs=(),
+    place=None,  # type: ignore[arg-type]  # it is in no file
+    steps=({"send": "noop", "psn": "start", "syn": 1}, {"any": [{"expect": "ack"}, {"expect": "nack"}]}),
+)  # fmt: skip
+"""What is asked of a peer to know whether it answers at all."""
+
+
+def round_trip(link: Link, peer: PeerFacts, seed: str, patience: Patience) -> int | None:
+    """Return the time in picoseconds in which the peer answers, or None if it does not."""
+    outcome = play(LIVENESS, link, peer, seed, patience)
+    if outcome.verdict is not Verdict.PASS:
+        return None
+    first, answer = next(f for f in outcome.frames if f.sent), next(f for f in outcome.frames if not f.sent)
+    return max(answer.time - first.time, 1)
+
+
+def judge(test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> Outcome:
+    """Play a test, and return its outcome. A missing answer is a fault only of a peer that answers at all."""
+    outcome = play(test, link, peer, seed, patience)
+    if outcome.silent and round_trip(link, peer, f"{seed}#{test.id}", patience) is None:
+        outcome.verdict = Verdict.INCONCLUSIVE
+        outcome.reason = f"the peer answers nothing any more; {outcome.reason}"
+    return outcome
