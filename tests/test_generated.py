@@ -21,6 +21,7 @@ FILES = (
     "uetproto/layers/__init__.pyi",
     "uetproto/engine/STATES.md",
     "uetproto/audit/RULES.md",
+    "uetproto/conform/COVERAGE.md",
     "docs/keys.md",
 )
 

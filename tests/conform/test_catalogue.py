@@ -8,7 +8,7 @@ import pytest
 from tests.support.conform import FACTS, AdapterLink
 from tests.support.paths import ROOT
 from uetproto.conform.catalogue import chosen, load
-from uetproto.conform.player import Patience, Verdict, play
+from uetproto.conform.player import ConformanceVerdict, Patience, play
 from uetproto.errors import LocalError
 
 TEST = """[[test]]
@@ -33,7 +33,7 @@ def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
     [text] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert len(text.splitlines()) <= 25
     [test] = load([written(tmp_path, text)])
-    assert play(test, AdapterLink(), FACTS, "1", Patience()).verdict is Verdict.PASS
+    assert play(test, AdapterLink(), FACTS, "1", Patience()).verdict is ConformanceVerdict.PASS
     [wrong] = load([written(tmp_path, text.replace('"job + 1"', '"job"'))])
     assert play(wrong, AdapterLink(), FACTS, "1", Patience()).step == 4
 

@@ -8,7 +8,7 @@ from tests.support.effort import effort
 from uetproto.conform.catalogue import ConformanceTest, load
 from uetproto.conform.coverage import covering, page_rows
 from uetproto.conform.packets import PeerFacts
-from uetproto.conform.player import Patience, Verdict, judge, play, round_trip
+from uetproto.conform.player import ConformanceVerdict, Patience, judge, play, round_trip
 
 TESTS = load()
 SHARE = effort(6, 1, 1)
@@ -55,7 +55,7 @@ def test_a_peer_that_answers_nothing_is_inconclusive() -> None:
     link = Silent()
     assert round_trip(link, FACTS, "1", Patience()) is None
     outcome = judge(TESTS[0], link, FACTS, "1", Patience())
-    assert outcome.verdict is Verdict.INCONCLUSIVE
+    assert outcome.verdict is ConformanceVerdict.INCONCLUSIVE
     assert "answers nothing" in outcome.reason
 
 
@@ -69,7 +69,7 @@ def test_a_peer_that_floods_ends_a_test() -> None:
 
     [test] = [test for test in TESTS if test.id == "UET-PDS-003"]
     outcome = play(test, Flood(), FACTS, "1", Patience())
-    assert outcome.verdict is Verdict.FAIL
+    assert outcome.verdict is ConformanceVerdict.FAIL
     assert len(outcome.frames) < 10_000
 
 

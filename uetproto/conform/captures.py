@@ -7,7 +7,7 @@ from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.conform.packets import PeerFacts
-from uetproto.conform.player import Outcome, Verdict
+from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.capture.pcap import ETHERNET, RAW, open_writer
 
@@ -28,12 +28,12 @@ def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts) -> None:
     The test fails by the first error whose packet is one of the peer. Our own packets are often wrong on purpose, so
     findings about them do not count.
     """
-    if outcome.verdict is not Verdict.PASS or not outcome.frames:
+    if outcome.verdict is not ConformanceVerdict.PASS or not outcome.frames:
         return
     how = peer.how
     options = Options(crc="on" if how.crc else "off", udp_port=how.udp_port, ip_protocol=how.ip_protocol)
     for finding in audit([path], options).findings:
         if finding.severity is Severity.ERROR and not outcome.frames[finding.packet].sent:
-            outcome.verdict, outcome.step = Verdict.FAIL, 0
+            outcome.verdict, outcome.step = ConformanceVerdict.FAIL, 0
             outcome.reason = f"packet {finding.packet}, audit {finding.rule.id}: {finding.text}"
             return

@@ -248,7 +248,7 @@ _OPAQUE = Field(32, "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class PeerPacket:
+class AnswerPacket:
     """This record is a packet of the peer: its kind, the values of its UET headers by field, and its payload."""
 
     kind: str
@@ -260,7 +260,7 @@ class PeerPacket:
     """Why the packet is wrong by itself, such as its CRC32C. The text is empty if it is not."""
 
 
-def read(frame: bytes, how: Encapsulation) -> PeerPacket | None:
+def read(frame: bytes, how: Encapsulation) -> AnswerPacket | None:
     """Return the packet in a frame, or None if it is none of UET. Values computed from several fields are ack_psn, and
     clear_psn of requests."""
     settings: dict[str, Any] = {"crc": "on" if how.crc else "off"}
@@ -290,7 +290,7 @@ def read(frame: bytes, how: Encapsulation) -> PeerPacket | None:
     fault = "" if packet.error is None else f"{packet.error.kind}: {packet.error.reason}"
     if packet.trailer is not None and packet.trailer.ok is False:
         fault = "its CRC32C is wrong (tss.md §12)"
-    return PeerPacket(kind, values, rows, packet.payload, packet, fault)
+    return AnswerPacket(kind, values, rows, packet.payload, packet, fault)
 
 
 def sacked(values: Mapping[str, int]) -> set[int]:

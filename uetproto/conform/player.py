@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from uetproto.conform.catalogue import ConformanceTest
 from uetproto.conform.expressions import in_words, matches, named, value_of
-from uetproto.conform.packets import NOTHING, PacketCraft, PeerFacts, PeerPacket, read, sacked
+from uetproto.conform.packets import NOTHING, AnswerPacket, PacketCraft, PeerFacts, read, sacked
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import LocalError
 from uetproto.wire.fields import Field
@@ -42,7 +42,7 @@ class Link(Protocol):
         """Return the next frame that arrives, or None if none does until the time `until`."""
 
 
-class Verdict(Enum):
+class ConformanceVerdict(Enum):
     """A verdict says how a test ended."""
 
     PASS = "pass"
@@ -67,10 +67,8 @@ class Patience:
 
 
 @dataclass(slots=True)
-class TestFrame:
+class PlayedFrame:
     """This record is a frame of a test."""
-
-    __test__ = False  # for pytest
 
     time: int
     sent: bool
@@ -82,11 +80,11 @@ class Outcome:
     """This record says how a test ended, and why."""
 
     test: ConformanceTest
-    verdict: Verdict
+    verdict: ConformanceVerdict
     reason: str = ""
     step: int = 0
     """Number of the step that decided, from 1; 0: none did."""
-    frames: list[TestFrame] = field(default_factory=list)
+    frames: list[PlayedFrame] = field(default_factory=list)
     silent: bool = False
     """Whether the test failed as an answer is missing."""
     aside: int = 0
@@ -109,7 +107,7 @@ def play(test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience
     offers = peer.offers
     for name in test.needs:
         if offers[name]:
-            return Outcome(test, Verdict.INCONCLUSIVE, offers[name])
+            return Outcome(test, ConformanceVerdict.INCONCLUSIVE, offers[name])
     return _Play(test, link, peer, seed, patience).outcome()
 
 
@@ -123,7 +121,7 @@ class _Play:
         us, other = random.Random(f"{seed}/{test.id}/PDCIDs").sample(range(1, 1 << 16), 2)
         self.variables = peer.variables() | {"us": us, "other": other, "start": rng.randrange(1 << 32)}
         self.allowed: list[Mapping[str, Any]] = []
-        self.result = Outcome(test, Verdict.PASS)
+        self.result = Outcome(test, ConformanceVerdict.PASS)
         self.received = 0
         self.is_rod = False
         """Whether the PDC of the test is one of ROD."""
@@ -136,7 +134,7 @@ class _Play:
             try:
                 self._step(step)
             except _Failed as failed:
-                result.verdict, result.reason, result.step = Verdict.FAIL, str(failed), number
+                result.verdict, result.reason, result.step = ConformanceVerdict.FAIL, str(failed), number
                 result.silent = failed.silent
                 break
             except LocalError as error:
@@ -164,7 +162,7 @@ class _Play:
         if step.get("syn"):
             self.is_rod = step["send"].startswith("rod") or bool(step.get("isrod"))
         frame = self.craft.frame(step, self.variables)
-        self.result.frames.append(TestFrame(self.link.now, True, frame))
+        self.result.frames.append(PlayedFrame(self.link.now, True, frame))
         self.link.send(frame)
 
     def _await(self, wanted: list[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -182,10 +180,10 @@ class _Play:
             raise _Failed(f"no answer came; allowed is {self._words(wanted)}", silent=True)
         return silence
 
-    def _next(self, until: int) -> PeerPacket | None:
+    def _next(self, until: int) -> AnswerPacket | None:
         """Return the next packet of the peer that matters to the test, or None if none comes in time."""
         while (frame := self.link.receive(until)) is not None:
-            self.result.frames.append(TestFrame(self.link.now, False, frame))
+            self.result.frames.append(PlayedFrame(self.link.now, False, frame))
             self.received += 1
             if self.received > _MOST:
                 raise _Failed(f"the peer floods: more than {_MOST} packets in one test")
@@ -198,7 +196,7 @@ class _Play:
                 return found
         return None
 
-    def _matters(self, found: PeerPacket) -> bool:
+    def _matters(self, found: AnswerPacket) -> bool:
         """Return whether a packet belongs to this test and is not one that may come at any time. The PDCID of the peer
         is learned from the first packet that has one (pds.md §6.2)."""
         values = found.values
@@ -215,7 +213,7 @@ class _Play:
             self.variables.setdefault("peer", values["spdcid"])
         return True
 
-    def _differs(self, wanted: Mapping[str, Any], found: PeerPacket) -> str:
+    def _differs(self, wanted: Mapping[str, Any], found: AnswerPacket) -> str:
         """Return how a packet differs from what is allowed, in words; empty if it does not."""
         if wanted["expect"] != found.kind:
             return f"allowed is {wanted['expect']}"
@@ -237,7 +235,7 @@ class _Play:
                 return f"its SACK bitmap has PSN {min(more)}, which was not received"
         return ""
 
-    def _wrong(self, wanted: list[Mapping[str, Any]], found: PeerPacket) -> str:
+    def _wrong(self, wanted: list[Mapping[str, Any]], found: AnswerPacket) -> str:
         return "; ".join((f"the peer sent {_said(found)}", *(self._differs(one, found) for one in wanted)))
 
     def _words(self, wanted: Iterable[Mapping[str, Any]]) -> str:
@@ -248,7 +246,7 @@ class _Play:
             texts.append(f"{one['expect']} ({names})" if names else one["expect"])
         return " or ".join(texts)
 
-    def _save(self, wanted: Mapping[str, Any], found: PeerPacket) -> None:
+    def _save(self, wanted: Mapping[str, Any], found: AnswerPacket) -> None:
         """Keep values of a packet as variables."""
         for variable, name in wanted.get("save", {}).items():
             if name not in found.values:
@@ -275,14 +273,14 @@ class _Play:
             until = self.link.now + self.patience.silence
             while (frame := self.link.receive(until)) is not None and self.received <= _MOST:
                 self.received += 1
-                self.result.frames.append(TestFrame(self.link.now, False, frame))
+                self.result.frames.append(PlayedFrame(self.link.now, False, frame))
                 found = read(frame, self.peer.how)
                 if found is None or found.values.get("dpdcid") != self.variables["us"]:
                     continue
                 if found.values.get("nack_code") or found.values.get("ack_psn") == self.variables["start"] + at:
                     return
 
-    def _ours(self) -> Iterable[PeerPacket]:
+    def _ours(self) -> Iterable[AnswerPacket]:
         found = (read(frame.data, self.peer.how) for frame in self.result.frames if frame.sent)
         return (one for one in found if one is not None)
 
@@ -290,7 +288,7 @@ class _Play:
 _TOLD = ("nack_code", "nack_psn", "psn", "ack_psn", "cack_psn", "pkt_id", "return_code", "spdcid")
 
 
-def _said(found: PeerPacket) -> str:
+def _said(found: AnswerPacket) -> str:
     """Return what a packet of the peer says, in words."""
     values = (f"{name} {named(found.values[name], found.rows[name])}" for name in _TOLD if name in found.values)
     return f"{found.kind} ({', '.join(values)})"
@@ -307,7 +305,7 @@ LIVENESS = ConformanceTest(
 def round_trip(link: Link, peer: PeerFacts, seed: str, patience: Patience) -> int | None:
     """Return the time in picoseconds in which the peer answers, or None if it does not."""
     outcome = play(LIVENESS, link, peer, seed, patience)
-    if outcome.verdict is not Verdict.PASS:
+    if outcome.verdict is not ConformanceVerdict.PASS:
         return None
     first, answer = next(f for f in outcome.frames if f.sent), next(f for f in outcome.frames if not f.sent)
     return max(answer.time - first.time, 1)
@@ -317,6 +315,6 @@ def judge(test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patienc
     """Play a test, and return its outcome. A missing answer is a fault only of a peer that answers at all."""
     outcome = play(test, link, peer, seed, patience)
     if outcome.silent and round_trip(link, peer, f"{seed}#{test.id}", patience) is None:
-        outcome.verdict = Verdict.INCONCLUSIVE
+        outcome.verdict = ConformanceVerdict.INCONCLUSIVE
         outcome.reason = f"the peer answers nothing any more; {outcome.reason}"
     return outcome

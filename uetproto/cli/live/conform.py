@@ -24,7 +24,7 @@ from uetproto.conform import captures
 from uetproto.conform.catalogue import ConformanceTest, chosen, load
 from uetproto.conform.live_link import LiveLink
 from uetproto.conform.packets import PeerFacts
-from uetproto.conform.player import Outcome, Patience, Verdict, judge, round_trip
+from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge, round_trip
 from uetproto.engine.memory import IDEMPOTENT_SAFE
 from uetproto.framing.uet import UetFramer
 from uetproto.live.path import PathSetup, open_path
@@ -88,7 +88,7 @@ def command(
         _sum_up(results, bench, options.as_json)
     if interrupt:
         raise click.exceptions.Exit(interrupt.status)
-    if bench.rtt is None or any(one.verdict is Verdict.FAIL or one.silent for one in results):
+    if bench.rtt is None or any(one.verdict is ConformanceVerdict.FAIL or one.silent for one in results):
         raise click.exceptions.Exit(FAULT)
 
 
@@ -206,10 +206,10 @@ def _played(
                 break
             show(f"{test.id}, {at} of {len(tests)}")
             if dead:
-                outcome = Outcome(test, Verdict.INCONCLUSIVE, "the peer answers nothing")
+                outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, "the peer answers nothing")
             else:
                 outcome = judge(test, bench.link, bench.facts, bench.seed, bench.patience)
-                dead = outcome.silent and outcome.verdict is Verdict.INCONCLUSIVE
+                dead = outcome.silent and outcome.verdict is ConformanceVerdict.INCONCLUSIVE
             results.append(outcome)
             file = place / f"{test.id}.pcapng"
             if outcome.frames:
@@ -220,18 +220,18 @@ def _played(
             if as_json:
                 found = result_of(outcome, bench.repeat, str(file) if kept and outcome.frames else None)
                 click.echo(json.dumps(found))
-            elif outcome.verdict is not Verdict.PASS:
+            elif outcome.verdict is not ConformanceVerdict.PASS:
                 tell(verdict_lines(outcome, bench.repeat))
     return results
 
 
 def _sum_up(results: list[Outcome], bench: _Bench, as_json: bool) -> None:
-    counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in Verdict}
+    counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
     if as_json:
         click.echo(json.dumps({
             "kind": "summary", "peer": bench.peer, "seed": bench.number, "rtt_ps": bench.rtt,
             "path": bench.path.name, "tests": len(results), **counts,
         }))  # fmt: skip
     else:
-        words: list[Any] = [f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict]
+        words: list[Any] = [f"{counts[verdict.value]} {verdict.value}" for verdict in ConformanceVerdict]
         tell([f"{len(results)} tests: {', '.join(words)}"])

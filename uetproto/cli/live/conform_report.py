@@ -11,7 +11,7 @@ from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 from uetproto.cli.live.options import LinkOptions
 from uetproto.cli.terminal import printable
 from uetproto.conform.packets import PeerFacts
-from uetproto.conform.player import Outcome, Verdict
+from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.wire.capture.pcap import open_capture
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
@@ -43,7 +43,7 @@ def verdict_lines(outcome: Outcome, repeat: str) -> list[str]:
     lines.append(f"  {at}{printable(outcome.reason)}")
     if outcome.aside:
         lines.append(f"  {outcome.aside} packets of the peer were for PDCIDs that this test has not")
-    if outcome.verdict is Verdict.FAIL:
+    if outcome.verdict is ConformanceVerdict.FAIL:
         lines.append(f"  again: {repeat} {test.id} -o report")
     return lines
 
@@ -73,19 +73,19 @@ def chart(file: str, outcome: Outcome, peer: PeerFacts) -> str:
 
 def junit(results: list[Outcome], repeat: str) -> str:
     """Return the verdicts as JUnit XML, with a test case for each test. An inconclusive test is skipped."""
-    counts = {verdict: sum(one.verdict is verdict for one in results) for verdict in Verdict}
+    counts = {verdict: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
     suite = ElementTree.Element(
-        "testsuite", name="uetproto conform", tests=str(len(results)), failures=str(counts[Verdict.FAIL]), errors="0",
-        skipped=str(counts[Verdict.INCONCLUSIVE]),
+        "testsuite", name="uetproto conform", tests=str(len(results)), failures=str(counts[ConformanceVerdict.FAIL]),
+        errors="0", skipped=str(counts[ConformanceVerdict.INCONCLUSIVE]),
     )  # fmt: skip
     for one in results:
         layer = one.test.id.rpartition("-")[0].lower().replace("-", ".")
         case = ElementTree.SubElement(suite, "testcase", classname=f"uetproto.conform.{layer}", name=one.test.id)
         reason = _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", one.reason)
-        if one.verdict is Verdict.FAIL:
+        if one.verdict is ConformanceVerdict.FAIL:
             failure = ElementTree.SubElement(case, "failure", message=reason, type="fail")
             failure.text = f"{one.test.purpose} [{one.test.section}]\nagain: {repeat} {one.test.id}"
-        elif one.verdict is Verdict.INCONCLUSIVE:
+        elif one.verdict is ConformanceVerdict.INCONCLUSIVE:
             ElementTree.SubElement(case, "skipped", message=reason)
     root = ElementTree.Element("testsuites")
     root.append(suite)
