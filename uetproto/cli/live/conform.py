@@ -15,6 +15,7 @@ import click
 from uetproto import LocalError
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.conform_report import chart, junit, repeating, result_of, verdict_lines
+from uetproto.cli.live.initiator import begun
 from uetproto.cli.live.options import LinkOptions, local_towards, mtu_of, some_link_options
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
@@ -28,7 +29,7 @@ from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge
 from uetproto.engine.memory import IDEMPOTENT_SAFE
 from uetproto.framing.uet import UetFramer
 from uetproto.live.path import PathSetup, open_path
-from uetproto.live.rendezvous import Json, RendezvousClient, number
+from uetproto.live.rendezvous import Json, number
 from uetproto.live.time import MonotonicClock
 
 _ENTROPIES = 32
@@ -56,7 +57,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @some_link_options(
-    "local", "path", "interface", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
+    "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
     "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative", "seed", "as_json",
 )  # fmt: skip
 def command(
@@ -172,16 +173,9 @@ def _facts(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFacts
 def _bench(options: LinkOptions, peer: str) -> Iterator[_Bench]:
     """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end."""
     local = local_towards(options, peer)
-    rendezvous: RendezvousClient | None = None
+    rendezvous, told = begun(options, peer, local)
     bench: _Bench | None = None
-    told: Json = {}
     try:
-        if options.rendezvous_port is not None:
-            rendezvous = RendezvousClient(peer, options.rendezvous_port, local=local, device=options.interface)
-            offer: Json = {"transport": options.transport, "address": local}
-            if options.local_udp_port is not None:
-                offer["udp_port"] = options.local_udp_port
-            told = rendezvous.begin(offer)
         bench = _Bench(options, peer, local, told)
         if told.get("takes_no_checksum") is True and options.checksum == "auto":
             bench.path.checksum = False

@@ -16,7 +16,7 @@ from uetproto.wire.capture.pcap import open_capture
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 _COLUMNS = 120
-_REPEATED = ("local", "path", "interface", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
+_REPEATED = ("local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
              "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr")  # fmt: skip
 _USUAL: dict[str, Any] = {
     "path": "auto", "crc": "on", "checksum": "auto", "rendezvous": "4793", "job_id": 1, "pid": 0, "resource_index": 15,

@@ -304,19 +304,28 @@ def connected(options: LinkOptions, peer: str) -> Initiator:
     if options.personality == AUTO:
         raise LocalError("--personality", "auto is of serve alone, which sees packets first", ", ".join(PERSONALITIES))
     local = local_towards(options, peer)
-    rendezvous, told = None, {}
-    found = options.rendezvous_at
-    if found is not None:
-        rendezvous = meet(options, found, peer, local)
+    rendezvous, told = begun(options, peer, local)
     try:
-        if rendezvous is not None:
-            offer: Json = {"transport": options.transport, "address": local}
-            offer |= own_address(options, local)
-            if options.local_udp_port is not None:
-                offer["udp_port"] = options.local_udp_port
-            told = rendezvous.begin(offer)
         return (RoceInitiator if options.transport == RC else UetInitiator)(options, peer, local, rendezvous, told)
     except BaseException:
         if rendezvous is not None:
             rendezvous.close()
+        raise
+
+
+def begun(options: LinkOptions, peer: str, local: str) -> tuple[RendezvousClient | None, Json]:
+    """Begin a session at the rendezvous of a peer, and return it and what the peer told; None and nothing without a
+    rendezvous. Raises `LocalError` or `RemoteError` if nobody answers, or if the peer refuses."""
+    found = options.rendezvous_at
+    if found is None:
+        return None, {}
+    rendezvous = meet(options, found, peer, local)
+    try:
+        offer: Json = {"transport": options.transport, "address": local}
+        offer |= own_address(options, local)
+        if options.local_udp_port is not None:
+            offer["udp_port"] = options.local_udp_port
+        return rendezvous, rendezvous.begin(offer)
+    except BaseException:
+        rendezvous.close()
         raise
