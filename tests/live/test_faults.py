@@ -9,11 +9,13 @@ import pytest
 
 from tests.live.test_driver import NarrowPath
 from tests.live.test_loopback import connected
+from tests.live.test_paths import send
 from tests.support.cli.frames import invoke
 from tests.support.cli.serving import serving
 from tests.support.effort import effort
 from tests.support.live import addresses, running
 from tests.support.live_mixed import mixed
+from tests.support.namespaces import ADDRESSES, hosts
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.audit.auditor import audit
@@ -26,7 +28,7 @@ from uetproto.live.faulty_path import FaultyPath
 from uetproto.live.rate import PeerRate
 from uetproto.live.time import MonotonicClock, Timers
 
-SIZE = effort(400_000, 4_000_000, 40_000_000)
+SIZE = effort(250_000, 4_000_000, 40_000_000)
 TIME = 5 * 10**9
 """Time in picoseconds that a frame waits, which is long for loopback."""
 LOSS = Faults(drop=0.05)
@@ -44,17 +46,11 @@ def judged(*files: Path, damaged: bool = False) -> None:
         assert found == ({"WIRE-CRC"} if damaged else set())
 
 
-@pytest.mark.parametrize(
-    ("faults", "mode"),
-    [
-        (LOSS, fi.Order.NONE),
-        (LOSS, fi.Order.WAW),
-        (CORRUPT, fi.Order.NONE),
-        (CORRUPT, fi.Order.WAW),
-        (TRIM, fi.Order.NONE),
-        (TRIM, fi.Order.WAW),
-    ],
-)
+EACH = [(LOSS, fi.Order.NONE), (CORRUPT, fi.Order.WAW), (TRIM, fi.Order.NONE), (LOSS, fi.Order.WAW),
+        (CORRUPT, fi.Order.NONE), (TRIM, fi.Order.WAW)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("faults", "mode"), EACH[: effort(3, 6, 6)])
 def test_uet(tmp_path: Path, faults: Faults, mode: fi.Order) -> None:
     files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
     here, there = (
@@ -163,7 +159,7 @@ def test_timers() -> None:
 def test_the_commands(tmp_path: Path) -> None:
     here, there = addresses()
     data = tmp_path / "data"
-    data.write_bytes(random.Random(3).randbytes(300_000))
+    data.write_bytes(random.Random(3).randbytes(150_000))
     faults = "drop=0.1,duplicate=0.05,reorder=0.05,reorder_time=2 ms"
     with serving(there, "--count", "1", "--faults", faults, "--seed", "1") as server:
         result = invoke(
@@ -194,6 +190,30 @@ def test_the_commands(tmp_path: Path) -> None:
 def test_misuse(arguments: tuple[str, ...], text: str) -> None:
     result = invoke("serve", "--local", "127.0.0.1", *arguments)
     assert (result.exit_code, text in result.stderr) == (2, True), result.stderr
+
+
+PATHS = [
+    (6, ("--path", "raw", "--ip-protocol", "253"), "drop=0.03,duplicate=0.02,reorder=0.02,trim=0.05"),
+    (4, ("--path", "packet", "--transport", "rc"), "drop=0.03,duplicate=0.02,corrupt=0.02"),
+    (4, ("--path", "packet"), "drop=0.03,duplicate=0.02,reorder=0.02,trim=0.05"),
+    (6, ("--path", "udp"), "drop=0.03,duplicate=0.02,reorder=0.02,delay=0.02,trim=0.05"),
+]
+
+
+def test_each_path(tmp_path: Path) -> None:
+    """Faults stand in front of each path between two hosts, with the bytes of its frames."""
+    data, ours = tmp_path / "data", tmp_path / "ours.pcapng"
+    data.write_bytes(random.Random(4).randbytes(200_000))
+    with hosts() as two:
+        for version, path, faults in PATHS[: effort(1, 4, 4)]:
+            here, there = ADDRESSES[version]
+            common = (*path, "--faults", faults, "--seed", "3")
+            with serving(there, "--count", "1", *common, prefix=two.far) as server:
+                found = send(two, "--write", str(data), "--peer", there, "--local", here, *common, "-o", str(ours))
+                assert (found["match"], server.ended()[0]) == (True, 0)
+            assert sum(found["faults"]["sent"].values()) > 0
+            report = audit([ours], Options(complete=True))
+            assert {one.rule.id for one in report.findings if one.rule.severity is not Severity.NOTE} <= {"ROCE-ICRC"}
 
 
 def test_an_illegal_share() -> None:

@@ -49,6 +49,9 @@ class LiveWorld:
         the parameter that this size comes from. `finish` returns the work that ends all conversations, for `close`.
         Raises `LocalError` or `OSError` if an address, a port or a file is not to be had.
         """
+        faults = setup.interface.faults
+        if faults is not None and faults.trim and setup.transport == "roce":
+            raise LocalError("faults.trim", "does not go with RoCEv2, which has no trimming", "drop")
         self.node = node
         self.interface: Interface = setup.interface
         self.clock = MonotonicClock()

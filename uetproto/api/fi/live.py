@@ -10,6 +10,7 @@ from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Close
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role
+from uetproto.errors import LocalError
 from uetproto.framing.sizes import UET_EXTENSION, ip_size
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.live.interface import Interface
@@ -29,6 +30,8 @@ class LiveFabric(LiveWorld):
     ) -> None:
         """Open the interface. `cc` is a congestion control algorithm or "off". Raises `LocalError` or `OSError` if a
         port, an address or a file is not to be had."""
+        if interface.faults is not None and interface.faults.corrupt and not how.crc:
+            raise LocalError("faults.corrupt", "does not go without a CRC: nobody would notice", "crc = True")
         address = interface.address
         seed = random.SystemRandom().getrandbits(64) if interface.seed is None else interface.seed
         rng, version = random.Random(seed), address.version
