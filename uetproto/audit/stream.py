@@ -1,6 +1,8 @@
 """This module judges frames one by one while they arrive, as `uetproto capture --audit` does, and tells each finding as
 soon as it is made."""
 
+from typing import NamedTuple
+
 from uetproto.audit.auditor import Auditor, rule_table
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
@@ -8,7 +10,18 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers, Reading
 from uetproto.audit.report import NO_KEYS, AuditReport, PacketCounts
 from uetproto.audit.rules import chosen_rules
+from uetproto.audit.wire.tracker import report_damage
 from uetproto.wire.capture.pcap import Record
+
+
+class StreamEnd(NamedTuple):
+    """This record has what the end of the frames tells."""
+
+    report: AuditReport
+    new: list[Finding]
+    """Findings that were made at the end."""
+    withdrawn: list[Finding]
+    """Findings that were told before, and do not hold."""
 
 
 class StreamAudit:
@@ -40,8 +53,8 @@ class StreamAudit:
         self._told = len(found)
         return new
 
-    def end(self, file: str, interface: str, missing: str | None = None) -> tuple[AuditReport, list[Finding]]:
-        """Finish the audit: no frame follows. Return the report, and the findings that are new.
+    def end(self, file: str, interface: str, missing: str | None = None) -> StreamEnd:
+        """Finish the audit: no frame follows. Return the report, what is new, and what is withdrawn.
 
         `missing` is the reason why frames are missing. The report names `file` and `interface`, and has no findings
         that were withdrawn.
@@ -49,9 +62,10 @@ class StreamAudit:
         judge, auditor, reading = self._judge, self._auditor, self._reading
         reading.end()
         auditor.end_reading(reading)
-        told = {id(finding) for finding in judge.findings[: self._told]}
+        told = {id(finding): finding for finding in judge.findings[: self._told]}
         judge.missing = missing or reading.missing
         forgotten = auditor.end()
+        report_damage(self._rules, [])
         self._rules.end()
         unopened = reading.unopened
         if auditor.sealed and self._options.keys is None:
@@ -59,4 +73,9 @@ class StreamAudit:
         report = AuditReport(self._rules.tallies, packets=self._packets)
         counts = PacketCounts(reading.others, reading.copies, reading.opened, forgotten, unopened)
         report.add(judge.findings, file, interface, counts)
-        return report, [finding for finding in report.findings if id(finding) not in told]
+        kept = {id(finding) for finding in report.findings}
+        return StreamEnd(
+            report,
+            [finding for finding in report.findings if id(finding) not in told],
+            [finding for number, finding in told.items() if number not in kept],
+        )

@@ -205,10 +205,11 @@ def command(
         link.close()
         if writer is not None:
             writer.close()
+    withdrawn: list[Finding] = []
     missing = None if not dropped else f"the kernel dropped {dropped:,} frames"
     outcome = None
     if stream is not None:
-        report, late = stream.end(output or "", interface, missing)
+        report, late, withdrawn = stream.end(output or "", interface, missing)
         show_findings(late)
         report.partial = bool(interrupt) or frames.error is not None
         outcome = AuditOutcome(report, Severity(fail_on))
@@ -219,10 +220,14 @@ def command(
         "joined": link.joined, "truncated": link.truncated, "capture": output,
     }  # fmt: skip
     if as_json:
-        tell([json.dumps(({} if outcome is None else audit_summary(outcome)) | told)])
+        if outcome is not None:
+            gone = [{"rule": one.rule.id, "packets": list(one.packets)} for one in withdrawn]
+            told = audit_summary(outcome) | told | {"withdrawn": gone}
+        tell([json.dumps(told)])
     else:
         tell(_summary(told), aside)
         if outcome is not None:
+            tell([f"  withdrawn: {one.rule.id} packet {one.packet}" for one in withdrawn], aside)
             tell(audit_text.verdict(outcome, None, paint), aside)
     if frames.error is not None:
         raise frames.error
