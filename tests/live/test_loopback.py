@@ -1,6 +1,8 @@
 """The engines over UDP sockets of loopback: what both ends hold afterwards, and what an audit says of the captures."""
 
 import random
+import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
+from uetproto.cli.captures import Decoding
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.live import Interface
 from uetproto.live.rate import PeerRate
+from uetproto.wire.pcap import open_capture
 
 SIZE = 200_000
 
@@ -57,11 +61,15 @@ def test_uet(tmp_path: Path, options: dict[str, Any]) -> None:
     assert 2 * SIZE // 4096 < received <= sent <= received + 2  # what answers the last packets may come too late
 
 
-def test_ipv6_with_two_ports() -> None:
-    """On ::1 both ends have one address, and so two ports."""
+def test_ipv6_with_two_ports(tmp_path: Path) -> None:
+    """On ::1 both ends have one address, and so two ports, which their captures state."""
+    files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
     ports = [random.Random().randrange(10_000, 20_000) * 2 for _ in "ab"]
     ports[1] |= 1
-    interfaces = [Interface("::1", local_port=port, checksum="off") for port in ports]
+    interfaces = [
+        Interface("::1", local_port=port, checksum="off", capture=str(file))
+        for port, file in zip(ports, files, strict=True)
+    ]
     here = fi.Fabric(live=interfaces[0], how=fi.Encapsulation(udp_port=ports[1]))
     there = fi.Fabric(live=interfaces[1], how=fi.Encapsulation(udp_port=ports[0]))
     a, b = here.endpoint("local"), there.endpoint("local")
@@ -73,6 +81,23 @@ def test_ipv6_with_two_ports() -> None:
         assert [entry.ok for entry in a.cq.sread(timeout="20 s")] == [True]
         here.close()
     assert memory == bytes(range(250)) * (SIZE // 250)
+    clean(*files)
+    for file in files:
+        with open_capture(file) as reader:
+            assert not [packet for _, packet in Decoding(reader=reader).packets(str(file), reader) if packet.error]
+
+
+def test_entropy_values_beside_those_of_a_peer_at_the_same_address() -> None:
+    """The peer has a run of ports; entropy values that are equal get others."""
+    fabric = fi.Fabric(live=Interface("::1", local_port=random.Random().randrange(10_000, 40_000)))
+    first = 0xC000 + random.Random().randrange(0x3000)
+    with ExitStack() as stack:
+        stack.callback(fabric.close)
+        for port in range(first, first + 100):
+            found = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+            with suppress(OSError):
+                found.bind(("::1", port))
+        assert fabric.live.path.entropy(first & 0x3FFF) not in range(first, first + 100)
 
 
 def connected(here: verbs.Network, there: verbs.Network) -> tuple[verbs.QP, verbs.QP]:

@@ -8,6 +8,7 @@ packet to the tracker of its conversation. Trackers report events to the `Judge`
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
@@ -180,6 +181,14 @@ class _Capture:
             place.listen(self.listen, number)
         return place
 
+    @property
+    def with_ports(self) -> Options:
+        """Return the options, with the UDP ports that the capture has stated so far."""
+        if self._reader.udp_ports == self.options.stated_ports:
+            return self.options
+        self.options = replace(self.options, stated_ports=self._reader.udp_ports)
+        return self.options
+
     def readers(self, link: int) -> Readers:
         """Return what the interfaces of a link type share."""
         known = self._readers.get(link)
@@ -256,8 +265,8 @@ class _Work:
         alone = place.listener is None
         see = auditor.see if alone else place.see_both
         self.reading = Reading(
-            place.link, options, see, truncated_fast=capture.listen is None, readers=capture.readers(place.link),
-            rested=rested,
+            place.link, capture.with_ports, see, truncated_fast=capture.listen is None,
+            readers=capture.readers(place.link), rested=rested,
         )  # fmt: skip
 
     def enter(self) -> None:

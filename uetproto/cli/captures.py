@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from uetproto import Fault, LocalError, Packet, decode
+from uetproto import Fault, LocalError, Packet
 from uetproto.cli.terminal import printable
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.capture.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.flow_crc import decoded
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
-from uetproto.wire.stack import CRC_MODES, RD_MODES
+from uetproto.wire.stack import CRC_MODES, RD_MODES, decode_at
 
 if TYPE_CHECKING:  # this import needs the package cryptography
     from uetproto.cli.keys import Keys
@@ -36,6 +36,8 @@ class Decoding(NamedTuple):
     sharp: bool = False
     mcast: bool = False
     keys: "Keys | None" = None
+    reader: CaptureReader | None = None
+    """Reader of the capture, whose comments may state further UDP ports of UET."""
 
     @property
     def transports(self) -> dict[str, Any]:
@@ -75,7 +77,8 @@ class Decoding(NamedTuple):
         if link is None:
             fault = Fault("unknown", 0, f"link type {record.link} is not decoded")
             return Packet(error=fault, raw=record.data)
-        return decode(
+        return decode_at(
+            frozenset() if self.reader is None else self.reader.udp_ports,
             record.data,
             link=link,
             crc=crc or self.crc,

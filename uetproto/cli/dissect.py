@@ -348,6 +348,7 @@ def command(
         with open_capture(file) as reader:
             start_ns = seen = 0
             if left != 0:
+                decoding = decoding._replace(reader=reader)
                 for record, packet in decoding.packets(file, reader if only is None else _around(reader, only)):
                     if not seen:
                         start_ns = record.time_ns

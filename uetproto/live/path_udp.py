@@ -22,7 +22,9 @@ from uetproto.wire.headers.ethernet import UDP
 
 _FIRST_PORT = 0xC000
 """First source port: those from here on are for anybody's use (RFC 6335)."""
-_TRIES = 64
+_TRIES, _STRIDE = 64, 257
+"""Number of ports that are tried for an entropy value, and their distance: a peer at the same address has many of its
+neighbours."""
 _LONGEST = 65535
 _SEGMENTS = 60
 """Number of packets that one call hands to the kernel with segmentation, and fewer than 64 KiB of them."""
@@ -173,16 +175,16 @@ class UdpPath:
         if len(self._senders) >= self._most:
             port = list(self._senders)[value % len(self._senders)]
         else:
-            port = self._open_near(_FIRST_PORT | value)
+            port = self._open_from(_FIRST_PORT | value)
         if len(self._ports) >= CACHE:
             self._ports.clear()
             self._ports.update((one, one) for one in self._senders)  # what an ACK copies keeps its port
         self._ports[value] = self._ports[port] = port
         return port
 
-    def _open_near(self, first: int) -> int:
+    def _open_from(self, first: int) -> int:
         for number in range(_TRIES):
-            port = _FIRST_PORT | first + number & 0x3FFF
+            port = _FIRST_PORT | first + number * _STRIDE & 0x3FFF
             try:
                 self._senders[port] = self._open(port)
             except LocalError:

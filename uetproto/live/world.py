@@ -14,6 +14,7 @@ from uetproto.live.path import Path, PathSetup, open_path
 from uetproto.live.rate import PeerRate
 from uetproto.live.recorder import Recorder
 from uetproto.live.time import MonotonicClock, Timers
+from uetproto.wire.capture.base import ports_told
 
 DRAIN = SECOND
 """Longest time in picoseconds for which `close` waits until nothing is under way."""
@@ -31,6 +32,14 @@ class DrivenNode(Protocol):
     def quiescent(self) -> bool: ...
 
     def tell(self, event: Any) -> None: ...
+
+
+def _ports(setup: PathSetup) -> str:
+    """Return what the comment of a capture says of the UDP ports: nothing, if both ends have the same one."""
+    ports = setup.peer_port, setup.local_port
+    if setup.transport != "uet" or ports[0] is None or ports[1] is None or ports[0] == ports[1]:
+        return ""
+    return f", {ports_told(filter(None, ports))}"
 
 
 class LiveWorld:
@@ -71,7 +80,7 @@ class LiveWorld:
             try:
                 self.recorder = Recorder(
                     capture, self.path.link, self.clock, name=self.interface.device or self.interface.local,
-                    comment=f"uetproto live, {self.interface.local}, path {self.path.name}",
+                    comment=f"uetproto live, {self.interface.local}, path {self.path.name}{_ports(setup)}",
                 )  # fmt: skip
             except BaseException:
                 self.path.close()

@@ -94,6 +94,16 @@ def decode(
     return packet
 
 
+def decode_at(ports: Set[int], frame: bytes, *, udp_port: int = UDP_PORT, **settings: Any) -> Packet:
+    """Decode a frame as `decode` does, with `ports` as further UDP ports of UET, which a capture states of itself."""
+    packet = decode(frame, udp_port=udp_port, **settings)
+    if ports and packet.layers and packet.error is not None:
+        form, values, _ = packet.layers[-1]
+        if form == eth.UDP.name and values["dport"] in ports and values["dport"] != udp_port:
+            return decode(frame, udp_port=values["dport"], **settings)
+    return packet
+
+
 def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
     """Decode a frame one header at a time. This works for every frame, and is slower than `FastWalk`."""
     step = _Walk(data, truncated)

@@ -2,7 +2,8 @@
 differs from 0.0.0.1 and from LID 1.
 
 The number of an IPv4 address is the address itself. In the number of any other address, one bit is set above the bits
-of the address. This bit, the mark, tells the type of the address.
+of the address. This bit, the mark, tells the type of the address. Above the marks is the UDP port of an endpoint that
+shares its address with its peer, and 0 otherwise.
 """
 
 from functools import lru_cache
@@ -10,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 IPV4, IPV6, LID, MAC = 0, 1 << 128, 1 << 129, 1 << 130
+_PORT_AT = 132
 
 ADDRESSED = {
     # header     sender  receiver  mark
@@ -29,9 +31,16 @@ def bits_of(address: int) -> int:
     return address & (IPV6 - 1)
 
 
+def at_port(address: int, port: int) -> int:
+    """Return the number of an endpoint that has a port, as others share its address."""
+    return address | port << _PORT_AT
+
+
 @lru_cache(4_096)
 def address_text(address: int) -> str:
     """Return an address as text, in the notation of its type."""
+    if port := address >> _PORT_AT:
+        return f"{address_text(address ^ port << _PORT_AT)} port {port}"
     if address & IPV6:
         return str(IPv6Address(address ^ IPV6))
     if address & LID:

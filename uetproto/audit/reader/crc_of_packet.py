@@ -41,7 +41,7 @@ def mark_absent(packet: Packet, roce: bool) -> None:
 def is_uet(packet: Packet, options: Options) -> bool:
     """Return whether the packet is UET, even if its headers cannot be decoded."""
     for form, values, _ in packet.layers:
-        if form == "entropy" or (form == "udp" and values["dport"] == options.udp_port):
+        if form == "entropy" or (form == "udp" and values["dport"] in (options.udp_port, *options.stated_ports)):
             return True
         if form in ("ipv4", "ipv6") and values.get("protocol", values.get("next_header")) == options.ip_protocol:
             return True

@@ -28,9 +28,11 @@ class Options:
     """Greatest number of conversations of each type (such as PDCs or RoCE queue pairs) that are followed at the same
     time, over all interfaces of a file."""
     crc: str = "auto"
-    """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and the next four have the same meaning as
-    in `decode`."""
+    """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and `udp_port`, `ip_protocol`, `roce_port`
+    and `rd` have the same meaning as in `decode`."""
     udp_port: int = UDP_PORT
+    stated_ports: frozenset[int] = frozenset()
+    """Further UDP ports of UET, which a capture states of itself."""
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT
     rd: str = "raw"

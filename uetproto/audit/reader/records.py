@@ -2,9 +2,10 @@
 order of capture is kept."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, NamedTuple
 
+from uetproto.audit.reader.address import at_port
 from uetproto.audit.reader.crc_of_packet import (
     add_udp_after_bad_ip,
     is_crc_right,
@@ -26,7 +27,7 @@ from uetproto.wire.capture.pcap import LINK_NAMES, Record
 from uetproto.wire.flow_crc import HELD, NOTHING, PATIENCE, Flow, FlowCrc, UndecidedPacket
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 from uetproto.wire.packet import Packet
-from uetproto.wire.stack import decode
+from uetproto.wire.stack import decode_at
 
 
 class Resting(NamedTuple):
@@ -120,6 +121,8 @@ class Reading:
 
     @property
     def _take_one(self) -> Callable[[Record], None]:
+        if self._options.stated_ports:
+            return self._take_between_ports
         return self._take if self._opener is None else self._take_and_open
 
     def enter(self) -> None:
@@ -168,6 +171,11 @@ class Reading:
         else:
             self._see(seen)
 
+    def _take_between_ports(self, record: Record) -> None:
+        """Take a record of a capture that has stated several UDP ports, whose packets are decoded one by one."""
+        self.longest = max(self.longest, len(record.data))
+        self._take_slowly(record)
+
     def _take_and_open(self, record: Record) -> None:
         """Take a record, and open the packet if it is sealed."""
         data = record.data
@@ -212,8 +220,8 @@ class Reading:
 
     def _decoded(self, data: bytes, length: int, crc: str | None = None) -> Packet:
         options = self._options
-        return decode(
-            data, link=self._link or "", crc=crc or options.crc, udp_port=options.udp_port,
+        return decode_at(
+            options.stated_ports, data, link=self._link or "", crc=crc or options.crc, udp_port=options.udp_port,
             ip_protocol=options.ip_protocol, roce_port=options.roce_port, rd=options.rd, length=length,
         )  # fmt: skip
 
@@ -239,7 +247,7 @@ class Reading:
         else:  # a sealed packet has no CRC32C, even if other packets have one
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
             right = is_crc_right(packet, data) if looks else None
-        seen = observe(packet, data, record.index, record.time_ns)
+        seen = _told_apart(observe(packet, data, record.index, record.time_ns), packet, self._options.stated_ports)
         self._flows.take(UndecidedPacket((seen.src, seen.dst), packet, data, right, roce, seen))
 
     def _hand_on(self, waiting: UndecidedPacket) -> None:
@@ -289,6 +297,17 @@ _SEALED = frozenset({TSS.name, TSS_SSI.name})
 
 def _is_malformed(packet: Packet) -> bool:
     return packet.error is not None and packet.error.kind == "malformed"
+
+
+def _told_apart(seen: ObservedPacket, packet: Packet, ports: Set[int]) -> ObservedPacket:
+    """Return a packet whose ends share an address with their ports, of which the packet has the receiver's."""
+    if len(ports) != 2 or seen.src != seen.dst:
+        return seen
+    port = next((values["dport"] for form, values, _ in packet.layers if form == "udp"), 0)
+    if port not in ports:
+        return seen
+    (other,) = ports - {port}
+    return seen._replace(src=at_port(seen.src, other), dst=at_port(seen.dst, port))
 
 
 def _opener(options: Options, link: str | None) -> Any:

@@ -10,7 +10,7 @@ from uetproto import Packet
 from uetproto.cli.captures import Decoding
 from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
 from uetproto.impair.frame_outcome import FrameOutcome
-from uetproto.wire.capture.pcap import CaptureInterface, Record
+from uetproto.wire.capture.pcap import CaptureInterface, CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
 from uetproto.wire.words.uet import cc_words
@@ -184,6 +184,8 @@ def arrows(
             elif past < 0 or end is None:
                 tally.elsewhere += 1
 
+    if isinstance(reader, CaptureReader):
+        decoding = decoding._replace(reader=reader)
     for record, packet in decoding.packets(file, records()):
         if end is not None and record.index >= end:
             return

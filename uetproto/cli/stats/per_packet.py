@@ -36,6 +36,7 @@ def lines(
             taps.append((reader.section, number, reader.interfaces[number].name or str(number or "")))
             yield record
 
+    decoding = decoding._replace(reader=reader)
     with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8") as rows:
         for record, packet in decoding.packets(file, records()):
             packet, _ = decoding.opened(record, packet)

@@ -193,6 +193,21 @@ def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
     return bytes(out)
 
 
+_PORTS = re.compile(r"\buetproto\b[^\n]*\bUET at UDP ports (\d{1,5}(?:, \d{1,5}){1,7})\b")
+
+
+def ports_told(ports: Iterable[int]) -> str:
+    """Return the text with which the comment of a capture states the UDP ports of UET."""
+    return f"UET at UDP ports {', '.join(map(str, ports))}"
+
+
+def stated_ports(comment: str) -> frozenset[int]:
+    """Return the UDP ports of UET that the comment of a capture of ours states; there are none, or several."""
+    found = _PORTS.search(comment)
+    ports = () if found is None else map(int, found[1].split(", "))
+    return frozenset(port for port in ports if 0 < port < 1 << 16)
+
+
 class CaptureReader(ABC):
     """A reader returns the records of one capture, one after the other, in bounded memory.
 
@@ -207,12 +222,18 @@ class CaptureReader(ABC):
     def __init__(self, window: Window, owned: ExitStack) -> None:
         self.interfaces: list[CaptureInterface] = []
         self.comments: list[str] = []
+        self.udp_ports: frozenset[int] = frozenset()
+        """UDP ports of UET that the comments state."""
         self.damage: list[Damage] = []
         self.section = 0
         """Index of the first interface of the present section. No frame of an interface before it follows."""
         self._window = window
         self._owned = owned
         self._records = self._all()
+
+    def _add_comment(self, text: str) -> None:
+        self.comments.append(text)
+        self.udp_ports |= stated_ports(text)
 
     def __iter__(self) -> Iterator[Record]:
         return self._records

@@ -191,7 +191,7 @@ class PcapngReader(CaptureReader):
             self.section = len(self.interfaces)
             self._clocks = []
             if _COMMENT in (options := self._options(block, 24)) and self._room:
-                self.comments.append(self._text(options[_COMMENT]))
+                self._add_comment(self._text(options[_COMMENT]))
         elif kind == _IDB:
             if len(self.interfaces) == _MAX_INTERFACES:
                 self._note(offset, f"more than {_MAX_INTERFACES} interfaces")
