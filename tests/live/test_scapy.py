@@ -1,5 +1,6 @@
 """Packets of Scapy on a real link: requests and answers over loopback and veth, and our engines against a machine."""
 
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,13 @@ from scapy.packet import Packet, Raw
 
 from tests.support.cli.frames import invoke
 from tests.support.cli.serving import serving
+from tests.support.effort import effort
 from tests.support.live import addresses
 from tests.support.namespaces import ADDRESSES, hosts
 from uetproto import LocalError
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.layers import PdsAck, PdsNack, SesResponse, SesResponseData, uet_message
+from uetproto.layers import PdsAck, PdsCp, PdsNack, SesResponse, SesResponseData, uet_message
 from uetproto.scapy import UetAnsweringMachine, UetSocket, sr_uet
 
 DATA = bytes(range(250)) * 80
@@ -103,6 +105,40 @@ def test_the_machine_survives_what_it_cannot_answer() -> None:
             link.send(link.prepared(packet))
         answered, _ = sr_uet(asked(there, "WRITE", b"data", start_psn=9), link=link)
         assert len(answered) == 1
+
+
+class Counting:
+    """A link that sends nothing, and counts."""
+
+    sent = 0
+
+    def send(self, packet: Packet) -> int:
+        self.sent += 1
+        return len(bytes(packet))
+
+
+def test_damaged_requests() -> None:
+    """Requests with random bytes changed or cut off raise nothing, and the memory of the machine is limited."""
+    link, rng = Counting(), random.Random(5)
+    machine = UetAnsweringMachine(link=link, data=bytes(100), verbose=False)
+    there = "127.0.0.2"
+    atomic = {"atomic_opcode": "SUM", "atomic_datatype": "UINT64"}
+    whole = [
+        bytes(packet)
+        for message in (
+            asked(there, "WRITE", b"data"), asked(there, "READ", 5000), asked(there, "RENDEZVOUS_SEND", bytes(5000)),
+            asked(there, "FETCHING_ATOMIC", bytes(8), **atomic), [IP(dst=there) / UDP(dport=4793) / PdsCp(ar=1)],
+        )
+        for packet in message
+    ]  # fmt: skip
+    for _ in range(effort(500, 5000, 50_000)):
+        data = bytearray(rng.choice(whole))
+        for _ in range(rng.randrange(6)):
+            data[rng.randrange(28, len(data))] = rng.randrange(256)
+        packet = IP(bytes(data[: rng.randrange(28, 2 * len(data))]))
+        if machine.is_request(packet):
+            machine.send_reply(machine.make_reply(packet))
+    assert link.sent > 50
 
 
 def test_requests_to_serve() -> None:

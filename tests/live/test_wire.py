@@ -99,6 +99,25 @@ def test_one_seed_one_trace() -> None:
     assert trace(1) == trace(1) != trace(2)
 
 
+def test_noise_passes() -> None:
+    """Frames of any length and content, also with the EtherTypes of IP, raise nothing and are all accounted for."""
+    clock, rng = Clock(), random.Random(11)
+    sink = Sink(clock)
+    config = WireConfig(
+        rate=10**7, queue=3000, red=Red(kmin=10, kmax=2000, pmax=0.5), trim=True,
+        faults=Faults(drop=0.1, corrupt=0.3, trim=0.3, duplicate=0.1, delay=0.1, reorder=0.1),
+    )  # fmt: skip
+    way = WireWay("a > b", config, clock, random.Random(1), sink, lambda frame, now: None)  # type: ignore[arg-type]
+    for _ in range(effort(2000, 20_000, 200_000)):
+        kind = rng.choice((b"\x08\x00", b"\x86\xdd", b"\x81\x00", b"\x08\x06", rng.randbytes(2)))
+        way.take((rng.randbytes(12) + kind + rng.randbytes(rng.randrange(120)))[: rng.randrange(140)])
+        clock.advance(rng.randrange(10**8))
+    clock.advance(10**12)
+    done = way.summary["faults"]
+    assert way.forwarded + way.dropped + done["drop"] == way.frames + done["duplicate"]
+    assert len(sink.seen) == way.forwarded
+
+
 @contextmanager
 def wired(three: Hosts, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """Run `uetproto wire` at the host in the middle."""

@@ -29,9 +29,12 @@ from uetproto.live.path import reason_of
 from uetproto.live.path_packet import PacketSocket
 from uetproto.live.time import MonotonicClock, Timers
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
-from uetproto.wire.headers.ethernet import VLAN
+from uetproto.wire.headers.ethernet import IPV4, VLAN
 
 _GONE = (errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
+_SHORTEST = ETHERNET_SIZE + IPV4.size
+"""Number of bytes from which on a frame may be an IP packet. Shorter ones pass at once, as nothing can be read of
+them."""
 _LONGEST = 1 << 20
 """Number of bytes that no frame exceeds; the MTU of an interface limits what is sent."""
 
@@ -94,7 +97,10 @@ class WireWay:
         """Let a frame pass that has arrived."""
         self.frames += 1
         self.bytes += len(frame)
-        self._port.take(frame)
+        if len(frame) < _SHORTEST:
+            self._send(frame)
+        else:
+            self._port.take(frame)
 
     def _forward(self, frame: bytes) -> None:
         """Put a frame into the queue of the other port, trim it, or drop it."""
