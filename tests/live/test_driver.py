@@ -3,10 +3,12 @@
 import os
 from collections.abc import Sequence
 
+import pytest
+
 from tests.support import source
 from tests.support.live import addresses
 from uetproto.api import fi
-from uetproto.engine.contract import Datagram
+from uetproto.engine.contract import MICROSECOND, NEVER, Datagram
 from uetproto.framing.framer import LowerHeaders
 from uetproto.live import Interface
 from uetproto.live.driver import BATCH, Driver
@@ -97,6 +99,39 @@ def test_back_pressure_keeps_the_order() -> None:
     assert engine.limits == [BATCH, 0, 0, BATCH]
     path.close()
     assert path.taken == [bytes([5]) + number.to_bytes(2, "big") for number in range(50, 0, -1)]
+
+
+class Ticking:
+    """A clock that goes on whenever somebody looks at it."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.shown = 0
+
+    @property
+    def now(self) -> int:
+        self.shown += self.step
+        return self.shown
+
+
+class Silent(Counting):
+    """An engine that has nothing to send and nothing to tell."""
+
+    def events(self) -> list[object]:
+        return []
+
+
+@pytest.mark.parametrize(("step", "limits"), [(20, [BATCH, 1, 1, 1, 1, 1]), (1, [BATCH, 2, 4, 8, 16, 32])])
+def test_how_many_frames_are_received_at_once(step: int, limits: list[int]) -> None:
+    """What wakes the loop is answered before more is received; frames that came meanwhile are received together."""
+    path, asked = NarrowPath(), []
+    path.receive = lambda limit: asked.append(limit) or []  # type: ignore[method-assign]
+    os.write(path.pipe[1], b"readable")
+    driver = Driver(Silent(0), Plain(), path, Ticking(step * MICROSECOND), lambda event: None)
+    for _ in limits:
+        driver.turn(NEVER)
+    path.close()
+    assert asked == limits
 
 
 def test_entropy_values_within_the_limit() -> None:
