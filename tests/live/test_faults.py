@@ -192,6 +192,15 @@ def test_misuse(arguments: tuple[str, ...], text: str) -> None:
     assert (result.exit_code, text in result.stderr) == (2, True), result.stderr
 
 
+def test_a_scenario_in_words() -> None:
+    here, there = addresses()
+    faults = ("--faults", "drop=0.1,duplicate=0.1", "--seed", "5")
+    with serving(there, "--scenario", "ses-write", "--count", "1", *faults) as server:
+        result = invoke("send", "ses-write", "--peer", there, "--local", here, *faults)
+        assert (result.exit_code, "as expected" in result.stdout) == (0, True), result.output
+        assert server.ended()[0] == 0
+
+
 PATHS = [
     (6, ("--path", "raw", "--ip-protocol", "253"), "drop=0.03,duplicate=0.02,reorder=0.02,trim=0.05"),
     (4, ("--path", "packet", "--transport", "rc"), "drop=0.03,duplicate=0.02,corrupt=0.02"),

@@ -94,7 +94,7 @@ def test_a_process_that_is_stopped(tmp_path: Path) -> None:
         assert (result.exit_code, "equal at both ends" in result.stdout) == (0, True), result.output
         status, told = server.ended()
     assert status == 0
-    assert [round(one / 10**12) for one in told["stood_still_ps"]] in ([2], [3])
+    assert max(told["stood_still_ps"]) > 2 * 10**12
 
 
 def test_a_silent_peer(monkeypatch: pytest.MonkeyPatch) -> None:

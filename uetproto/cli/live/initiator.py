@@ -10,7 +10,7 @@ from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, local_towards, meet, mtu_towards, own_address
 from uetproto.cli.live.target import bring_up
-from uetproto.cli.live.words import faults_done
+from uetproto.cli.live.words import link_facts
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
 from uetproto.live.interface import AUTO
@@ -155,12 +155,8 @@ class Initiator(ABC):
 
     def summary(self) -> Json:
         """Return counts of the link."""
-        path, driver = self.world.path, self.world.driver
-        return {
-            "packets_sent": path.counters.sent, "packets_received": path.counters.received,
-            "retransmissions": dict(self.retransmissions), "refused": dict(path.counters.refused),
-            "faults": faults_done(path), "stood_still_ps": driver.stood_still, "capture": self.options.output,
-        }  # fmt: skip
+        facts = link_facts(self.world, self.options.output)
+        return {"retransmissions": dict(self.retransmissions)} | facts
 
     @property
     @abstractmethod

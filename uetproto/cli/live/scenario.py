@@ -15,7 +15,7 @@ from uetproto import LocalError, RemoteError
 from uetproto.api import fi
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions, local_towards, meet, own_address
-from uetproto.cli.live.words import link_lines
+from uetproto.cli.live.words import link_facts, link_lines
 from uetproto.cli.main import FAULT
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.emulator.scenario.operations import NONE, WORK, OperationRow, elements
@@ -273,14 +273,13 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
                 fabric.close(drain=error is None and not interrupt)
         finally:
             rendezvous.close()
-    path = fabric.live.path
     result = {
-        "scenario": scenario.name, "peer": peer, "operations": director.outcomes, "error": error,
+        "scenario": scenario.name,
+        "peer": peer,
+        "operations": director.outcomes,
+        "error": error,
         "match": error is None and all(one["match"] for one in director.outcomes),
-        "packets_sent": path.counters.sent, "packets_received": path.counters.received,
-        "refused": dict(path.counters.refused), "stood_still_ps": fabric.live.driver.stood_still,
-        "capture": options.output,
-    }  # fmt: skip
+    } | link_facts(fabric.live, options.output)
     if options.as_json:
         click.echo(json.dumps(result))
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, mtu_of, own_address
-from uetproto.cli.live.words import faults_done
+from uetproto.cli.live.words import link_facts
 from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
@@ -189,16 +189,13 @@ class Target(ABC):
 
     def summary(self) -> Json:
         """Return what was served."""
-        path, driver = self.world.path, self.world.driver
         found: Json = {
-            "sessions": self.ended, "packets_sent": path.counters.sent, "packets_received": path.counters.received,
-            "messages_received": self.received, "bytes_received": self.received_bytes,
+            "sessions": self.ended, "messages_received": self.received, "bytes_received": self.received_bytes,
             "sha256_received": self.digest.hexdigest() if self.received else None,
             "sha256_memory": hashlib.sha256(self.memory).hexdigest() if self.memory else None,
-            "failures": self.failures, "refused": dict(path.counters.refused), "not_allowed": driver.not_allowed,
-            "faults": faults_done(path), "stood_still_ps": driver.stood_still, "capture": self.options.output,
+            "failures": self.failures, "not_allowed": self.world.driver.not_allowed,
         }  # fmt: skip
-        return found
+        return found | link_facts(self.world, self.options.output)
 
 
 class UetTarget(Target):

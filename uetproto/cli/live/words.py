@@ -4,7 +4,7 @@ from typing import Any
 
 from uetproto.cli.terminal import printable
 from uetproto.live.faulty_path import FaultyPath
-from uetproto.live.path import Path
+from uetproto.live.world import LiveWorld
 
 
 def link_lines(summary: dict[str, Any]) -> list[str]:
@@ -24,10 +24,14 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def faults_done(path: Path) -> dict[str, dict[str, int]]:
-    """Return how many faults were done to packets that were sent and received, by their names; empty if none were
-    asked for."""
-    return path.done if isinstance(path, FaultyPath) else {}
+def link_facts(world: LiveWorld, capture: str | None) -> dict[str, Any]:
+    """Return what `link_lines` tells of, for a summary in JSON, and how many packets were sent and received."""
+    path = world.path
+    return {
+        "packets_sent": path.counters.sent, "packets_received": path.counters.received,
+        "refused": dict(path.counters.refused), "faults": path.done if isinstance(path, FaultyPath) else {},
+        "stood_still_ps": world.driver.stood_still, "capture": capture,
+    }  # fmt: skip
 
 
 def duration(picoseconds: float) -> str:
