@@ -62,6 +62,18 @@ def test_trimmed_packets_and_data_share_the_rate_by_weight(weight: float) -> Non
     assert order.count(DSCP.trimmed) == pytest.approx(weight * 24, abs=1)
 
 
+@pytest.mark.parametrize("one_queue", [False, True])
+def test_trimmed_packets_wait_behind_control_packets_or_with_them(one_queue: bool) -> None:
+    """The simulator has one queue of headers, first in, first out (cms.md §7), with one limit."""
+    bench = Bench(one_header_queue=one_queue)
+    headers = [DSCP.trimmed, DSCP.control, DSCP.trimmed_last_hop, DSCP.control]
+    assert all(map(bench.put, (DSCP.data, DSCP.data, *headers)))
+    order = headers if one_queue else sorted(headers, key=lambda one: one != DSCP.control)
+    assert bench.drain() == [DSCP.data, *order, DSCP.data]
+    assert all(bench.put(DSCP.control) for _ in range(16))
+    assert [bench.put(DSCP.trimmed) for _ in range(8)].count(True) == (4 if one_queue else 8)  # of 20 frames
+
+
 def test_weights_count_bytes() -> None:
     """Trimmed packets are short: a half of the rate is four of them for each packet of data."""
     bench = Bench(medium_weight=0.5)

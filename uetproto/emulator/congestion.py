@@ -218,7 +218,8 @@ class NetworkPlane:
         return QueueRules(
             control_capacity=int(self.queue * control), again_capacity=int(self.queue * rtx), coin=htsim,
             medium_weight=(1.0 if htsim else 0.75) if weight is None else weight,
-            shared_buffer=switch.shared_buffer, buffer_share=switch.buffer_share,
+            one_header_queue=htsim and weight is None, shared_buffer=switch.shared_buffer,
+            buffer_share=switch.buffer_share,
         )  # fmt: skip
 
     @property

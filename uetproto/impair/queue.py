@@ -31,9 +31,10 @@ class Level(IntEnum):
 _HIGH, _MEDIUM, _LOW = Level
 
 
-def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
-    """Return a function that returns the level of a frame by the DSCP of the frame."""
-    levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), _MEDIUM)
+def level_by(dscp: Dscp, trimmed: Level = Level.MEDIUM) -> Callable[[bytes], Level]:
+    """Return a function that returns the level of a frame by the DSCP of the frame; `trimmed` is that of trimmed
+    packets."""
+    levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), trimmed)
     levels[dscp.control] = _HIGH
     get = levels.get
 
@@ -60,6 +61,8 @@ class QueueRules:
     place it then waits, as in the UEC simulator."""
     medium_weight: float = 1.0
     """Share of the rate that trimmed packets have while data waits, too, 0 to 1. With 1 they always go first."""
+    one_header_queue: bool = False
+    """Whether trimmed packets wait with control packets, in one queue, as in the UEC simulator."""
     shared_buffer: int | None = None
     """Number of bytes that all output queues of a switch hold together. None: each queue has memory of its own."""
     buffer_share: float | None = None
@@ -271,8 +274,8 @@ class UetQueue(OutputQueue):
     ) -> None:
         """Make a queue whose level LOW holds `capacity` bytes. `coin` decides which packet is trimmed."""
         super().__init__(
-            clock, link, capacity=capacity, level_of=level_by(dscp), marker=marker, observer=observer, size_of=size_of,
-            buffer=buffer,
+            clock, link, capacity=capacity, level_of=level_by(dscp, _HIGH if rules.one_header_queue else _MEDIUM),
+            marker=marker, observer=observer, size_of=size_of, buffer=buffer,
         )  # fmt: skip
         weight = rules.medium_weight
         self._weights = None if weight == 1 else (weight, 1 - weight)

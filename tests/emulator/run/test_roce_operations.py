@@ -45,6 +45,38 @@ def outcomes(result: RunResult) -> list[tuple[str, str]]:
 # Order and time -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("transport", ["rc", "uc"])
+def test_traffic_patterns(tmp_path: Path, transport: str) -> None:
+    """Each pattern over queue pairs of its own; UC counts a write as done when it has left."""
+    head = f"[run]\ntransport = '{transport}'\nhosts = 4\n[fabric]\nrate = '100 Gb/s'\n"
+    rows = "".join(f"[[operation]]\ndo = '{do}'\nlength = 9000\nafter = 'all'\n" for do in ("incast", "permutation"))
+    path = tmp_path / "mine.toml"
+    path.write_text(head + rows, encoding="utf-8")
+    scenario = load(str(path))
+    assert list(scenario.qps) == ["h0.h2", "h2.h0", "h0.h3", "h3.h0", "h1.h3", "h3.h1"]
+    result = run(scenario, check=True)
+    assert result.ok, (result.failure, result.findings)
+    writes = [(one.node, one.pattern) for one in scenario.operations if one.do == "write"]
+    assert writes == [("h2", "incast"), ("h3", "incast"), *((f"h{host}", "permutation") for host in range(4))]
+    assert result.packets >= 3 * len(writes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("transport = 'ud'", "run.transport: 'ud' carries no write of a traffic pattern; legal: rc, uc"),
+        ("transport = 'rc'\n[qp.h0]", "qp: does not go with rows of traffic patterns"),
+        ("transport = 'rc'\n[[operation]]\ndo = 'outcast'\nnode = 'h0'\nlength = 1", "does not go with outcast"),
+        ("transport = 'rc'\n[[operation]]\ndo = 'outcast'", "outcast needs length"),
+    ],
+)
+def test_traffic_patterns_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[run]\nhosts = 4\n{text}\n[[operation]]\ndo = 'incast'\nlength = 9000\n", encoding="utf-8")
+    with pytest.raises(LocalError, match=message):
+        load(str(path))
+
+
 def test_two_writes_to_one_place(tmp_path: Path) -> None:
     """The second one is there before the first one is acknowledged."""
     for transport in ("rc", "uc"):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from uetproto.emulator.flows import PATTERNS
 from uetproto.emulator.run.operation_schedule import MemoryArea, OperationSchedule, drawn, result_of
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_effects import RoceEffects, RoceOperation
@@ -214,4 +215,4 @@ _ACTIONS: dict[str, Callable[[RoceOperationsRun, RoceOperation], None]] = {
     "modify": RoceOperationsRun._modify,
 }
 """Functions that play a row, by its `do`."""
-assert _ACTIONS.keys() == KINDS.keys()
+assert _ACTIONS.keys() | PATTERNS.keys() == KINDS.keys()

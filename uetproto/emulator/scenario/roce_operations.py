@@ -10,6 +10,9 @@
     do = "region"        registers memory: length, key, base, access
     do = "deregister"    removes the region `key`
     do = "modify"        brings the queue pair `qp` to the state `to_state`: rts, sqd, err
+    do = "incast"        a region and a write for each flow of the pattern between the nodes, in their order: length;
+                         key is that of the first region; also "outcast", "permutation", "all_to_all" (docs/fabric.md).
+                         Two nodes with a flow between them have two queue pairs, such as h0.h4 and h4.h0
 
 `node` names the node that performs the operation. The default is the node of `qp`; without `qp` it is the target for
 `receive`, `region` and `deregister`, and the initiator for the other operations. `offset` counts from the start of the
@@ -21,11 +24,13 @@ The bytes are drawn with the seed; with `value`, a region is filled with equal b
 that an earlier READ reads, it needs `fence`, as otherwise the READ may return the new bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
+from uetproto.emulator.flows import PATTERNS
 from uetproto.emulator.scenario.operations import NONE, OperationKind, OperationRow, Table, checked_rows
-from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup
+from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup, qp_name
 from uetproto.emulator.scenario.script_syntax import Refuse
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
 from uetproto.engine.roce.segments import KINDS as SENDS
@@ -74,6 +79,7 @@ KINDS = {
     "region": OperationKind(("length", "key", "base", "access", "value"), ("length", "key"), by_target=True),
     "deregister": OperationKind(("key",), ("key",), by_target=True),
     "modify": OperationKind(("qp", "to_state"), ("to_state",)),
+    **dict.fromkeys(PATTERNS, OperationKind(("expect", "length", "key"), ("length",))),
 }
 _OPCODES = {
     "send": (Opcode.SEND, Opcode.SEND_WITH_IMM),
@@ -83,6 +89,8 @@ _OPCODES = {
     "fetch_add": (Opcode.ATOMIC_FETCH_AND_ADD,) * 2,
 }
 """Opcodes of a work request without and with an immediate."""
+_FIRST_KEY = 0x100
+"""Key of the first region of traffic patterns for which no key is given."""
 POSTED = tuple(_OPCODES)
 """Names (`do`) of the operations that are work requests of the send queue."""
 
@@ -100,8 +108,16 @@ def operations_of(
     where: Callable[[str], Location], refuse: Refuse,
 ) -> tuple[OperationRow, ...]:  # fmt: skip
     """Check all rows, and return them. `table` checks the keys of a row, and `run` holds the values of `[run]`."""
-    found = []
+    found: list[OperationRow] = []
+    keys = count(_FIRST_KEY)
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
+        if do in PATTERNS:
+            if "node" in values:
+                raise refuse(f"{path}.node", f"does not go with {do}, which is between all nodes")
+            _check_carried(path, "write", values, run.transport, qps, refuse)
+            first = values.pop("key", None)
+            found += _flows(where(path), do, at, values, tuple(nodes), keys if first is None else count(first))
+            continue
         node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)
         if "qp" in kind.keys:
             values["qp"] = _qp(path, values, node, qps, refuse)
@@ -111,6 +127,28 @@ def operations_of(
         after, expect = values.pop("after", None), values.pop("expect", NONE if silent else Status.SUCCESS.name)
         found.append(OperationRow(where(path), do, node, at, after, expect, values))
     return tuple(found)
+
+
+def pairs_of(rows: Sequence[Any], nodes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of nodes between which traffic patterns of `rows` have flows, each once."""
+    names = [row.get("do") for row in rows if isinstance(row, dict)]
+    flows = [flow for name in PATTERNS if name in names for flow in PATTERNS[name](len(nodes), 1)]
+    pairs = dict.fromkeys((min(flow.source, flow.target), max(flow.source, flow.target)) for flow in flows)
+    return tuple((nodes[one], nodes[other]) for one, other in pairs)
+
+
+def _flows(
+    where: Location, do: str, at: int, values: dict[str, Any], nodes: Sequence[str], keys: Iterator[int]
+) -> Iterator[OperationRow]:
+    """Yield the rows of a traffic pattern: first all regions, then all writes."""
+    size, expect, after = values["length"], values.pop("expect", Status.SUCCESS.name), values.pop("after", None)
+    flows = [(nodes[flow.source], nodes[flow.target], next(keys)) for flow in PATTERNS[do](len(nodes), size)]
+    for _, target, key in flows:
+        fields = {"length": size, "key": key, "value": 0}
+        yield OperationRow(where, "region", target, at, None, Status.SUCCESS.name, fields, pattern=do)
+    for number, (source, target, key) in enumerate(flows):
+        fields = {"length": size, "key": key, "qp": qp_name(source, target)}
+        yield OperationRow(where, "write", source, at, None if number else after, expect, fields, target, do)
 
 
 def _node(

@@ -15,9 +15,10 @@
     pd = "other"                # default: the protection domain of the node
 
 Without `[qp.NAME]` the two nodes of the run have one queue pair each, with the name of the node; both are connected.
+With rows of traffic patterns two nodes with a flow between them have two, such as h0.h4 at h0 and h4.h0 at h4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,12 +115,29 @@ def check_sections(reader: SectionReader, kind: Any) -> None:
         raise reader.refuse("path", "has no effect: no node has a data_path", "with nodes.NAME.data_path")
 
 
+def qp_name(node: str, peer: str) -> str:
+    """Return the name of the queue pair at `node` that traffic patterns use towards the node `peer`."""
+    return f"{node}.{peer}"
+
+
 def queue_pairs(
-    reader: SectionReader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]
-) -> dict[str, QpSetup]:
-    """Return all queue pairs of a run, by name. Raises `LocalError` for settings that are not legal."""
+    reader: SectionReader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any],
+    pairs: Sequence[tuple[str, str]] = (),
+) -> dict[str, QpSetup]:  # fmt: skip
+    """Return all queue pairs of a run, by name: those of [qp.NAME]; without that section one for each of `ends`, or of
+    the `pairs` of nodes between which traffic patterns have flows. Raises `LocalError` for settings that are not
+    legal."""
     tables = reader.data.get("qp")
-    if tables is None:
+    if pairs and tables is not None:
+        raise reader.refuse("qp", "does not go with rows of traffic patterns, which make queue pairs", "without [qp]")
+    if pairs and kind is QpType.UD:
+        raise reader.refuse("run.transport", "'ud' carries no write of a traffic pattern", "rc, uc")
+    if pairs:
+        tables = {
+            qp_name(*two): {"node": two[0], "peer": qp_name(*reversed(two))}
+            for pair in pairs for two in (pair, pair[::-1])
+        }  # fmt: skip
+    elif tables is None:
         tables = {name: {} for name in ends}
     if not isinstance(tables, dict) or not tables:
         raise reader.refuse("qp", "is no table", "tables [qp.NAME]")

@@ -448,7 +448,9 @@ class _Reader(TomlFile):
         fabric, plane = self.plane(fabric, how, nodes, run)
         if "step" not in data:
             fabric = checked_headroom(self, fabric, nodes)
-        qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
+        qps = {} if run.transport == UET else queue_pairs(
+            self, run.transport, (run.initiator, run.target), nodes, roce_operations.pairs_of(operations, tuple(nodes))
+        )  # fmt: skip
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
         if rows and faults:
