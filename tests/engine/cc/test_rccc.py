@@ -113,7 +113,7 @@ def test_demands_of_long_ago_and_of_pdcs_that_are_gone() -> None:
     pacer.asked((1, 0), 7, GRANT, 0)  # older
     assert [one[1:] for one in drained(pacer)] == [(7, GRANT), (7, 2 * GRANT)]
     assert pacer.granted((1, 0)) == 2 * GRANT
-    assert pacer.granted((2, 0)) == 0
+    assert pacer.granted((2, 0)) is None
     pacer.asked((1, 0), 7, 2 * GRANT, 10**9)
     assert pacer.deadline() == NEVER, "it has all of that"
     pacer.asked((1, 0), 7, 0xFFFFFF & (2 * GRANT - 5), 10**9)

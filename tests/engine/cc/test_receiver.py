@@ -108,3 +108,14 @@ def test_a_penalty_in_all_acks_of_an_rtt_shrinks_the_window_by_that_share(penalt
     assert cc.saved_cwnd == before
     cc.acked(AckReport(0, False, None, restore=True), 2 * MICROSECOND)
     assert (cc.cwnd, cc.saved_cwnd) == (before, 0)
+
+
+def test_a_credit_req_before_any_request() -> None:
+    """A context may ask before a request has told its ccc_id, as all of them were lost. Its grants count on then."""
+    made = contexts(algorithm="rccc")
+    receiver = made.receiver(9, Mode.RUD, 3)
+    receiver.asked(None, 100, 0)
+    assert made.grants(0) == [(3, 64)]
+    receiver.asked(5, 100, 0)
+    assert receiver.granted() == 64
+    assert made.grants(SECOND)[0] == (3, 100), "the next turn of the same context"

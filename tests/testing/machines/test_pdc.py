@@ -201,3 +201,12 @@ def test_a_run_that_hypothesis_ends_early_has_no_end_to_judge() -> None:
             machine.teardown()
     with pytest.raises(WorldFailure, match="PDS-COMPLETED"):
         machine.teardown()
+
+
+def test_a_message_waits_for_a_pdc_that_a_clear_leaves_idle() -> None:
+    """With one PDC, a message in another mode goes when the CLEAR_CMD of the first one has left; it waited for
+    Pend_Timeout."""
+    machine = PdcMachine.of(PdcEngine)
+    knobs = {"guaranteed_response": True, "peer_max_pdcs": 1}
+    messages = [("message", {"mode": mode, "node": 1, "packets": 1}) for mode in ("rud", "rod")]
+    machine.replay([("begin", {"seed": 0, "knobs": knobs}), *messages])

@@ -90,14 +90,15 @@ def _models(view: ContextView) -> tuple[Nscc, NsccModel]:
 
 
 @CMS.invariant(1, CcScope.SETTLED)
-def cms_1_inflight(view: ContextView, flying: int, unanswered: int, pdcs: int) -> None:
+def cms_1_inflight(view: ContextView, flying: int, unanswered: int, pdcs: int, gap: bool = False) -> None:
     """inflight equals the sum of the nominal sizes of unresolved packets, up to 255 bytes a PDC (cms.md §10).
 
     A packet that the destination has reported and not answered may count or not: a NACK may overtake the ACK that
-    counts its bytes. While there is a gap, rcvd_bytes tells of packets that a SACK of 64 PSNs does not reach.
+    counts its bytes. While there is a `gap`, rcvd_bytes tells of packets that a SACK does not name: it has 64 PSNs, and
+    may begin at the packet that causes the ACK.
     """
     nscc, _ = _models(view)
-    least = (0 if unanswered else flying) - ROUNDING * pdcs
+    least = (0 if unanswered or gap else flying) - ROUNDING * pdcs
     _need(least <= nscc.inflight <= flying + unanswered, 1,
           f"{nscc.inflight} bytes in flight, of packets with {flying} bytes on {pdcs} PDCs")  # fmt: skip
 

@@ -18,6 +18,7 @@ from uetproto.engine.pds.pdc import Pdc
 from uetproto.errors import RemoteError
 from uetproto.steps.uet import ACTIONS
 from uetproto.wire.headers.uet_pds import CcType
+from uetproto.wire.serial import diff32
 from uetproto.wire.tuples import PdsCcStateNsccHeader
 
 OVERHEAD = 200
@@ -102,7 +103,8 @@ class CcSimulator(UetSimulator, actions=ACTIONS):
             paced = [one for one in records if isinstance(one, PacedRecord)]
             flying = sum(one.size for one in paced if one.flying and not one.reported)
             unanswered = sum(one.size for one in paced if one.dst_rcvd and not one.flying)
-            cms_1_inflight(context, flying, unanswered, len(ours))
+            gap = any(diff32(pdc.highest_acked, pdc.tx.peer_cack) > 0 for pdc in ours)
+            cms_1_inflight(context, flying, unanswered, len(ours), gap)
 
     def _receive(self, node: int, packet: Datagram) -> None:
         context = self._named(node, packet)

@@ -28,6 +28,7 @@ from uetproto.engine.cc.context import Ccc
 from uetproto.engine.cc.entropy import Bitmap, Mixed, Oblivious, Reps
 from uetproto.engine.cc.nscc import Nscc
 from uetproto.engine.cc.rccc import GRANT
+from uetproto.engine.cc.receiver import sender_of
 from uetproto.engine.cc.registry import CongestionContexts
 from uetproto.engine.contract import (
     AckReport,
@@ -292,10 +293,11 @@ class WatchedReceiver:
 
     def asked(self, ccc_id: int | None, target: int, now: int) -> None:
         self._receiver.asked(ccc_id, target, now)
+        before = sender_of(self._manager.named, *self._key)
         if ccc_id is not None:
             self._manager.named[self._key] = ccc_id
-        if self._key in self._manager.named:  # a CREDIT_REQ names no context
-            self._manager.ask(self._key[0], self._manager.named[self._key], target, now)
+        sender = sender_of(self._manager.named, *self._key)
+        self._manager.ask(before, sender, target, now)
 
     def granted(self) -> int | None:
         return self._receiver.granted()
@@ -338,13 +340,17 @@ class WatchedContexts:
         """Return the context that sends to this endpoint."""
         return None if self.other is None else self.other.contexts.get((self.address, mode))
 
-    def ask(self, peer: int, ccc_id: int, target: int, now: int) -> None:
-        """Note a demand."""
+    def ask(self, unnamed: tuple[int, int], sender: tuple[int, int], target: int, now: int) -> None:
+        """Note a demand of a sender, which was `unnamed` before, if a request tells its ccc_id for the first time."""
         if self._first is None:
             self._first = now
-        before = self._asked.get((peer, ccc_id), 0)
+        if unnamed[1] < 0 <= sender[1]:
+            for known in (self._asked, self._granted):
+                if unnamed in known:
+                    known[sender] = known.pop(unnamed)
+        before = self._asked.get(sender, 0)
         more = (target - before) & _M24
-        self._asked[peer, ccc_id] = before + (more if more < _HALF else 0)
+        self._asked[sender] = before + (more if more < _HALF else 0)
 
     def context(self, peer: int, mode: Mode) -> CongestionContext:
         found = self.contexts.get((peer, mode))
@@ -372,7 +378,7 @@ class WatchedContexts:
         given = 0
         for sender, asked in self._asked.items():
             before = self._granted.get(sender, 0)
-            granted = before + ((self._made.pacer.granted(sender) - before) & _M24)
+            granted = before + (((self._made.pacer.granted(sender) or 0) - before) & _M24)
             self._granted[sender] = granted
             given += granted
             cms_13_granted(granted, asked, self._advance)

@@ -238,8 +238,10 @@ def arrows(
 
 def _congestion(packet: Packet) -> Iterator[str]:
     """Yield the congestion control state of a packet in words, if it has any."""
+    ccx_type = 0
     for form, values, _ in packet.layers:
-        if form.startswith("pds.") and (words := cc_words(form, values)):
+        ccx_type = values.get("ccx_type", ccx_type)
+        if form.startswith("pds.") and (words := cc_words(form, values, ccx_type)):
             yield words
 
 

@@ -159,6 +159,15 @@ class CreditPacer:
             self._next = max(self._next, now)
         self._sort(sender, known)
 
+    def named(self, before: tuple[int, int], sender: tuple[int, int]) -> None:
+        """Note the ccc_id of a context that has asked by CREDIT_REQ only."""
+        if before in self._senders:
+            self._senders[sender] = self._senders.pop(before)
+        for waiting in (self._turn, self._idle):
+            if before in waiting:
+                del waiting[before]
+                waiting[sender] = None
+
     def _sort(self, sender: tuple[int, int], known: _Sender) -> None:
         """Let a sender wait for its turn, or for credit in advance, or for neither."""
         if known.wanted:
@@ -167,10 +176,10 @@ class CreditPacer:
         elif known.ahead < self._advance and sender not in self._turn:
             self._idle[sender] = None
 
-    def granted(self, sender: tuple[int, int]) -> int:
-        """Return the cumulative grant of a sender."""
+    def granted(self, sender: tuple[int, int]) -> int | None:
+        """Return the cumulative grant of a sender, or None if it has asked for nothing."""
         known = self._senders.get(sender)
-        return 0 if known is None else known.granted
+        return None if known is None else known.granted
 
     def closed(self, pdcid: int) -> None:
         """Give nothing more to the senders whose grants leave by a PDC that was released."""

@@ -97,6 +97,12 @@ class NsccReceiver:
         return CcType.NSCC, PdsCcStateNsccHeader.pack(service, restore, penalty, received, min(ooo_count, _MOST_OOO))
 
 
+def sender_of(named: dict[tuple[int, Mode], int], peer: int, mode: Mode) -> tuple[int, int]:
+    """Return the pair of peer and ccc_id that the pacer knows a context by. Until a request has told the ccc_id, which
+    a CREDIT_REQ does not, a negative number for the mode is in its place."""
+    return peer, named.get((peer, mode), -1 - mode)
+
+
 class CreditReceiver(NsccReceiver):
     """This receiver passes demands to the pacer of its NIC. Grants leave in CREDIT packets.
 
@@ -119,20 +125,19 @@ class CreditReceiver(NsccReceiver):
         self._window = window
 
     @property
-    def _sender(self) -> tuple[int, int] | None:
-        ccc_id = self._named.get(self._key)
-        return None if ccc_id is None else (self._key[0], ccc_id)
+    def _sender(self) -> tuple[int, int]:
+        return sender_of(self._named, *self._key)
 
     def asked(self, ccc_id: int | None, target: int, now: int) -> None:
         if ccc_id is not None:
+            before = self._sender
             self._named[self._key] = ccc_id
-        sender = self._sender
-        if sender is not None:
-            self._pacer.asked(sender, self._pdcid, target, now)
+            if before[1] < 0:
+                self._pacer.named(before, self._sender)
+        self._pacer.asked(self._sender, self._pdcid, target, now)
 
     def granted(self) -> int | None:
-        sender = self._sender
-        return None if sender is None else self._pacer.granted(sender)
+        return self._pacer.granted(self._sender)
 
     def ack_state(self, arrived_at: int, ooo_count: int, now: int) -> tuple[int, bytes]:
         granted = self.granted()

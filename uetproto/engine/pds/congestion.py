@@ -377,4 +377,5 @@ def restart(pdc: Pdc, records: Iterable[SendRecord], now: int) -> None:
             cc.missed(record.size)
         record.flying, record.reported, record.waits, record.sends, record.armed_at = False, False, True, 0, now
     pdc.again = deque(paced)
+    cc.speculate()  # the peer knows of no PDC yet, by which it could grant credit
     pdc.owner.stir(pdc)

@@ -357,7 +357,11 @@ class Pds:
         if paced and self.congestion is not None:
             self._run_congestion(self.congestion, now)
         if self._active:
-            self._pump(now, limit)
+            limit = self._pump(now, limit)
+        if self._waiting and self._idle_seen:
+            self._run_waiting(now)  # what was sent, such as a CLEAR, has left a PDC idle
+            if self._active:
+                self._pump(now, limit)
         for pdc in rung:
             if pdc.state is not _CLOSED:
                 self.wake(pdc, max(pdc.deadline(), now + 1))
@@ -401,8 +405,9 @@ class Pds:
                 rung.append(pdc)
         return rung
 
-    def _pump(self, now: int, limit: int) -> None:
-        """Let each active PDC send; those that may have more to send, but for `limit`, stay active."""
+    def _pump(self, now: int, limit: int) -> int:
+        """Let each active PDC send; those that may have more to send, but for `limit`, stay active. Return what is left
+        of `limit`."""
         active = self._active
         turn = list(active)
         while turn:
@@ -411,12 +416,15 @@ class Pds:
                 limit -= sent
                 if pdc.state is not _ESTABLISHED and pdc.state is not _CREATING:
                     self._after(pdc, now)
+                elif self._waiting and pdc.idle:
+                    self._idle_seen = True
                 if limit > 0 or sent:
                     active.pop(pdc, None)
                 if limit <= 0 and sent and pdc.state is not _CLOSED:
                     active[pdc] = None  # it may have more to send, after all other PDCs
             # PDCs opened meanwhile: a PDC that reached its PSN limit has passed its messages to them.
             turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
+        return limit
 
     def deadline(self) -> int | None:
         """Return the earliest time at which a timer may expire, or None if no timer is armed (`contract.Engine`)."""

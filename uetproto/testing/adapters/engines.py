@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, ClassVar
 
+from uetproto.engine.cc.config import CcConfig
+from uetproto.engine.cc.registry import CongestionContexts
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import (
     NEVER,
@@ -124,6 +126,12 @@ GUARANTEED = "guaranteed_response"
 LATE = "late_response"
 """Name of the knob with which SES answers each request of a PDC later, when it is told to."""
 
+CONGESTION = "cc"
+"""Name of the knob with the algorithms of congestion control (`CcConfig.algorithm`), or "off"."""
+SMALL, AROUND = 300, 52
+"""Nominal bytes of the largest packet of the machine, and those that nominal sizes have beside the headers of PDS and
+SES and the payload: UDP, CRC and 40 (cms.md §1)."""
+
 # PDS alone ------------------------------------------------------------------------------------------------------------
 
 
@@ -215,8 +223,8 @@ class PdcEngine(EngineAdapter):
               "reserved_message", "return_data", "respond", "respond_all"),
         modes=("rud", "rod", "rudi", "uud"),
         knobs=(
-            "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", "clear_at", "clear_cmd", "close_req_time",
-            "default_mpr", "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", LATE, "max_nack_retx_cnt",
+            "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", CONGESTION, "clear_at", "clear_cmd",
+            "close_req_time", "default_mpr", "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", LATE, "max_nack_retx_cnt",
             "max_pdcs", "max_rto_retx_cnt", "mp_range", "nack_retx_time", "pds_clear_time", "pend_timeout", "sack_base",
             "secure_start", "window_base",
         ),
@@ -226,7 +234,11 @@ class PdcEngine(EngineAdapter):
         rng = random.Random(f"{config['seed']}/{config['address']}")
         knobs = dict(config.get("knobs", {}))
         self.ses = _OpaqueSes(self.found, knobs.pop(GUARANTEED, False), knobs.pop(LATE, False))
-        self.pds = Pds(self.address, PdsConfig(**knobs), rng, self.ses, ip_address(config["address"]).version)
+        algorithm, version = knobs.pop(CONGESTION, "off"), ip_address(config["address"]).version
+        contexts = None
+        if algorithm != "off":
+            contexts = CongestionContexts(CcConfig(algorithm=algorithm), rng, overhead=AROUND, largest=SMALL)
+        self.pds = Pds(self.address, PdsConfig(**knobs), rng, self.ses, version, congestion=contexts)
         self.reserved: list[int] = []
         return self.pds
 

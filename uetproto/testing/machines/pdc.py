@@ -15,7 +15,7 @@ from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.ses.headers import build_response_data
 from uetproto.steps.uet import MessageSpec
 from uetproto.testing.adapters.adapter import MODES, REAL, WorkRefused
-from uetproto.testing.adapters.engines import GUARANTEED, LATE, PdcEngine
+from uetproto.testing.adapters.engines import CONGESTION, GUARANTEED, LATE, PdcEngine
 from uetproto.testing.adapters.guarded import Observed
 from uetproto.testing.machines.judge import judged_at_port
 from uetproto.testing.machines.machine import ProtocolMachine, start, step
@@ -40,7 +40,7 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "window_base": ("clear", "cack"), "clear_at": ("packet", "message"), GUARANTEED: (False, True),
     LATE: (True, False), "secure_start": ("off", "expected", "random"), "max_pdcs": (PDCS, 1, 2),
     "nack_retx_time": (MILLISECOND, 5 * MILLISECOND), "pds_clear_time": (MILLISECOND, 10 * MILLISECOND),
-    "close_req_time": (1000 * MILLISECOND, MILLISECOND),
+    "close_req_time": (1000 * MILLISECOND, MILLISECOND), CONGESTION: ("off", "nscc", "rccc", "nscc+rccc"),
 }  # fmt: skip
 """Settings that a run may draw, each with its values; all of them are legal (pds.md §17, §20)."""
 OF_PEER = "peer_"

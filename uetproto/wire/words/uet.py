@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
+from uetproto.wire.codec import header_class
+from uetproto.wire.fields import Header
+from uetproto.wire.headers.uet_pds import CC_STATE_CREDIT, CC_STATE_NSCC, CONTROLS, AckReq, CcType, CtlType, NackCode
 from uetproto.wire.headers.uet_ses import (
     TAGGED,
     AtomicDatatype,
@@ -60,9 +62,14 @@ def pds_words(form: str, values: Values) -> str:
     return name
 
 
-def cc_words(form: str, values: Values) -> str:
+_IN_CCX: dict[int, Header] = {CcType.NSCC: CC_STATE_NSCC, CcType.CREDIT: CC_STATE_CREDIT}
+"""State of an ACK_CC with which that of an ACK_CCX begins, by ccx_type."""
+
+
+def cc_words(form: str, values: Values, ccx_type: int = CcType.NSCC) -> str:
     """Return the congestion control state of a request or an ACK in words: "rcvd 512,000 service 1.28 µs ooo 3" (cms.md
-    §1). The text is empty if the state is zero, as without congestion control."""
+    §1). The text is empty if the state is zero, as without congestion control. `ccx_type` is that of an ACK_CCX, whose
+    state begins with that of an ACK_CC of this type (wire.md §3.3)."""
     match form.removeprefix("pds."):
         case "req_cc_state":
             return f"ccc {values['ccc_id']} target {values['credit_target']}"
@@ -76,6 +83,10 @@ def cc_words(form: str, values: Values) -> str:
                 words.append("restore_cwnd")
         case "cc_state.credit":
             words = [f"credit {values['credit']}"]
+        case "ccx_state" if ccx_type in _IN_CCX and values["ack_ccx_state"]:
+            header = _IN_CCX[ccx_type]
+            state = header_class(header).read(values["ack_ccx_state"].to_bytes(16, "big"))
+            return cc_words(header.name, state._asdict())
         case _:
             return ""
     if values["ooo_count"]:
