@@ -169,6 +169,47 @@ def reads_elsewhere(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> It
     yield altered(packet, buffer_offset=at - 1) if read and inside else packet
 
 
+def is_control(pds: dict[str, Any], kind: CtlType) -> bool:
+    return pds["type"] == PdsType.CP and bool(pds["ctl_type"] == kind)
+
+
+def without(kind: CtlType) -> Change:
+    def change(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
+        if not is_control(pds, kind):
+            yield packet
+
+    return change
+
+
+def clears_too_much(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
+    wrong = is_control(pds, CtlType.CLEAR_CMD)
+    yield altered(packet, ctl_payload=pds["ctl_payload"] + 1 & 0xFFFFFFFF) if wrong else packet
+
+
+def acknowledges_clear(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
+    if is_control(pds, CtlType.CLEAR_CMD):
+        told = {"cack_psn": pds["ctl_payload"], "spdcid": pds["dpdcid"], "dpdcid": pds["spdcid"]}
+        peer.more.append(back(packet, "pds.ack", next_hdr=0, **told))
+    yield packet
+
+
+def with_field(name: str, change_of: Callable[[int], int], kinds: tuple[int, ...]) -> Change:
+    """Return the fault of another value of a field, in packets of these types."""
+
+    def change(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
+        layer = next((layer for layer in packet.layers[3:] if name in layer.values), None)
+        if layer is None or pds["type"] not in kinds or change_of(layer.values[name]) == layer.values[name]:
+            yield packet
+        else:
+            yield altered(packet, **{name: change_of(layer.values[name])})
+
+    return change
+
+
+ACKS = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX)
+REQUESTS = (PdsType.RUD_REQ, PdsType.ROD_REQ)
+
+
 class PeerFault(NamedTuple):
     """A fault of a peer, and the tests that it makes fail."""
 
@@ -179,27 +220,75 @@ class PeerFault(NamedTuple):
 
 N = NackCode
 FAULTS: dict[str, PeerFault] = {
-    "a packet with a wrong CRC32C is taken": PeerFault(("UET-ENC-001",), takes_wrong_crc),
+    "a packet with a wrong CRC32C is taken": PeerFault(("UET-ENC-001", "UET-ENC-004"), takes_wrong_crc),
     "a duplicate of an atomic is executed again": PeerFault(("UET-PDS-022", "UET-SES-006"), executes_twice, hides_copy),
     "CACK is one too high behind the wrap": PeerFault(("UET-PDS-028",), None, wraps_late),
-    "CLEAR_CMD is ignored": PeerFault(("UET-PDS-042",), ignores_clear),
+    "CLEAR_CMD is ignored": PeerFault(("UET-PDS-042", "UET-PDS-045", "UET-PDS-046"), ignores_clear),
     "a gap in ROD gets PSN_OOR_WINDOW": PeerFault(
-        ("UET-PDS-006", "UET-PDS-024"), None, wrong_nack(N.ROD_OOO, N.PSN_OOR_WINDOW)
+        ("UET-PDS-006", "UET-PDS-024", "UET-TRIM-005"), None, wrong_nack(N.ROD_OOO, N.PSN_OOR_WINDOW)
     ),
     "a PSN ahead of the window gets no NACK": PeerFault(("UET-PDS-025",), None, no_nack(N.PSN_OOR_WINDOW)),
     "the ECN mark is not reported": PeerFault(("UET-PDS-029", "UET-RUDI-002"), None, no_mark),
     "a stored error becomes OK when it is asked for again": PeerFault(("UET-PDS-041",), None, forgets_response),
-    "SACK tells a PSN that was not received": PeerFault(("UET-PDS-005", "UET-PDS-027"), None, sacks_too_much),
+    "SACK tells a PSN that was not received": PeerFault(
+        ("UET-PDS-005", "UET-PDS-027", "UET-PDS-033"), None, sacks_too_much
+    ),
     "CLOSE_CMD is acknowledged, but does not close": PeerFault(("UET-PDS-054", "UET-PDS-056"), stays_open),
     "a trimmed packet gets no NACK": PeerFault(
-        ("UET-TRIM-001", "UET-TRIM-002", "UET-TRIM-004"), None, no_nack(N.TRIMMED, N.TRIMMED_LASTHOP)
+        ("UET-TRIM-001", "UET-TRIM-002", "UET-TRIM-004", "UET-TRIM-006"), None, no_nack(N.TRIMMED, N.TRIMMED_LASTHOP)
     ),
     "a NACK is answered by a NACK": PeerFault(("UET-PDS-013",), answers_nacks),
-    "a UUD datagram is answered": PeerFault(("UET-UUD-001", "UET-UUD-002"), answers_datagrams),
+    "a UUD datagram is answered": PeerFault(
+        ("UET-TRIM-008", "UET-UUD-001", "UET-UUD-002", "UET-UUD-003"), answers_datagrams
+    ),
     "an unaligned atomic gets the code of a wrong size": PeerFault(
         ("UET-SES-035",), None, wrong_code(ReturnCode.AMO_UNALIGNED, ReturnCode.AMO_UNSUPPORTED_SIZE)
     ),
-    "probe_opaque is not echoed": PeerFault(("UET-PDS-042", "UET-PDS-053"), None, stale_probe),
+    "probe_opaque is not echoed": PeerFault(
+        ("UET-PDS-042", "UET-PDS-045", "UET-PDS-046", "UET-PDS-053"), None, stale_probe
+    ),
+    "CLEAR_CMD clears one more": PeerFault(("UET-PDS-042", "UET-PDS-045", "UET-PDS-046"), clears_too_much),
+    "CLEAR_CMD is acknowledged": PeerFault(
+        ("UET-PDS-042", "UET-PDS-045", "UET-PDS-046", "UET-PDS-061"), acknowledges_clear
+    ),
+    "ACKs do not have the retx of the packet": PeerFault(
+        ("UET-PDS-020", "UET-PDS-022", "UET-PDS-023", "UET-PDS-032", "UET-PDS-034", "UET-PDS-035", "UET-PDS-041",
+         "UET-PDS-055", "UET-PDS-066", "UET-RUDI-001", "UET-SES-006", "UET-TRIM-001"),
+        None, with_field("retx", lambda value: 0, (*ACKS, PdsType.RUDI_RESP)),
+    ),
+    "a PDCID that does not exist gets no NACK": PeerFault(
+        ("UET-PDS-004", "UET-PDS-054", "UET-PDS-060"), None, no_nack(N.INV_DPDCID)
+    ),
+    "another mode gets UNEXP_EVENT": PeerFault(
+        ("UET-PDS-010", "UET-PDS-011", "UET-PDS-059"), None, wrong_nack(N.PDC_MODE_MISMATCH, N.UNEXP_EVENT)
+    ),
+    "what is not possible gets no NACK": PeerFault(("UET-PDS-057", "UET-PDS-062"), None, no_nack(N.UNEXP_EVENT)),
+    "trimming at the last hop is not told apart": PeerFault(
+        ("UET-TRIM-002",), None, wrong_nack(N.TRIMMED_LASTHOP, N.TRIMMED)
+    ),
+    "ACK_REQ is ignored": PeerFault(
+        ("UET-ENC-004", "UET-PDS-033", "UET-PDS-047", "UET-PDS-051", "UET-PDS-052"), without(CtlType.ACK_REQ)
+    ),
+    "NEGOTIATION is ignored": PeerFault(("UET-PDS-063",), without(CtlType.NEGOTIATION)),
+    "a reserved bit of ACKs is 1": PeerFault(("UET-ENC-003",), None, with_field("rsvd2", lambda value: 1, ACKS)),
+    "data of a read has message_offset 0": PeerFault(
+        ("UET-SES-010",), None, with_field("message_offset", lambda value: 0, REQUESTS)
+    ),
+    "data of a read has the PSN of the next request": PeerFault(
+        ("UET-SES-011",), None, with_field("original_request_psn", lambda psn: psn + 1 & 0xFFFFFFFF, ACKS)
+    ),
+    "an opcode that is not known gets OP_VIOLATION": PeerFault(
+        ("UET-SES-021", "UET-SES-044"), None, wrong_code(ReturnCode.UNSUPPORTED_OP, ReturnCode.OP_VIOLATION)
+    ),
+    "an error of the initiator is executed": PeerFault(
+        ("UET-SES-037",), None, wrong_code(ReturnCode.INITIATOR_ERROR, ReturnCode.OK)
+    ),
+    "another generation gets NO_MATCH": PeerFault(
+        ("UET-SES-026",), None, wrong_code(ReturnCode.BAD_GENERATION, ReturnCode.NO_MATCH)
+    ),
+    "another key within a message gets OP_VIOLATION": PeerFault(
+        ("UET-SES-042",), None, wrong_code(ReturnCode.PERM_VIOLATION, ReturnCode.OP_VIOLATION)
+    ),
     "reads of later memory are one byte too low": PeerFault(("UET-SES-003", "UET-SES-039"), reads_elsewhere),
 }  # fmt: skip
 

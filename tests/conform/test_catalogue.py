@@ -44,6 +44,7 @@ def test_globs_choose_tests() -> None:
         "UET-PDS-001",
         "UET-UUD-001",
         "UET-UUD-002",
+        "UET-UUD-003",
     ]
     with pytest.raises(LocalError, match="matches no test"):
         chosen(tests, ["UET-PDS-001", "ROCE-*"])

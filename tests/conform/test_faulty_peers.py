@@ -27,7 +27,7 @@ def verdicts(link: AdapterLink, tests: list[ConformanceTest], peer: PeerFacts = 
 def test_our_endpoint_passes_all_tests(how: dict[str, bool]) -> None:
     found = verdicts(AdapterLink(**how), TESTS, facts(**how))
     assert found.pop("pass")
-    assert found == ({"inconclusive": ["UET-ENC-001"]} if how.get("crc") is False else {})
+    assert found == ({"inconclusive": ["UET-ENC-001", "UET-ENC-004"]} if how.get("crc") is False else {})
 
 
 def test_a_peer_with_another_address_passes() -> None:
@@ -45,6 +45,16 @@ def test_a_fault_fails_the_tests_listed_with_it_and_no_other(name: str) -> None:
     found = verdicts(AdapterLink(peer_with(fault)), tests)
     assert tuple(found.get("fail", ())) == fault.failing
     assert "inconclusive" not in found
+
+
+def test_what_a_peer_does_not_have_is_not_asked() -> None:
+    peer = facts(without=frozenset(("read", "rudi", "fetch")))
+    found = verdicts(AdapterLink(), TESTS, peer)
+    sends = {test.id: " ".join(str(step.get("send")) for step in test.steps) for test in TESTS}
+    expected = [name for name, text in sends.items() if any(word in text.split() for word in peer.without)]
+    assert len(expected) > 15
+    assert found["inconclusive"] == expected
+    assert "fail" not in found
 
 
 def test_a_peer_that_answers_nothing_is_inconclusive() -> None:

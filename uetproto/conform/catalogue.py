@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from uetproto.conform.packets import KINDS, NOTHING, PeerFacts
+from uetproto.conform.packets import KINDS, MEDIUM, NOTHING, OPTIONAL, PeerFacts
 from uetproto.errors import LocalError, Location, shown, similar
 from uetproto.toml.file import TomlFile
 
@@ -79,6 +79,7 @@ class ConformanceFile(TomlFile):
             self._check(f"{at}.steps", f"step {number}", step)
         if not any("send" in step for step in steps):
             raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
+        lists["needs"] += tuple(name for name in _used(steps) if name not in lists["needs"])
         line = self.lines.get(at, 1)
         return ConformanceTest(
             id=row["id"], section=row["section"], purpose=row["purpose"],
@@ -108,6 +109,8 @@ class ConformanceFile(TomlFile):
         for name, (least, most) in _NUMBERS.items():
             if name in step and not (type(step[name]) is int and least <= step[name] <= most):
                 raise self.refuse(key, f"{where}: {name} {shown(step[name])}", f"{least} … {most}")
+        if step.get("header", MEDIUM) != MEDIUM:
+            raise self.refuse(key, f"{where}: header {shown(step['header'])}", MEDIUM)
         save, sack = step.get("save", {}), step.get("sack", [])
         if not isinstance(save, dict) or not all(isinstance(name, str) for name in save.values()):
             raise self.refuse(key, f"{where}: save {shown(save)}", 'a table of variables and fields, { gap = "psn" }')
@@ -118,6 +121,12 @@ class ConformanceFile(TomlFile):
         if kind != "send" and step[kind] not in (*KINDS, NOTHING):
             wrong = f"{where}: {kind} {step[kind]!r}{similar(step[kind], KINDS)}"
             raise self.refuse(key, wrong, ", ".join((*KINDS, NOTHING)))
+
+
+def _used(steps: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Return what steps use that not every profile has, such as reads, each once."""
+    words = (word for step in steps for word in (*str(step.get("send", "")).split(), step.get("header")))
+    return dict.fromkeys(word for word in words if word in OPTIONAL)
 
 
 def load(files: Iterable[Path] = ()) -> list[ConformanceTest]:

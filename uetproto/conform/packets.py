@@ -26,6 +26,7 @@ _CONTROL = {kind.name.lower(): int(kind) for kind in CtlType}
 _RMA, _SEND = "ses.request_std", "ses.send_std"
 _SES: dict[str, tuple[str, int, str | None]] = {  # form without .som, opcode, extension
     "noop": (_RMA, Opcode.NO_OP, None),
+    "msg_error": (_RMA, Opcode.MSG_ERROR, None),
     "write": (_RMA, Opcode.WRITE, None),
     "read": (_RMA, Opcode.READ, None),
     "atomic": (_RMA, Opcode.ATOMIC, "ses.ext.atomic"),
@@ -33,10 +34,18 @@ _SES: dict[str, tuple[str, int, str | None]] = {  # form without .som, opcode, e
     "cas": (_RMA, Opcode.FETCHING_ATOMIC, "ses.ext.atomic_cas"),
     "send": (_SEND, Opcode.SEND, None),
     "tagged": (_SEND, Opcode.TAGGED_SEND, None),
+    "deferrable": ("ses.deferrable_std", Opcode.DEFERRABLE_SEND, None),
     "datagram": (_SEND, Opcode.DATAGRAM_SEND, None),
     "response": ("ses.response", ResponseOpcode.DEFAULT_RESPONSE, None),
 }
-_SEND_KEYS = frozenset(("send", "clear", "data", "as", "crc", "trimmed", "cut", "ecn", "entropy"))
+MEDIUM = "medium"
+OPTIONAL = {
+    "read": "READ", "atomic": "ATOMIC", "fetch": "FETCHING_ATOMIC", "cas": "FETCHING_ATOMIC with compare and swap",
+    "tagged": "TAGGED_SEND", "deferrable": "DEFERRABLE_SEND", "rudi": "RUDI", MEDIUM: "medium headers",
+    "amos": "other atomic operations than SUM",
+}  # fmt: skip
+"""What not every profile has (ses.md §4.3), by the names that steps have for it, and in words."""
+_SEND_KEYS = frozenset(("send", "clear", "data", "as", "crc", "trimmed", "cut", "ecn", "entropy", "header"))
 CUT = 16
 """Number of bytes of a trimmed packet behind UDP or the entropy header: the PDS header (pds.md §14)."""
 NOTHING = "nothing"
@@ -65,6 +74,8 @@ class PeerFacts:
     receives: int = 1
     """Number of receives that are posted."""
     payload_mtu: int = 4096
+    without: frozenset[str] = frozenset()
+    """What the peer does not have: names of `OPTIONAL`."""
     idempotent: bool = False
     """Whether the memory may be reached by RUDI (ses.md §2.6)."""
 
@@ -77,6 +88,10 @@ class PeerFacts:
             "crc": "" if self.how.crc else "packets have no CRC32C",
             "udp": "" if self.how.udp else "packets are native IP",
             "relative": "" if self.relative else "the peer has absolute addresses",
+            **{
+                name: f"the peer has no {words} (--without)" if name in self.without else ""
+                for name, words in OPTIONAL.items()
+            },
             "not_idempotent": "the memory may be reached by RUDI" if self.idempotent else "",
         }
 
@@ -188,7 +203,9 @@ class PacketCraft:
                 raise LocalError("send", f"there is no message {ses!r}{similar(ses, _SES)}", ", ".join(_SES))
             form, opcode, extension = _SES[ses]
             base["opcode"] = int(opcode)
-            if form != "ses.response":
+            if step.get("header") == MEDIUM:
+                form = form.replace("_std", "_medium")
+            elif form != "ses.response":
                 base["som"] = int(bool(step.get("som", 1)))
                 form += ".som" if base["som"] else ""
             forms += [form, *([extension] if extension else [])]
@@ -225,11 +242,12 @@ class PacketCraft:
     def _defaults(self, forms: list[str], variables: Variables) -> dict[str, int]:
         """Return the values of fields that a test does not name: those of a right packet to the peer."""
         peer = self.peer
+        base = peer.base if any(form.startswith("ses.request_") for form in forms) else 0
         return {
             "spdcid": variables["us"], "dpdcid": variables.get("peer", 0), "message_id": 1,
             "job_id": peer.job_id, "pid_on_fep": peer.pid_on_fep, "resource_index": peer.resource_index,
             "rel": int(peer.relative), "initiator": peer.initiator_id, "memory_key": peer.key,
-            "buffer_offset": 0 if forms[-1].startswith(_SEND) else peer.base, "eom": 1, "return_code": ReturnCode.OK,
+            "buffer_offset": base, "eom": 1, "return_code": ReturnCode.OK,
         }  # fmt: skip
 
 

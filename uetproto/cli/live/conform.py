@@ -24,16 +24,16 @@ from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.catalogue import ConformanceTest, chosen, load
 from uetproto.conform.live_link import LiveLink
-from uetproto.conform.packets import PeerFacts
+from uetproto.conform.packets import OPTIONAL, PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge, round_trip
 from uetproto.engine.memory import IDEMPOTENT_SAFE
+from uetproto.errors import similar
 from uetproto.framing.uet import UetFramer
 from uetproto.live.path import PathSetup, open_path
 from uetproto.live.rendezvous import Json, number
 from uetproto.live.time import MonotonicClock
 
-_ENTROPIES = 32
-"""Number of sockets for entropy values."""
+_DEAD = "the peer answers nothing; the test was not played"
 
 
 @click.command(
@@ -52,6 +52,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @click.option("--peer", metavar="A", help="Address of the peer that is tested.")
 @click.option("--only", metavar="GLOB,…", help="Play the tests whose ids match, such as UET-PDS-*.")
 @click.option("--tests", multiple=True, metavar="FILE", help="Play the tests of a file of yours; may be repeated.")
+@click.option("--without", metavar="NAME,…", default="", help=f"What the peer does not have: {', '.join(OPTIONAL)}.")
 @click.option("--as", "role", type=click.Choice(("initiator",)), default="initiator", show_default=True,
               help="Our side of the tests.")  # fmt: skip
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
@@ -61,8 +62,8 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
     "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative", "seed", "as_json",
 )  # fmt: skip
 def command(
-    options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], role: str,
-    folder: str | None, junit_file: str | None,
+    options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
+    role: str, folder: str | None, junit_file: str | None,
 ) -> None:  # fmt: skip
     """Ask another implementation of UET, test by test, whether it follows the protocol.
 
@@ -71,6 +72,9 @@ def command(
     """
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     playing = chosen(load(map(Path, tests)), wanted)
+    lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
+    for name in lacking - {*OPTIONAL}:
+        raise LocalError("--without", f"{name!r} is not legal{similar(name, OPTIONAL)}", ", ".join(OPTIONAL))
     if listed:
         _list(playing, options.as_json)
         return
@@ -79,7 +83,7 @@ def command(
     check_output("--junit", junit_file, ())
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-    with Interrupt() as interrupt, _bench(options, peer) as bench, TemporaryDirectory() as spare:
+    with Interrupt() as interrupt, _bench(options, peer, lacking) as bench, TemporaryDirectory() as spare:
         if not options.as_json:
             tell([bench.words()])
         place = Path(folder or spare)
@@ -108,9 +112,9 @@ def _list(tests: list[ConformanceTest], as_json: bool) -> None:
 class _Bench:
     """The link to the peer, and what is known of it."""
 
-    def __init__(self, options: LinkOptions, peer: str, local: str, told: Json) -> None:
+    def __init__(self, options: LinkOptions, peer: str, local: str, told: Json, lacking: frozenset[str]) -> None:
         self.peer, self.local = peer, local
-        self.facts = _facts(options, peer, local, told)
+        self.facts = replace(_facts(options, peer, local, told), without=lacking)
         how = self.facts.how
         framer = UetFramer(self.facts.local, self.facts.ip_version, how, local_port=options.local_udp_port)
         interface = options.live_interface(local)
@@ -123,7 +127,7 @@ class _Bench:
         self.number = secrets.randbits(32) if options.seed is None else options.seed
         self.seed = f"{self.number}#{self.clock.of_day(0)}"
         self.patience, self.rtt = Patience(), None
-        self.repeat = repeating(options, peer, self.number)
+        self.repeat = repeating(options, peer, self.number, lacking)
 
     rtt: int | None
     """Measured round-trip time in picoseconds; None: the peer does not answer."""
@@ -170,13 +174,13 @@ def _facts(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFacts
 
 
 @contextmanager
-def _bench(options: LinkOptions, peer: str) -> Iterator[_Bench]:
+def _bench(options: LinkOptions, peer: str, lacking: frozenset[str]) -> Iterator[_Bench]:
     """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end."""
     local = local_towards(options, peer)
     rendezvous, told = begun(options, peer, local)
     bench: _Bench | None = None
     try:
-        bench = _Bench(options, peer, local, told)
+        bench = _Bench(options, peer, local, told, lacking)
         if told.get("takes_no_checksum") is True and options.checksum == "auto":
             bench.path.checksum = False
         bench.measure()
@@ -200,7 +204,7 @@ def _played(
                 break
             show(f"{test.id}, {at} of {len(tests)}")
             if dead:
-                outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, "the peer answers nothing")
+                outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, _DEAD)
             else:
                 outcome = judge(test, bench.link, bench.facts, bench.seed, bench.patience)
                 dead = outcome.silent and outcome.verdict is ConformanceVerdict.INCONCLUSIVE
@@ -214,7 +218,7 @@ def _played(
             if as_json:
                 found = result_of(outcome, bench.repeat, str(file) if kept and outcome.frames else None)
                 click.echo(json.dumps(found))
-            elif outcome.verdict is not ConformanceVerdict.PASS:
+            elif outcome.verdict is not ConformanceVerdict.PASS and outcome.reason != _DEAD:
                 tell(verdict_lines(outcome, bench.repeat))
     return results
 

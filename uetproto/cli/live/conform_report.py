@@ -24,7 +24,7 @@ _USUAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def repeating(options: LinkOptions, peer: str, seed: int) -> str:
+def repeating(options: LinkOptions, peer: str, seed: int, lacking: frozenset[str]) -> str:
     """Return the command that plays one test again; its id is to be put after it."""
     words = ["uetproto", "conform", "--peer", peer]
     for name in _REPEATED:
@@ -32,6 +32,7 @@ def repeating(options: LinkOptions, peer: str, seed: int) -> str:
         if value is not None and value != _USUAL.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
     words += [] if options.relative else ["--absolute"]
+    words += ["--without", ",".join(sorted(lacking))] if lacking else []
     return shlex.join([*words, "--seed", str(seed), "--only"])
 
 
