@@ -19,7 +19,7 @@ CASES = (
         ("packet", "uet"), ("packet", "roce"), ("packet", "native"), ("vlan", "uet"), ("vlan", "roce"),
         ("tap", "uet"), ("tap", "roce"),
     )),
-    "trimmed-4", "trimmed-6", "nobody", "icmp", "ping-4", "ping-6", "held",
+    "trimmed-4", "trimmed-6", "numbered", "nobody", "icmp", "ping-4", "ping-6", "held",
     "auto", "superframes-4", "superframes-6", "gone", "too_long",
     "capture_golden", "capture_ends",
 )  # fmt: skip

@@ -32,7 +32,10 @@ from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.cli.main import cli
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import RocePacket
 from uetproto.framing.framer import LowerHeaders
+from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.live import Interface
 from uetproto.live.neighbours import KEPT
@@ -40,6 +43,8 @@ from uetproto.live.path import Path as LivePath
 from uetproto.live.path import PathSetup, open_path
 from uetproto.live.path_packet import CapturedFrame, PacketSocket
 from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.ethernet import internet_checksum
+from uetproto.wire.icrc import icrc_of
 
 CABLE = {4: ("10.98.0.1", "10.98.0.2"), 6: ("fd98::1", "fd98::2")}
 KERNEL = {4: ("10.97.0.2", "10.97.0.1"), 6: ("fd97::2", "fd97::1")}
@@ -101,12 +106,12 @@ def transfer(kind: str, transport: str, version: int) -> None:
             clean(*map(Path, files))
 
 
-def opened(interface: Interface) -> tuple[LivePath, UetFramer]:
+def opened(interface: Interface, port: int = 4793) -> tuple[LivePath, UetFramer]:
     """A path without an engine."""
     version = interface.address.version
     framer = UetFramer(int(interface.address), version, Encapsulation())
     return open_path(PathSetup(
-        interface=interface, transport="uet", peer_port=4793, lower_headers=framer.lower_headers,
+        interface=interface, transport="uet", peer_port=port, lower_headers=framer.lower_headers,
     )), framer  # fmt: skip
 
 
@@ -149,6 +154,29 @@ def trimmed(version: int) -> None:
         finally:
             near.close()
             far.close()
+
+
+def numbered() -> None:
+    """A NIC numbers its IPv4 packets, and a router takes one off the TTL: the ICRC over the real header is right."""
+    here, there = (int(Interface(at).address) for at in CABLE[4])
+    (near, _), (far, _) = (opened(one, RoceConfig().udp_port) for one in cable(4))
+    try:
+        packet = RocePacket(here, there, bytes((4, 0, 255, 255, 0, 0, 0, 9, 0, 0, 0, 1)), bytes(range(64)), entropy=77)
+        frame = bytearray(RoceFramer(here, 4, RoceConfig()).frame(packet))
+        frame[18:20], frame[22] = b"\x12\x34", 63
+        frame[24:26] = b"\0\0"
+        frame[24:26] = internet_checksum(bytes(frame[14:34])).to_bytes(2, "big")
+        headers = [("ipv4", frame[14:34]), ("udp", frame[34:42]), ("bth", frame[42:54])]
+        right = icrc_of([(form, bytes(data)) for form, data in headers], bytes(frame[54:-4]))
+        for trailer, arrives in ((right, True), (right ^ 1, False)):
+            frame[-4:] = trailer.to_bytes(4, "little")
+            near.send([bytes(frame)])
+            (found,) = until(far, 1, near)
+            assert found[14:] == frame[14:]
+            assert (RoceFramer(there, 4, RoceConfig()).packet(found) is not None) == arrives
+    finally:
+        near.close()
+        far.close()
 
 
 def nobody() -> None:
@@ -435,7 +463,8 @@ MATRIX = {
     if transport != "native" or kind == "packet"
 }  # fmt: skip
 CASES: dict[str, Callable[[], None]] = MATRIX | {
-    "trimmed-4": partial(trimmed, 4), "trimmed-6": partial(trimmed, 6), "nobody": nobody, "icmp": icmp,
+    "trimmed-4": partial(trimmed, 4), "trimmed-6": partial(trimmed, 6), "numbered": numbered,
+    "nobody": nobody, "icmp": icmp,
     "ping-4": partial(ping, 4), "ping-6": partial(ping, 6), "held": held,
     "auto": auto, "superframes-4": partial(superframes, 4), "superframes-6": partial(superframes, 6), "gone": gone,
     "too_long": too_long, "capture_golden": capture_golden, "capture_ends": capture_ends,
