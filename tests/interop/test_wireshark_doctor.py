@@ -174,6 +174,20 @@ def test_extcap_of_a_version_without_a_personal_folder(home: Path) -> None:
     assert link in invoke("wireshark", "install", "--extcap").output
 
 
+def test_the_link_that_uninstall_leaves(home: Path) -> None:
+    system = home / "system"
+    system.mkdir()
+    stand_in(home, version="4.0.17", extcap=f"Extcap path:\t{system}")
+    path = system / personal.EXTCAP
+    path.symlink_to(personal.extcap_folder() / personal.EXTCAP)
+    assert "extcap" in found("ok")
+    command = f"sudo rm {path}"
+    assert command in invoke("wireshark", "uninstall").output
+    assert command in [check["mend"] for check in examined()["checks"] if check["name"] == "extcap"]
+    path.unlink()
+    assert "sudo" not in invoke("wireshark", "uninstall").output
+
+
 @needs_tshark
 def test_the_real_tshark(monkeypatch: pytest.MonkeyPatch) -> None:
     with folder() as path:

@@ -40,14 +40,16 @@ def test_every_shipped_name_is_offered(capsys: pytest.CaptureFixture[str]) -> No
     assert "{value=sealed}" not in profiles, "whose keys would be lost"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--extcap-interface", "eth0", "--capture"],
-     ["--extcap-interface", "uet-scenario", "--capture", "--scenario", "/etc/passwd"]],
-)  # fmt: skip
-def test_what_is_not_offered_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert extcap.main(arguments) == 2
-    assert "unknown" in capsys.readouterr().err
+def test_what_is_not_offered_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipe is opened even so: Wireshark waits for that without end."""
+    assert extcap.main(["--extcap-interface", "eth0", "--capture"]) == 2
+    assert "unknown interface: 'eth0'" in capsys.readouterr().err
+    scenario = ["--extcap-interface", "uet-scenario", "--capture", "--scenario", "/etc/passwd"]
+    assert extcap.main([*scenario, "--fifo", str(tmp_path / "pipe")]) == 2
+    assert "unknown scenario: /etc/passwd; uetproto run --help" in capsys.readouterr().err
+    assert (tmp_path / "pipe").read_bytes() == b""
+    assert extcap.main(scenario) == 2
+    assert "--fifo: no path" in capsys.readouterr().err
 
 
 def test_it_captures_what_the_command_writes(tmp_path: Path) -> None:

@@ -89,8 +89,12 @@ Example:
 )
 def uninstall() -> None:
     """Remove dissector, profile and extcap from the personal folders. What you changed in the profile is kept."""
+    from uetproto.wireshark.doctor import unlink_command
+
     lines = list(personal.uninstall())
     click.echo("\n".join(lines or ["nothing is installed"]))
+    if further := unlink_command():
+        click.echo(f"A link in the folder of the system is left. Please run:\n  {further}")
 
 
 @command.command(

@@ -84,7 +84,7 @@ class Tshark:
 
     def __init__(self, program: str) -> None:
         self.program = program
-        self.banner = self.run("-v").out
+        self.banner, self.error = self.run("-v")
         found = re.search(r"(\d+)\.(\d+)\.\d+", self.banner)
         self.version = found[0] if found else ""
         self.release = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -100,9 +100,9 @@ class Tshark:
 
     def checks(self) -> Iterator[Diagnosis]:
         if not self.version:
-            yield Diagnosis(
-                "program", WRONG, f"{self.program} does not tell its version", "name another one: --tshark PATH"
-            )
+            why = "".join(f": {line}" for line in self.error.strip().splitlines()[:1])
+            text = f"{self.program} does not tell its version{why}"
+            yield Diagnosis("program", WRONG, text, "name another one: --tshark PATH")
             return
         if self.release < TESTED:
             text = f"{self.version} is older than what the plugin is tested with, 4.0 to 4.6"
@@ -237,6 +237,8 @@ class Tshark:
             if ours is None and personal.is_extcap(written):
                 text = f"Wireshark {self.version} looks for extcap programs only in {system}"
                 return Diagnosis("extcap", NOTE, text, link(written, system))
+            if command := unlink(system):
+                return Diagnosis("extcap", NOTE, f"a link in {system} shows a program that is not there", command)
             return Diagnosis("extcap", NOTE, "the interfaces of uetproto are not installed",
                          "uetproto wireshark install --extcap")  # fmt: skip
         if sys.platform != "win32" and not found.stat().st_mode & stat.S_IXOTH and not os.access(found, os.X_OK):
@@ -253,6 +255,19 @@ def link(program: Path, folder: Path | None) -> str:
     return shlex.join(["sudo", "ln", "-sf", str(program), f"{folder}/"])
 
 
+def unlink(folder: Path | None) -> str:
+    """Return the command that removes the link of `link` after its program was removed; an empty text if none is."""
+    path, program = Path(folder or "", personal.EXTCAP), personal.extcap_folder() / personal.EXTCAP
+    left = path.is_symlink() and path.readlink() == program and not program.exists()
+    return shlex.join(["sudo", "rm", str(path)]) if left else ""
+
+
+def unlink_command() -> str:
+    """Return the command that a user must still run after the extcap was removed, or an empty text."""
+    found = find_tshark()
+    return unlink(Tshark(found).folder("Global Extcap path", "Extcap path")) if found else ""
+
+
 def extcap_command(program: Path) -> str:
     """Return the command that a user of the Wireshark found here must still run, or an empty text."""
     found = find_tshark()
@@ -266,7 +281,7 @@ def _output(command: Sequence[str], data: bytes = b"") -> Output:
     try:
         done = subprocess.run(command, input=data, capture_output=True, timeout=_LONGEST, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Output("", str(error))
+        return Output("", getattr(error, "strerror", None) or str(error))
     return Output(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 

@@ -61,13 +61,25 @@ def config(interface: VirtualInterface) -> Iterator[str]:
         yield "arg {number=2}{call=--packets}{display=Packets}{type=unsigned}{default=1000}{tooltip=How many packets}"
 
 
-def capture(arguments: list[str], fifo: str) -> int:
-    """Run a command line of uetproto whose capture goes to a pipe. What it reports is shown only if it fails: Wireshark
-    makes a warning of each line."""
+def capture(interface: VirtualInterface, what: str, options: list[str], fifo: str) -> int:
+    """Write what an interface carries to a pipe, and return an exit status.
+
+    What the command reports is shown only if it fails: Wireshark makes a warning of each line. The pipe is opened
+    before anything is refused, because Wireshark waits for that without end.
+    """
+    command = "run" if interface.option == "scenario" else "generate"
+    try:
+        with open(fifo, "wb", buffering=0) as pipe:
+            if what not in names(interface):
+                print(f"unknown {interface.option}: {what}; uetproto {command} --help names them", file=sys.stderr)
+                return 2
+            os.dup2(pipe.fileno(), 1)
+    except OSError as error:
+        print(f"--fifo: {fifo or 'no path'}: {error.strerror}", file=sys.stderr)
+        return 2
     from uetproto.cli.main import cli
 
-    with open(fifo, "wb", buffering=0) as pipe:
-        os.dup2(pipe.fileno(), 1)
+    arguments = [command, what, *options]
     report = io.StringIO()
     with contextlib.redirect_stderr(report):
         status = cli.status([*arguments, "-o", "-"])
@@ -100,12 +112,9 @@ def main(arguments: list[str]) -> int:
         print("dlt {number=1}{name=EN10MB}{display=Ethernet}")
     elif given.capture:
         what = getattr(given, interface.option) or interface.default
-        if what not in names(interface):
-            print(f"unknown {interface.option}: {what}", file=sys.stderr)
-            return 2
         seed = ["--seed", given.seed] if given.seed else []
         packets = ["--packets", given.packets or "1000"] if interface.option == "profile" else []
-        return capture(["run" if interface.option == "scenario" else "generate", what, *packets, *seed], given.fifo)
+        return capture(interface, what, [*packets, *seed], given.fifo)
     return 0
 
 
