@@ -8,16 +8,28 @@ to congestion control.
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from uetproto.engine.contract import AckReport, Datagram, Mode, PathFeedback, Trim
+from uetproto.engine.contract import (
+    AckReport,
+    CongestionContext,
+    CongestionManager,
+    Datagram,
+    Mode,
+    PathFeedback,
+    Trim,
+)
 from uetproto.engine.pds.messages import Ack, Nack
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import INFERRED, RTO, SendRecord
 from uetproto.engine.pds.service import Outgoing
 from uetproto.engine.pds.states import Input
-from uetproto.wire.headers.uet_pds import CcType, NackCode
+from uetproto.wire.headers.uet_pds import CcType, CtlType, NackCode
 from uetproto.wire.serial import diff32
 from uetproto.wire.tuples import PdsCcStateCreditHeader, PdsCcStateNsccHeader, PdsReqCcStateHeader, PdsRudReqHeader
+
+if TYPE_CHECKING:
+    from uetproto.engine.pds.sublayer import Pds
 
 _PLAIN = PdsRudReqHeader.size
 _WITH_STATE = _PLAIN + PdsReqCcStateHeader.size
@@ -215,6 +227,35 @@ def sent_again(pdc: Pdc, record: PacedRecord, now: int) -> bool:
     else:
         pdc.inflight += record.size
     return ask
+
+
+# Credit (cms.md §4)
+
+
+def paced_at(manager: CongestionManager, held: Iterable[CongestionContext]) -> int:
+    """Return when congestion control has something to do: a grant leaves, or a context of `held`, for which PDCs wait,
+    asks for credit."""
+    at = manager.deadline()
+    for context in held:
+        at = min(at, context.deadline())
+    return at
+
+
+def run_congestion(pds: "Pds", manager: CongestionManager, now: int) -> None:
+    """Send the grants that are due, and ask for those that do not come."""
+    for pdcid, credit in manager.grants(now):
+        pdc = pds.pdcs.get(pdcid)
+        if pdc is not None and pdc.allows(Input.SEND_CREDIT):
+            pdc.step(Input.SEND_CREDIT, CtlType.CREDIT, credit, now)
+    for context in [one for one in pds.held if one.deadline() <= now]:
+        if not context.on_time(now):
+            continue
+        pdc = next((one for one in pds.held[context] if one.allows(Input.SEND_CREDIT)), None)
+        if pdc is not None:
+            pdc.step(Input.SEND_CREDIT, CtlType.CREDIT_REQ, context.demand() or 0, now)
+        else:  # all PDCs that wait are yet to be opened, for which the peer can grant nothing
+            context.speculate()
+            pds.free(context)
 
 
 # Answers

@@ -40,7 +40,7 @@ from uetproto.engine.contract import (
     Trim,
 )  # fmt: skip
 from uetproto.engine.pds import actions as _compiled  # noqa: F401 - compiles the tables of PDCs
-from uetproto.engine.pds.congestion import offer
+from uetproto.engine.pds.congestion import offer, paced_at, run_congestion
 from uetproto.engine.pds.lifecycle import nack_event, pend, run_timers, settle
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, parse
 from uetproto.engine.pds.pdc import Pdc
@@ -114,7 +114,7 @@ class Pds:
         check_endpoint(address, ip_version, config)
         self.config = config
         self.congestion = congestion
-        self._held: dict[CongestionContext, dict[Pdc, None]] = {}
+        self.held: dict[CongestionContext, dict[Pdc, None]] = {}
         """PDCs whose congestion control context forbids to send, until its next event."""
         self.rng = rng
         self.pool = pool = pool or PdcPool(config, rng)
@@ -339,7 +339,7 @@ class Pds:
             self._advance(now)
         timers = self._timers
         rings = timers and timers[0][0] <= now
-        paced = self.congestion is not None and self._paced_at() <= now
+        paced = self.congestion is not None and paced_at(self.congestion, self.held) <= now
         if not (rings or self._active or self._waiting or self._plain or paced):
             self.called = False
             if not self.out:
@@ -355,7 +355,7 @@ class Pds:
             limit -= self.without_pdc.pump(now, limit)
             self._plain = not self.without_pdc.quiescent
         if paced and self.congestion is not None:
-            self._run_congestion(self.congestion, now)
+            run_congestion(self, self.congestion, now)
         if self._active:
             limit = self._pump(now, limit)
         if self._waiting and self._idle_seen:
@@ -367,30 +367,6 @@ class Pds:
                 self.wake(pdc, max(pdc.deadline(), now + 1))
         sent, self.out = self.out, []
         return sent
-
-    def _run_congestion(self, congestion: CongestionManager, now: int) -> None:
-        """Send the grants that are due, and ask for those that do not come (cms.md §4)."""
-        for pdcid, credit in congestion.grants(now):
-            pdc = self.pdcs.get(pdcid)
-            if pdc is not None and pdc.allows(Input.SEND_CREDIT):
-                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT, credit, now)
-        for context in [one for one in self._held if one.deadline() <= now]:
-            if not context.on_time(now):
-                continue
-            pdc = next((one for one in self._held[context] if one.allows(Input.SEND_CREDIT)), None)
-            if pdc is not None:
-                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT_REQ, context.demand() or 0, now)
-            else:  # all PDCs that wait are yet to be opened, for which the peer can grant nothing
-                context.speculate()
-                self._active.update(self._held.pop(context))
-
-    def _paced_at(self) -> int:
-        """Return when congestion control has something to do."""
-        assert self.congestion is not None
-        at = self.congestion.deadline()
-        for context in self._held:
-            at = min(at, context.deadline())
-        return at
 
     def _ring(self, now: int) -> list[Pdc]:
         """Run the timers that are due; return the PDCs that had one."""
@@ -440,7 +416,7 @@ class Pds:
         if self._plain:
             at = min(at, self.without_pdc.deadline())
         if self.congestion is not None:
-            at = min(at, self._paced_at())
+            at = min(at, paced_at(self.congestion, self.held))
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
@@ -759,7 +735,7 @@ class Pds:
         if self.congestion is not None:
             self.congestion.closed(pdc.local_id)
         if pdc.cc is not None:
-            self._active.update(self._held.pop(pdc.cc, {}))  # its packets are no longer in flight
+            self.free(pdc.cc)  # its packets are no longer in flight
         self._idle_seen = True
         self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
@@ -851,8 +827,8 @@ class Pds:
         pdc.touched = now
         if self._waiting and pdc.idle:
             self._idle_seen = True
-        if self._held and pdc.cc is not None:
-            self._active.update(self._held.pop(pdc.cc, {}))
+        if self.held and pdc.cc is not None:
+            self.free(pdc.cc)
         if pdc.state is not _ESTABLISHED:
             self._after(pdc, now)
         elif pdc.has_work:
@@ -861,7 +837,11 @@ class Pds:
     def hold(self, pdc: Pdc) -> None:
         """Let a PDC wait for the next event of its congestion control context, which forbids it to send."""
         assert pdc.cc is not None
-        self._held.setdefault(pdc.cc, {})[pdc] = None
+        self.held.setdefault(pdc.cc, {})[pdc] = None
+
+    def free(self, context: CongestionContext) -> None:
+        """Let the PDCs that wait for an event of a context send at the next poll."""
+        self._active.update(self.held.pop(context, {}))
 
     def stir(self, pdc: Pdc) -> None:
         """Let a PDC send at the next poll."""

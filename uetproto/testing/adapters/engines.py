@@ -224,9 +224,9 @@ class PdcEngine(EngineAdapter):
         modes=("rud", "rod", "rudi", "uud"),
         knobs=(
             "ack_cc", "ack_gen_trigger", "ack_on_gap_close", "ar_on_eom", CONGESTION, "clear_at", "clear_cmd",
-            "close_req_time", "default_mpr", "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", LATE, "max_nack_retx_cnt",
-            "max_pdcs", "max_rto_retx_cnt", "mp_range", "nack_retx_time", "pds_clear_time", "pend_timeout", "sack_base",
-            "secure_start", "window_base",
+            "close_req_time", "default_mpr", "dup_without_retx", "enb_ack_per_pkt", GUARANTEED, "idle_time", LATE,
+            "max_nack_retx_cnt", "max_pdcs", "max_rto_retx_cnt", "mp_range", "nack_retx_time", "pds_clear_time",
+            "pend_timeout", "sack_base", "secure_start", "window_base",
         ),
     )  # fmt: skip
 
