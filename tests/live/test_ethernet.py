@@ -11,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.effort import examples
+from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.live import Interface
 from uetproto.live.frames import echo_reply, icmp_error, segments, untagged, with_udp_checksum
 from uetproto.live.neighbours import Neighbours
+from uetproto.live.path import PathSetup
+from uetproto.live.path_packet import EthernetPath
+from uetproto.live.sockets import Device
 
 CASES = (
     *(f"{kind}-{transport}-{version}" for version in (4, 6) for kind, transport in (
@@ -94,3 +99,50 @@ def test_frames_from_outside(kind: bytes, rest: bytes, version: int) -> None:
     for start in (0, 34, 54, len(frame)):
         assert b"".join(segments(frame, start, 9))
     assert len(with_udp_checksum(frame, version)) == len(frame)
+
+
+class Loop(EthernetPath):
+    """A path without a device, which receives what it is given."""
+
+    name, cannot, buffer = "loop", (), 0
+
+    def __init__(self, version: int) -> None:
+        interface = Interface("10.0.0.1" if version == 4 else "fd00::1", path="packet", checksum="on")
+        framer = UetFramer(int(interface.address), version, Encapsulation())
+        setup = PathSetup(interface=interface, transport="uet", peer_port=4793, lower_headers=framer.lower_headers)
+        super().__init__(setup, Device("loop", 1, bytes(6), 1500, True, False), b"\2\0\0\0\0\1", owned=False)
+        self.frames: list[bytes] = []
+        self.sent: list[bytes] = []
+
+    def _put(self, frame: bytes) -> None:
+        self.sent.append(frame)
+
+    def _get(self, limit: int) -> list[bytes]:
+        return self.frames
+
+    def _hop(self, dst: int) -> int:
+        return dst
+
+    def fileno(self) -> int:
+        return 0
+
+    _writable = fileno
+
+    def close(self) -> None:
+        pass
+
+
+@examples(400)
+@given(st.sampled_from(_KINDS), st.binary(max_size=140), st.sampled_from((4, 6)), st.data())
+def test_a_path_takes_anything(kind: bytes, rest: bytes, version: int, data: st.DataObject) -> None:
+    """A frame from outside raises no exception, and is answered by one frame at most; so is one for our address."""
+    path = Loop(version)
+    at = slice(30, 34) if version == 4 else slice(38, 54)
+    frame = bytearray(bytes(12) + kind + rest)
+    if len(frame) >= at.stop:
+        frame[at] = int(path._setup.interface.address).to_bytes(at.stop - at.start, "big")
+        frame[23 if version == 4 else 20] = data.draw(st.sampled_from((1, 17, 58)))
+    path.frames = [bytes(frame)]
+    for received in path.receive(1):
+        assert received == bytes(frame)
+    assert len(path.sent) <= 1
