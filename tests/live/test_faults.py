@@ -151,6 +151,12 @@ def test_timers() -> None:
     timers.at(3, seen.append, "a")
     assert (timers.next, timers.run(2), timers.run(4), seen) == (3, False, True, ["a"])
     assert (timers.run(10), seen) == (True, ["a", "b", "c"])
+    # A late function has the instant that it was meant for; `after` begins when it is called.
+    timers.at(20, lambda _: timers.at(timers.now + 5, seen.append, "d"))
+    timers.at(20, lambda _: timers.after(10**15, seen.append, "e"))
+    timers.run(30)
+    assert seen[3:] == ["d"]
+    assert timers.next > 10**15
 
 
 # Commands

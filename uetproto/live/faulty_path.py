@@ -103,7 +103,7 @@ class FaultyPath:
                 passed.popleft()
         if passed and not self._later:
             self._later = True
-            self._timers.at(self._timers.now + _RETRY, self._retry)
+            self._timers.after(_RETRY, self._retry)
 
     def _retry(self, _: object) -> None:
         self._later = False

@@ -59,6 +59,10 @@ class Timers:
         """Call `action(argument)` at the instant `time`, or soon if it has passed."""
         heappush(self._due, (time, next(self._numbers), action, argument))
 
+    def after(self, duration: int, action: Callable[[Any], object], argument: Any = None) -> None:
+        """Call `action(argument)` when `duration` picoseconds have passed from now on, however late this call is."""
+        self.at(self._clock.now + duration, action, argument)
+
     def run(self, now: int) -> bool:
         """Call the functions that are due at the instant `now`, and return whether there were any."""
         due = self._due
