@@ -1,5 +1,8 @@
 """Each deliberate fault of a peer makes exactly those tests fail that are listed with it; a right peer passes all."""
 
+import random
+from typing import Any
+
 import pytest
 
 from tests.conform.faulty_peers import FAULTS, peer_with
@@ -67,6 +70,53 @@ def test_a_peer_that_answers_nothing_is_inconclusive() -> None:
     outcome = judge(TESTS[0], link, FACTS, "1", Patience())
     assert outcome.verdict is ConformanceVerdict.INCONCLUSIVE
     assert "answers nothing" in outcome.reason
+
+
+class LossyLink(AdapterLink):
+    """A link that loses one packet of fifty, in both directions."""
+
+    def __init__(self, *arguments: Any, **config: Any) -> None:
+        super().__init__(*arguments, **config)
+        self.rng = random.Random(11)
+
+    def send(self, frame: bytes) -> None:
+        if self.rng.random() >= 0.02:
+            super().send(frame)
+
+    def receive(self, until: int) -> bytes | None:
+        while (frame := super().receive(until)) is not None and self.rng.random() < 0.02:
+            pass
+        return frame
+
+
+def test_loss_changes_no_verdict_with_several_tries() -> None:
+    link = LossyLink()
+    outcomes = [judge(test, link, FACTS, "2", Patience(), 6) for test in TESTS[:: effort(2, 1, 1)]]
+    assert {outcome.verdict for outcome in outcomes} == {ConformanceVerdict.PASS}
+    assert max(outcome.tries for outcome in outcomes) > 1
+    fault = FAULTS["another mode gets UNEXP_EVENT"]
+    link = LossyLink(peer_with(fault))
+    failing = [test for test in TESTS if test.id in fault.failing]
+    assert {judge(test, link, FACTS, "2", Patience(), 6).verdict for test in failing} == {ConformanceVerdict.FAIL}
+
+
+def test_garbage_of_a_peer_is_a_verdict_and_no_error() -> None:
+    """What answers is damaged at random: bits, length, or other bytes behind its lower headers."""
+    rng = random.Random(5)
+
+    class Garbage(AdapterLink):
+        def receive(self, until: int) -> bytes | None:
+            frame = super().receive(until)
+            if frame is None or rng.random() < 0.5:
+                return frame
+            at = rng.randrange(14, len(frame))
+            return rng.choice(
+                (frame[:at], frame[:at] + rng.randbytes(1) + frame[at + 1 :], frame[:42] + rng.randbytes(at))
+            )
+
+    link = Garbage()
+    verdicts = [play(test, link, FACTS, str(turn), Patience()).verdict for turn in range(2) for test in TESTS[::2]]
+    assert {*verdicts} == {ConformanceVerdict.PASS, ConformanceVerdict.FAIL}
 
 
 def test_a_peer_that_floods_ends_a_test() -> None:

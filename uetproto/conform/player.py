@@ -87,6 +87,8 @@ class Outcome:
     frames: list[PlayedFrame] = field(default_factory=list)
     silent: bool = False
     """Whether the test failed as an answer is missing."""
+    tries: int = 1
+    """Number of times that the test was played."""
     aside: int = 0
     """Number of packets of the peer that belong to no PDC of the test."""
 
@@ -242,7 +244,10 @@ class _Play:
         """Return expectations in words."""
         texts = []
         for one in wanted:
-            names = ", ".join(f"{name} {pattern}" for name, pattern in one.items() if name not in _FREE)
+            names = ", ".join(
+                f"{name} {' or '.join(map(str, pattern)) if isinstance(pattern, list) else pattern}"
+                for name, pattern in one.items() if name not in _FREE
+            )  # fmt: skip
             texts.append(f"{one['expect']} ({names})" if names else one["expect"])
         return " or ".join(texts)
 
@@ -302,19 +307,37 @@ LIVENESS = ConformanceTest(
 """What is asked of a peer to know whether it answers at all."""
 
 
+_ASKED = 3
+"""Number of times that a peer is asked whether it answers at all, as a packet may be lost."""
+
+
 def round_trip(link: Link, peer: PeerFacts, seed: str, patience: Patience) -> int | None:
     """Return the time in picoseconds in which the peer answers, or None if it does not."""
-    outcome = play(LIVENESS, link, peer, seed, patience)
-    if outcome.verdict is not ConformanceVerdict.PASS:
-        return None
-    first, answer = next(f for f in outcome.frames if f.sent), next(f for f in outcome.frames if not f.sent)
-    return max(answer.time - first.time, 1)
+    for number in range(_ASKED):
+        outcome = play(LIVENESS, link, peer, f"{seed}#{number}", patience)
+        if outcome.verdict is ConformanceVerdict.PASS:
+            sent = next(frame for frame in outcome.frames if frame.sent)
+            answer = next(frame for frame in outcome.frames if not frame.sent)
+            return max(answer.time - sent.time, 1)
+    return None
 
 
-def judge(test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> Outcome:
-    """Play a test, and return its outcome. A missing answer is a fault only of a peer that answers at all."""
-    outcome = play(test, link, peer, seed, patience)
-    if outcome.silent and round_trip(link, peer, f"{seed}#{test.id}", patience) is None:
-        outcome.verdict = ConformanceVerdict.INCONCLUSIVE
-        outcome.reason = f"the peer answers nothing any more; {outcome.reason}"
+def judge(
+    test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience, tries: int = 1
+) -> Outcome:  # fmt: skip
+    """Play a test, and return its outcome.
+
+    A missing answer is a fault only of a peer that answers at all. On a link that loses packets a test that fails is
+    played up to `tries` times, until it passes: a fault of the peer makes it fail each time, unless the packet that
+    shows it is lost.
+    """
+    for number in range(1, tries + 1):
+        outcome = play(test, link, peer, f"{seed}#{number}", patience)
+        outcome.tries = number
+        if outcome.verdict is not ConformanceVerdict.FAIL:
+            break
+        if outcome.silent and round_trip(link, peer, f"{seed}#{test.id}#{number}", patience) is None:
+            outcome.verdict = ConformanceVerdict.INCONCLUSIVE
+            outcome.reason = f"the peer answers nothing any more; {outcome.reason}"
+            break
     return outcome

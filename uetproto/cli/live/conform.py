@@ -53,6 +53,14 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @click.option("--only", metavar="GLOB,…", help="Play the tests whose ids match, such as UET-PDS-*.")
 @click.option("--tests", multiple=True, metavar="FILE", help="Play the tests of a file of yours; may be repeated.")
 @click.option("--without", metavar="NAME,…", default="", help=f"What the peer does not have: {', '.join(OPTIONAL)}.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Play a test that fails up to N times, until it passes: for links that lose packets.",
+)
 @click.option("--as", "role", type=click.Choice(("initiator",)), default="initiator", show_default=True,
               help="Our side of the tests.")  # fmt: skip
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
@@ -63,7 +71,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 )  # fmt: skip
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
-    role: str, folder: str | None, junit_file: str | None,
+    tries: int, role: str, folder: str | None, junit_file: str | None,
 ) -> None:  # fmt: skip
     """Ask another implementation of UET, test by test, whether it follows the protocol.
 
@@ -87,7 +95,7 @@ def command(
         if not options.as_json:
             tell([bench.words()])
         place = Path(folder or spare)
-        results = _played(bench, playing, place, folder is not None, options.as_json, interrupt)
+        results = _played(bench, playing, place, folder is not None, options.as_json, tries, interrupt)
         if junit_file is not None:
             write_text(junit_file, junit(results, bench.repeat))
         _sum_up(results, bench, options.as_json)
@@ -193,7 +201,13 @@ def _bench(options: LinkOptions, peer: str, lacking: frozenset[str]) -> Iterator
 
 
 def _played(
-    bench: _Bench, tests: list[ConformanceTest], place: Path, kept: bool, as_json: bool, interrupt: Interrupt
+    bench: _Bench,
+    tests: list[ConformanceTest],
+    place: Path,
+    kept: bool,
+    as_json: bool,
+    tries: int,
+    interrupt: Interrupt,
 ) -> list[Outcome]:
     """Play the tests, tell of each, and return the outcomes. A peer that answers nothing is asked no more."""
     results: list[Outcome] = []
@@ -206,7 +220,7 @@ def _played(
             if dead:
                 outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, _DEAD)
             else:
-                outcome = judge(test, bench.link, bench.facts, bench.seed, bench.patience)
+                outcome = judge(test, bench.link, bench.facts, bench.seed, bench.patience, tries)
                 dead = outcome.silent and outcome.verdict is ConformanceVerdict.INCONCLUSIVE
             results.append(outcome)
             file = place / f"{test.id}.pcapng"
