@@ -1,6 +1,10 @@
 """Links, queues, the switch: when what arrives, and what does not."""
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
@@ -176,3 +180,27 @@ def test_what_never_left_is_not_in_the_capture() -> None:
     capture.close()
     assert written == [0]
     assert capture.frames == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1500), st.sampled_from([TrafficClass.DATA, TrafficClass.CONTROL])), max_size=40),
+    st.integers(64, 8000), st.booleans(),
+)  # fmt: skip
+def test_a_switch_conserves_packets(sent: list[tuple[int, TrafficClass]], room: int, trimming: bool) -> None:
+    """cms.md §10 items 17 and 18: what came has left or was dropped, a trimmed packet counts once and becomes no
+    larger, and no other packet changes."""
+    clock = Clock()
+    sink = Sink(clock)
+    switch = Switch(dscp=Dscp(), trimming=trimming)
+    queue = OutputQueue(clock, link(clock, sink), capacity=room, level_of=level_by(switch.dscp))
+    switch.attach(bytes.fromhex("02000a00010b"), queue)
+    frames = [data(size, kind) for size, kind in sent]
+    for frame in frames:
+        switch.take(frame)
+    clock.run()
+    left = [frame for _, frame in sink.seen]
+    cut = [frame for frame in left if dscp_of(frame) in (switch.dscp.trimmed, switch.dscp.trimmed_last_hop)]
+    assert len(frames) == len(left) + switch.dropped == switch.forwarded + switch.trimmed + switch.dropped
+    assert Counter(left) - Counter(frames) == Counter(cut)
+    assert len(cut) == switch.trimmed if trimming else not cut
+    assert max(map(len, cut), default=0) <= max(map(len, frames), default=0)
