@@ -57,6 +57,8 @@ FEW = 5
 """Number of packets of a message that no implementation refuses as too long."""
 AUDITED = ("-SES-DATA-UNASKED",)
 """Rules of the audit: the data of the return direction answers no read, as there is no SES."""
+MOST_CREDIT = 1024
+"""Number of quanta, and one more, that a control packet grants or asks for where credits are in use."""
 REFUSED = "PDS-REFUSED"
 _JOB = 101
 _NODES = st.sampled_from((IMPLEMENTATION, PEER))
@@ -107,6 +109,8 @@ class PdcMachine(ProtocolMachine):
         """Whether PDCs may close before the end of the run."""
         self.model.in_order = not (self.short or self.hasty)
         self.late = followed.get(LATE, False)
+        self.credits = "rccc" in followed.get(CONGESTION, "off")
+        """Whether CREDIT and CREDIT_REQ change what an end may send, and is granted."""
         self.duties = Duties(self.verdicts, followed, capabilities.time != REAL)
         self.duties.late = self.late
         self.make_world({"seed": seed, "knobs": followed, **more}, ({}, {"knobs": followed | ENDLESS | limits}))
@@ -212,6 +216,8 @@ class PdcMachine(ProtocolMachine):
     def control(self, node: int, op: str, mode: str, value: int) -> None:
         """An end sends a control packet."""
         capabilities = self.adapter().capabilities
+        if self.credits and "credit" in op:
+            value %= MOST_CREDIT  # who asks for 4 GB gets them, in a CREDIT for each 16 KiB
         if op in capabilities.work and mode in capabilities.modes:
             submit = self._close if "close" in op else self.submit  # findings of earlier versions have closes here
             submit(node, {"op": op, "mode": mode, "value": value})
