@@ -257,3 +257,20 @@ def test_control_packets_are_not_counted() -> None:
     world.world.submit(A, Probe(pdcid=next(iter(world.world.feps[A].pds.pdcs))))
     world.world.run(random.Random(1), CALM)
     assert context.flying == 0
+
+
+def test_bytes_that_an_ack_without_rcvd_bytes_has_acknowledged_count_once() -> None:
+    """With `ack_cc` never, the answer to a PROBE is a plain ACK; the next ACK_CC tells of its bytes again."""
+    world = World(8, ack_cc="never", ack_gen_trigger=0)
+    world.write(0, b"", Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    context = world.windows[A].contexts[B, Mode.RUD]
+    for _ in range(3):
+        world.write(0, bytes(1024), Mode.RUD)
+        world.world.deliver(world.world.number(0))
+        del world.world.wire.flight[world.world.number(0)]  # its ACK is lost
+        world.world.submit(A, Probe(pdcid=next(iter(world.world.feps[A].pds.pdcs))))
+        world.world.run(random.Random(1), CALM)
+    world.write(0, bytes(1024), Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    assert -256 < context.inflight <= 0

@@ -329,6 +329,7 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
             state.rcv_cwnd_pend, bool(state.restore_cwnd), None, state.ooo_count,
         )  # fmt: skip
     else:
+        pdc.uncounted += size
         report = AckReport(new=size, marked=marked, rtt=_named_rtt(named, ack.retx, 0, now))
         if ack.cc_state and ack.cc_type == CcType.CREDIT:
             granted = PdsCcStateCreditHeader.read(ack.cc_state)
@@ -345,15 +346,19 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
 
 
 def _newly_received(pdc: Pdc, rcvd_bytes: int, size: int) -> int:
-    """Return the bytes that rcvd_bytes reports for the first time; of a peer that never counts, `size`, those of the
-    packets that the ACK acknowledges."""
+    """Return the bytes that rcvd_bytes reports for the first time, without those of packets that ACKs without
+    rcvd_bytes have acknowledged; of a peer that never counts, `size`, those of the packets that the ACK acknowledges.
+    """
     if not (rcvd_bytes or pdc.rcvd_bytes):
+        pdc.uncounted += size
         return size
     more = (rcvd_bytes - pdc.rcvd_bytes) & _M24
     if more >> 23:
         return 0  # an older ACK
     pdc.rcvd_bytes = rcvd_bytes
-    return more * _QUANTUM
+    known = min(pdc.uncounted, more * _QUANTUM)
+    pdc.uncounted -= known
+    return more * _QUANTUM - known
 
 
 def overtaken(pdc: Pdc) -> list[SendRecord]:

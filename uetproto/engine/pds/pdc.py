@@ -44,7 +44,7 @@ class Pdc:
         "highest_acked", "idle_time", "idle_wake", "inflight", "local_id", "locks", "message_clear", "mode",
         "ooo_count", "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe", "probe_at",
         "probes_left", "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx", "selection", "state",
-        "stored_at", "touched", "tx", "unblock_at", "user", "wake_at",
+        "stored_at", "touched", "tx", "unblock_at", "uncounted", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -117,6 +117,8 @@ class Pdc:
         """Highest PSN that an ACK named."""
         self.rcvd_bytes = 0
         """The newest rcvd_bytes of an ACK, 24 bits, in units of 256 bytes."""
+        self.uncounted = 0
+        """Nominal bytes that ACKs without rcvd_bytes have acknowledged, of which a later rcvd_bytes tells again."""
         self.begin(start, receive_start)
         self.entropy = owner.rng.getrandbits(16)
         self._entropy_at = self._entropy_mask = 0
