@@ -33,6 +33,16 @@ def test_our_endpoint_passes_all_tests(how: dict[str, bool]) -> None:
     assert found == ({"inconclusive": ["UET-ENC-001", "UET-ENC-004"]} if how.get("crc") is False else {})
 
 
+def test_each_test_closes_its_pdcs() -> None:
+    """A peer that is tested again and again keeps no PDCs of earlier tests, whose PDCIDs would be taken."""
+    link = AdapterLink()
+    left = {}
+    for test in TESTS:
+        play(test, link, FACTS, "1", Patience())
+        left[test.id] = len(link.adapter.fep.pds.pdcs)
+    assert {name: count for name, count in left.items() if count} == {}
+
+
 def test_a_peer_with_another_address_passes() -> None:
     """The tests know the peer from its facts alone: another job, PIDonFEP, index, key, base and payload MTU."""
     place = {"job_id": 77, "pid_on_fep": 5, "resource_index": 9, "payload_mtu": 1024}

@@ -16,11 +16,14 @@ from uetproto.conform.packets import NOTHING, AnswerPacket, PacketCraft, PeerFac
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import LocalError
 from uetproto.wire.fields import Field
+from uetproto.wire.headers.uet_pds import NackCode
 
 _ALWAYS = ("clear_req", "credit", "close_req", "probe")
 """Kinds of packets that a peer may send at any time (pds.md §13)."""
 _MOST = 4096
 """Number of packets of a peer in one test from which on it floods."""
+_NEAR = 256
+"""PSNs of a test that are not so far above its first one count as sent when its PDC is closed."""
 _FREE = ("save", "data", "sack", "expect", "allow")
 _NUMBER = Field(32, "number")
 
@@ -261,29 +264,48 @@ class _Play:
     def _leave(self) -> None:
         """Close the PDC of the test, so that the peer is free for the next one. Nothing is judged any more.
 
-        PSNs are above all those of a test, so that this is right whatever the test did: the peer answers with an ACK
-        if it has all below, and else with a NACK or not at all.
+        CLOSE_CMD has the PSN above all those of the test. A peer that lacks some of them waits for them, so they are
+        then filled with NOOPs.
         """
         if "peer" not in self.variables:
             return
         if self.returned:  # the peer waits for ACKs of its return direction
             self._send({"send": "ack response", "cack_psn": max(self.returned)})
-        highest = max(
-            (found.values["psn"] - self.variables["start"] & 0xFFFFFFFF for found in self._ours()
-             if "psn" in found.values and found.values["spdcid"] == self.variables["us"]), default=0,
+        offsets = (
+            found.values["psn"] - self.variables["start"] & 0xFFFFFFFF for found in self._ours()
+            if "psn" in found.values and found.values["spdcid"] == self.variables["us"]
         )  # fmt: skip
-        last = highest if highest < 1 << 15 else 0
-        for at in dict.fromkeys((last + 1, 1)):
-            self._send({"send": "close_cmd", "isrod": self.is_rod, "psn": f"start + {at}"})
-            until = self.link.now + self.patience.silence
-            while (frame := self.link.receive(until)) is not None and self.received <= _MOST:
-                self.received += 1
-                self.result.frames.append(PlayedFrame(self.link.now, False, frame))
-                found = read(frame, self.peer.how)
-                if found is None or found.values.get("dpdcid") != self.variables["us"]:
-                    continue
-                if found.values.get("nack_code") or found.values.get("ack_psn") == self.variables["start"] + at:
-                    return
+        last = max((offset for offset in offsets if offset < _NEAR), default=0)
+        rod = {"isrod": self.is_rod}
+        close = {"send": "close_cmd", "psn": f"start + {last + 1}", **rod}
+        self._send(close)
+        if not self._closed(last + 1):  # PSNs below it are missing at the peer
+            for offset in range(last + 1):
+                self._send({"send": "noop", "psn": f"start + {offset}", "retx": 1, **rod})
+                self._take(self.link.now)
+            self._send({**close, "retx": 1})
+            self._closed(last + 1)
+
+    def _closed(self, offset: int) -> bool:
+        """Return whether the peer tells within a short time that the PDC is closed."""
+        until = self.link.now + self.patience.silence
+        while (found := self._take(until)) is not None:
+            values = found.values
+            if values.get("dpdcid") == self.variables["us"] and (
+                values.get("nack_code") == NackCode.INV_DPDCID
+                or values.get("ack_psn") == values.get("cack_psn") == self.variables["start"] + offset & 0xFFFFFFFF
+            ):
+                return True
+        return False
+
+    def _take(self, until: int) -> AnswerPacket | None:
+        """Return the next packet of the peer, which is not judged, or None if none comes in time."""
+        while self.received <= _MOST and (frame := self.link.receive(until)) is not None:
+            self.received += 1
+            self.result.frames.append(PlayedFrame(self.link.now, False, frame))
+            if (found := read(frame, self.peer.how)) is not None:
+                return found
+        return None
 
     def _ours(self) -> Iterable[AnswerPacket]:
         found = (read(frame.data, self.peer.how) for frame in self.result.frames if frame.sent)
