@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
+from tests.support.audit.build import GOLDEN
 from tests.support.effort import effort
 from tests.support.interop.around import LINKS, TUNNELS, anywhere, tunnelled
 from tests.support.interop.same_fields import (
@@ -21,6 +22,7 @@ from tests.support.interop.tshark import (
     Frame,
     Shown,
     columns,
+    copied,
     folder,
     needs_tshark,
     number,
@@ -493,6 +495,19 @@ def test_preference_trimmed(home: Path) -> None:
     rng = rng_of("classes")
     frames: list[Frame] = [around(some_uet(rng)[:20], rng, dscp=dscp) for dscp in (5, 16, 18, 63) for _ in range(5)]
     compare(frames, home, "-o", "uetp.trimmed:5, 63", trimmed_dscp=frozenset({5, 63}))
+
+
+def test_preferences_that_are_not_legal_are_told(home: Path) -> None:
+    path = copied(GOLDEN / "gradient.pcapng", home)
+    options = ["-o", "uetp.port:99999", "-o", "uetp.protocol:256", "-o", "uetp.trimmed:16,64 x"]
+    out, err = run(["-r", path, "-Y", "uetp", *options], home)
+    assert [line for line in err.splitlines() if line.startswith("uetp: ")] == [
+        "uetp: preference uetp.port: 99999 is not legal; legal: 0 to 65535; 4793 is used",
+        "uetp: preference uetp.protocol: 256 is not legal; legal: 0 to 255; 253 is used",
+        "uetp: preference uetp.trimmed: 64 is not legal; legal: 0 to 63, with commas between them",
+        "uetp: preference uetp.trimmed: x is not legal; legal: 0 to 63, with commas between them",
+    ]
+    assert len(out.splitlines()) == 7
 
 
 # (6) Names ------------------------------------------------------------------------------------------------------------

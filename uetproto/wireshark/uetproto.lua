@@ -95,14 +95,36 @@ uetp.prefs.headers = Pref.enum(
 -- The values of the preferences. To read one of `uetp.prefs` takes as long as to add a field to the tree.
 local prefs = {}
 
+local told = {} -- what was said to be wrong; Wireshark asks for the preferences several times
+
+local function say_wrong(name, value, legal)
+  local text = format("uetp: preference uetp.%s: %s is not legal; legal: %s\n", name, value, legal)
+  if not told[text] then
+    told[text] = true
+    io.stderr:write(text)
+  end
+end
+
 local function read_preferences()
   for _, name in ipairs({ "port", "heuristic", "protocol", "crc", "verify", "sharp", "mcast", "reassemble",
                           "reassemble_most", "payload", "little_endian", "headers" }) do -- stylua: ignore
     prefs[name] = uetp.prefs[name]
   end
+  for _, limit in ipairs({ { "port", 65535, 4793 }, { "protocol", 255, 253 } }) do
+    local name, most, usual = limit[1], limit[2], limit[3]
+    if prefs[name] > most then
+      say_wrong(name, prefs[name], format("0 to %d; %d is used", most, usual))
+      prefs[name] = usual
+    end
+  end
   prefs.trimmed = {} -- by DSCP
-  for number in tostring(uetp.prefs.trimmed):gmatch("%d+") do
-    prefs.trimmed[tonumber(number)] = true
+  for word in tostring(uetp.prefs.trimmed):gmatch("[^%s,]+") do
+    local number = word:match("^%d+$") and tonumber(word)
+    if number and number < 64 then
+      prefs.trimmed[number] = true
+    else
+      say_wrong("trimmed", word, "0 to 63, with commas between them")
+    end
   end
 end
 
