@@ -58,7 +58,7 @@ SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "M
 """Number of bytes in each unit of sizes."""
 TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
 RATE_LEGAL = 'a rate such as "400 Gb/s" (b/s, kb/s, Mb/s, Gb/s, Tb/s)'
-SIZE_LEGAL = 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
+SIZE_LEGAL = 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB, kB, MB, GB)'
 UNITS = {TIME: (TIMES, TIME_LEGAL), RATE: (RATES, RATE_LEGAL), SIZE: (SIZES, SIZE_LEGAL)}
 """A pair for each of `TIME`, `RATE` and `SIZE`: the units that a text may have, and the words that describe legal texts
 in errors and docs."""

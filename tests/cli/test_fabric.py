@@ -24,7 +24,8 @@ def test_words_and_json_say_the_same() -> None:
     assert f"trimmed {one['trims']:,}" in words.stdout
 
 
-def test_lists_are_separate_runs_and_compare_is_a_table() -> None:
+def test_lists_are_separate_runs_and_compare_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     options = ("--cc", "off,nscc,nscc+rccc", "--lb", "mixed,reps", "--seeds", "1,3-4")
     told = [json.loads(line) for line in invoke("fabric", "incast", *SMALL, *options, "--json").stdout.splitlines()]
     assert len(told) == 18

@@ -8,6 +8,9 @@ from uetproto.emulator.congestion import OFF
 from uetproto.engine.contract import MICROSECOND
 from uetproto.fabric.result import FlowTimes, StudyResult
 
+_WIDE = 200
+"""Columns that the widest table has."""
+
 
 def how(result: StudyResult) -> str:
     """Return the names of congestion control and path selection."""
@@ -39,7 +42,9 @@ def table(results: list[StudyResult], aside: bool) -> None:
         counts = [f"{median(getattr(one, name) for one in these):,.0f}" for name in ("marks", "trims", "drops", "acks")]
         rate, fair = (median(getattr(one, name) for one in these) for name in ("goodput", "fairness"))
         shown.add_row(variant, f"{len(these)}", *times, f"{rate / 10**9:,.1f}", f"{fair:.2f}", *counts)
-    console(aside).print(shown)
+    out = console(aside)
+    out.width = max(out.width, _WIDE)  # a number that is cut in two tells nothing
+    out.print(shown)
     for one in results:
         if one.failure is not None:
             tell([f"{how(one)}, seed {one.seed}: failed: {printable(one.failure)}"], aside)
