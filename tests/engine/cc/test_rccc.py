@@ -135,3 +135,13 @@ def test_credit_in_advance_is_given_only_while_nobody_asks() -> None:
     ]  # fmt: skip
     pacer.asked((1, 0), 1, 2 * GRANT, 10**9)
     assert [one[1:] for one in drained(pacer)] == [(1, 5 * GRANT)], "it has used some"
+
+
+def test_a_time_to_ask_that_passed_while_nothing_waited_is_not_in_the_past() -> None:
+    sender = Rccc(CONFIG, lambda: 1)
+    sender.sent(CONFIG.max_wnd, 0)
+    later = 10**12
+    assert sender.deadline() < later
+    assert not sender.may_send(CONFIG.mtu, later)
+    assert sender.deadline() == later + 1
+    assert sender.on_time(CONFIG.mtu, later + 1)

@@ -43,6 +43,8 @@ class Rccc:
             return True
         if self._ask_at == NEVER:
             self._ask_at = now + PATIENCE * self._config.base_rtt
+        elif self._ask_at <= now:  # it passed while nothing waited
+            self._ask_at = now + 1
         return False
 
     def sent(self, size: int, now: int) -> bool:
