@@ -68,12 +68,12 @@ class CcConfig:
     @property
     def window(self) -> bool:
         """Return whether NSCC is on."""
-        return "nscc" in self.algorithm
+        return "nscc" in self.algorithm.split("+")
 
     @property
     def credits(self) -> bool:
         """Return whether RCCC is on."""
-        return "rccc" in self.algorithm
+        return "rccc" in self.algorithm.split("+")
 
     @property
     def searches(self) -> bool:
