@@ -96,6 +96,8 @@ def test_tshark_has_the_same_verdicts(fault: str | None) -> None:
         for _ in outcome.frames:
             source, payload = next(lines).split("\t")
             (got if source == PEER else sent).append(bytes.fromhex(payload.replace(":", "")))
+        ours = {half(one, 8) for one in sent}  # a late answer to the close of the test before has another PDCID
+        got = [one for one in got if half(one, 10) in ours]
         try:
             verdict = "pass" if JUDGE[outcome.test.id](sent, got) else "fail"
         except IndexError:
