@@ -182,7 +182,7 @@ def test_the_commands(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (("--faults", "drop=2"), "drop: '2' is not legal"),
-        (("--faults", "drop"), "'drop' is not legal"),
+        (("--faults", "drop"), "'drop' is not legal without a value"),
         (("--faults", "dorp=0.1"), "did you mean drop"),
         (("--faults", "drop=0.1,drop=0.2"), "drop is given twice"),
         (("--faults", "delay_time=5 ms"), "delay_time has no effect without delay"),

@@ -148,6 +148,9 @@ def test_misuse() -> None:
     for arguments, text in (
         (("serve",), "--local"),
         (("serve", "--local", "192.0.2.1"), "192.0.2.1 is no address of this host"),
+        (("serve", "--local", "localhost"), "--local: 'localhost' is not legal"),
+        (("probe", other, "--local", "999.0.0.1"), "--local: '999.0.0.1' is not legal"),
+        (("conform", "--list", "--only", " ,"), "--only: ' ,' names no test"),
         (("serve", "--local", local, "--memory", "nothing"), "--memory"),
         (("serve", "--local", local, "--allow", "10.0.0.0/99"), "--allow"),
         (("serve", "--local", local, "--personality", "refprof"), "did you mean refprov"),

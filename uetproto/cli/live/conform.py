@@ -79,6 +79,8 @@ def command(
     allow. Exit status 1 if a test failed, or if the peer does not answer.
     """
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
+    if only is not None and not wanted:
+        raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
     playing = chosen(load(map(Path, tests)), wanted)
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
     for name in lacking - {*OPTIONAL}:

@@ -23,7 +23,8 @@ def faults_of(text: str) -> Faults:
         key = FAULTS.get(name)
         if key is None or not equals:
             legal = f"NAME=VALUE,… with the names {', '.join(FAULTS)}"
-            raise LocalError(_OPTION, f"{part!r} is not legal{similar(name, FAULTS)}", legal)
+            hint = " without a value" if key is not None else similar(name, FAULTS)
+            raise LocalError(_OPTION, f"{part!r} is not legal{hint}", legal)
         if name in given:
             raise LocalError(_OPTION, f"{name} is given twice", "each name once")
         try:

@@ -72,6 +72,8 @@ class LinkOptions:
         if self.output == "-" and self.as_json:
             raise LocalError("-o - and --json both want standard output")
         check_output("-o", self.output, ())
+        if self.local is not None:
+            address_of("--local", self.local)
         if self.personality not in PERSONALITIES and self.personality != AUTO:
             hint = similar(self.personality, PERSONALITIES)
             raise LocalError(
