@@ -61,6 +61,24 @@ def test_uet(tmp_path: Path, options: dict[str, Any]) -> None:
     assert 2 * SIZE // 4096 < received <= sent <= received + 2  # what answers the last packets may come too late
 
 
+def test_a_program_where_another_one_was_killed() -> None:
+    """The target still holds the PDC of the first program; the second one has other PDCIDs."""
+    at, target = addresses()
+    with ExitStack() as stack:
+        there = fi.Fabric(live=Interface(target))
+        b = there.endpoint("local")
+        region = b.domain.mr_reg(memory := bytearray(8))
+        stack.enter_context(running(there.live))
+        for seed in (1, 2):
+            here = fi.Fabric(live=Interface(at, seed=seed))
+            a = here.endpoint("local")
+            a.av.insert(b.address)
+            a.write(bytes([seed] * 8), b.address, 0, region.key)
+            assert [entry.ok for entry in a.cq.sread(timeout="20 s")] == [True]
+            assert memory == bytes([seed] * 8)
+            here.live.close(drain=False)  # no CLOSE_CMD leaves
+
+
 def test_ipv6_with_two_ports(tmp_path: Path) -> None:
     """On ::1 both ends have one address, and so two ports, which their captures state."""
     files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]

@@ -43,6 +43,8 @@ class LiveFabric(LiveWorld):
         self._asked = pds
         config, ses = live_pds(cc=cc != "off", base=pds), live_ses(ses)
         self.fep = Fep(int(address), rng, pds=config, ses=ses, ip_version=version, congestion=self._rates)
+        # A peer may still hold PDCs of a program that had this address before; their PDCIDs would be refused.
+        self.fep.pds.pool.next_id = 1 + rng.getrandbits(15)
         framer = UetFramer(
             int(address), version, how, ecn_capable=config.ecn_capable, local_port=interface.local_port
         )  # fmt: skip

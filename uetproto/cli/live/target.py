@@ -138,6 +138,7 @@ class Target(ABC):
         return {"sha256": hashlib.sha256(memoryview(self.memory)[offset : offset + length]).hexdigest()}
 
     def _received(self, session: PeerSession, told: Json) -> Json:
+        self._collect()  # the question may come in the turn in which the last message was acknowledged
         return {"messages": self.received, "bytes": self.received_bytes, "sha256": self.digest.hexdigest()}
 
     def _seen(self, session: PeerSession, told: Json) -> Json:
