@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,12 @@ def from_addresses(frame: bytes, start: int) -> bytes:
     return ip[at : udp + 6] + ip[udp + 8 :]
 
 
+def packets(file: Path) -> list[bytes]:
+    """Return the packets of a capture, which may still be written."""
+    with open_capture(str(file)) as records:
+        return [record.data for record in records]
+
+
 @pytest.mark.parametrize("way", ["uet-udp", "roce-packet"])
 def test_dumpcap_sees_the_same(two: Hosts, tmp_path: Path, way: str) -> None:
     """What dumpcap captures at the far end is what the near end says it sent, bit by bit; an audit finds the CRCs and
@@ -112,6 +119,10 @@ def test_dumpcap_sees_the_same(two: Hosts, tmp_path: Path, way: str) -> None:
         with serving(there, *common, "--count", "1", prefix=two.far) as server:
             send(two, "--write", str(data), "--peer", there, "--local", here, *common, "-o", str(ours))
             assert server.ended()[0] == 0
+        for _ in range(100):  # dumpcap writes what it has captured some time later
+            if len(packets(seen)) >= len(packets(ours)):
+                break
+            threading.Event().wait(0.1)
         judge.send_signal(signal.SIGINT)
     with open_capture(str(ours)) as mine, open_capture(str(seen)) as theirs:
         sent = sorted(from_addresses(record.data, 0) for record in mine)
