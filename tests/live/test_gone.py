@@ -51,7 +51,7 @@ def test_the_initiator_is_killed(tmp_path: Path, transport: str) -> None:
 
 
 def test_the_initiator_ends_by_ctrl_c(tmp_path: Path) -> None:
-    """That is no failure of the other end."""
+    """A `send` that Ctrl-C ends is no failure of `serve`."""
     here, there = addresses()
     with serving(there, "--count", "1") as server:
         with sending(here, there, tmp_path / "data") as client:
