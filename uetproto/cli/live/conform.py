@@ -1,11 +1,6 @@
 """This module has the command `uetproto conform`: whether another implementation of UET follows the protocol."""
 
 import json
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,24 +9,17 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.conform_report import chart, junit, repeating, result_of, verdict_lines
-from uetproto.cli.live.initiator import begun
-from uetproto.cli.live.options import LinkOptions, local_towards, mtu_of, some_link_options
-from uetproto.cli.live.words import duration
+from uetproto.cli.live.conform_report import chart, junit, result_of, verdict_lines
+from uetproto.cli.live.options import LinkOptions, some_link_options
+from uetproto.cli.live.peer_bench import PeerBench, bench_for
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
-from uetproto.cli.terminal import printable, status, tell, write_text
+from uetproto.cli.terminal import status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.catalogue import ConformanceTest, chosen, load
-from uetproto.conform.live_link import LiveLink
-from uetproto.conform.packets import OPTIONAL, PeerFacts
-from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge, round_trip
-from uetproto.engine.memory import IDEMPOTENT_SAFE
+from uetproto.conform.packets import OPTIONAL
+from uetproto.conform.player import ConformanceVerdict, Outcome, judge
 from uetproto.errors import similar
-from uetproto.framing.uet import UetFramer
-from uetproto.live.path import PathSetup, open_path
-from uetproto.live.rendezvous import Json, number
-from uetproto.live.time import MonotonicClock
 
 _DEAD = "the peer answers nothing; the test was not played"
 
@@ -93,7 +81,7 @@ def command(
     check_output("--junit", junit_file, ())
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-    with Interrupt() as interrupt, _bench(options, peer, lacking) as bench, TemporaryDirectory() as spare:
+    with Interrupt() as interrupt, bench_for(options, peer, lacking) as bench, TemporaryDirectory() as spare:
         if not options.as_json:
             tell([bench.words()])
         place = Path(folder or spare)
@@ -119,91 +107,8 @@ def _list(tests: list[ConformanceTest], as_json: bool) -> None:
             tell([f"{test.id}  {test.purpose} [{test.section}]"])
 
 
-class _Bench:
-    """The link to the peer, and what is known of it."""
-
-    def __init__(self, options: LinkOptions, peer: str, local: str, told: Json, lacking: frozenset[str]) -> None:
-        self.peer, self.local = peer, local
-        self.facts = replace(_facts(options, peer, local, told), without=lacking)
-        how = self.facts.how
-        framer = UetFramer(self.facts.local, self.facts.ip_version, how, local_port=options.local_udp_port)
-        interface = options.live_interface(local)
-        self.clock = MonotonicClock()
-        self.path = open_path(PathSetup(
-            interface=interface, transport="uet", peer_port=how.udp_port if how.udp else None,
-            ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
-        ))  # fmt: skip
-        self.link = LiveLink(self.path, self.clock)
-        self.number = secrets.randbits(32) if options.seed is None else options.seed
-        self.seed = f"{self.number}#{self.clock.of_day(0)}"
-        self.patience, self.rtt = Patience(), None
-        self.repeat = repeating(options, peer, self.number, lacking)
-
-    rtt: int | None
-    """Measured round-trip time in picoseconds; None: the peer does not answer."""
-
-    def measure(self) -> None:
-        """Measure the round-trip time, and fit the waits to it."""
-        self.rtt = round_trip(self.link, self.facts, self.seed, self.patience)
-        if self.rtt is not None:
-            self.patience = Patience.of(self.rtt)
-
-    def words(self) -> str:
-        answer = "does NOT answer" if self.rtt is None else f"answers in {duration(self.rtt)}"
-        return f"{printable(self.peer)} from {self.local}: {answer}, path {self.path.name}, seed {self.number}"
-
-
-def _facts(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFacts:
-    """Return what the rendezvous told of the peer; without one, what the options say."""
-    memory = told.get("memory") if isinstance(told.get("memory"), dict) else {}
-    end = told.get("endpoint") if isinstance(told.get("endpoint"), dict) else {}
-    receive = told.get("receive") if isinstance(told.get("receive"), dict) else {}
-    assert isinstance(memory, dict)
-    assert isinstance(end, dict)
-    assert isinstance(receive, dict)
-    key = number(memory, "key", 0, 2**64 - 1, options.memory_key)
-    version = ip_address(peer).version
-    mtu = options.payload_for(mtu_of(options, local), version)
-    port = number(told, "udp_port", 1, 65535) if told.get("udp_port") is not None else None
-    if told and (port is None) != (options.ip_protocol is not None):
-        takes = f"IP protocol {told.get('ip_protocol')}" if port is None else f"UDP port {port}"
-        raise LocalError("--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends")
-    how = replace(options.how(port), crc=bool(told.get("crc", options.crc == "on")))
-    relative = end.get("relative", options.relative)
-    return PeerFacts(
-        address=int(ip_address(peer)), local=int(ip_address(local)), ip_version=version, how=how,
-        job_id=number(end, "job_id", 0, 2**24 - 1, options.job_id),
-        pid_on_fep=number(end, "pid_on_fep", 0, 4095, options.pid),
-        resource_index=number(end, "resource_index", 1, 4095, options.resource_index),
-        initiator_id=options.initiator_id, relative=bool(relative), key=key,
-        base=number(memory, "address", 0, 2**64 - 1, options.address),
-        length=number(memory, "length", 0, 2**64 - 1, 0 if told else 1 << 16),
-        receives=number(receive, "count", 0, 2**32, 0 if told else 1),
-        payload_mtu=number(told, "payload_mtu", 1024, 8192, mtu), idempotent=bool(key & IDEMPOTENT_SAFE),
-    )  # fmt: skip
-
-
-@contextmanager
-def _bench(options: LinkOptions, peer: str, lacking: frozenset[str]) -> Iterator[_Bench]:
-    """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end."""
-    local = local_towards(options, peer)
-    rendezvous, told = begun(options, peer, local)
-    bench: _Bench | None = None
-    try:
-        bench = _Bench(options, peer, local, told, lacking)
-        if told.get("takes_no_checksum") is True and options.checksum == "auto":
-            bench.path.checksum = False
-        bench.measure()
-        yield bench
-    finally:
-        if bench is not None:
-            bench.path.close()
-        if rendezvous is not None:
-            rendezvous.close()
-
-
 def _played(
-    bench: _Bench,
+    bench: PeerBench,
     tests: list[ConformanceTest],
     place: Path,
     kept: bool,
@@ -239,7 +144,7 @@ def _played(
     return results
 
 
-def _sum_up(results: list[Outcome], bench: _Bench, as_json: bool) -> None:
+def _sum_up(results: list[Outcome], bench: PeerBench, as_json: bool) -> None:
     counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
     if as_json:
         click.echo(json.dumps({
