@@ -1,5 +1,4 @@
-"""This module has the link of a command to a peer that is tested, without an engine of ours, as `uetproto conform` needs
-it."""
+"""This module has the link of a command to a peer that is tested, without an engine of ours: of `uetproto conform`."""
 
 import secrets
 from collections.abc import Iterator
