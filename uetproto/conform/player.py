@@ -5,10 +5,11 @@ time.
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from uetproto.conform.catalogue import ConformanceTest
 from uetproto.conform.expressions import in_words, matches, named, value_of
@@ -113,25 +114,67 @@ def play(test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience
     for name in test.needs:
         if offers[name]:
             return Outcome(test, ConformanceVerdict.INCONCLUSIVE, offers[name])
-    return _Play(test, link, peer, seed, patience).outcome()
+    return _UetPlay(test, link, peer, seed, patience).outcome()
 
 
-class _Play:
-    """Plays one test."""
+class Answer(Protocol):
+    """An answer is a packet of the peer: its kind, the values of its headers by field, and its payload."""
 
-    def __init__(self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> None:
-        rng = random.Random(f"{seed.partition('#')[0]}/{test.id}")
-        self.test, self.link, self.peer, self.patience = test, link, peer, patience
-        self.craft = PacketCraft(peer, rng, link.entropy)
-        us, other = random.Random(f"{seed}/{test.id}/PDCIDs").sample(range(1, 1 << 16), 2)
-        self.variables = peer.variables() | {"us": us, "other": other, "start": rng.randrange(1 << 32)}
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def values(self) -> Mapping[str, int]: ...
+
+    @property
+    def rows(self) -> Mapping[str, Field]: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+    @property
+    def fault(self) -> str:
+        """Return why the packet is wrong by itself. The text is empty if it is not."""
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class Play(ABC, Generic[AnswerT]):
+    """This base class plays one test, step by step. A subclass makes the packets of a protocol, and reads them."""
+
+    told: tuple[str, ...]
+    """Fields of a packet of the peer that verdicts name."""
+
+    def __init__(self, test: ConformanceTest, link: Link, patience: Patience, variables: dict[str, int]) -> None:
+        self.test, self.link, self.patience, self.variables = test, link, patience, variables
         self.allowed: list[Mapping[str, Any]] = []
         self.result = Outcome(test, ConformanceVerdict.PASS)
         self.received = 0
-        self.is_rod = False
-        """Whether the PDC of the test is one of ROD."""
-        self.returned: set[int] = set()
-        """PSNs of requests of the peer that were seen."""
+
+    @abstractmethod
+    def frame(self, step: Mapping[str, Any]) -> bytes:
+        """Return the frame of a step of our side."""
+
+    @abstractmethod
+    def bytes_of(self, told: Any) -> bytes:
+        """Return the bytes that a test writes."""
+
+    @abstractmethod
+    def read(self, frame: bytes) -> AnswerT | None:
+        """Return the packet of the peer in a frame, or None if it is none of the protocol."""
+
+    @abstractmethod
+    def matters(self, found: AnswerT) -> bool:
+        """Return whether a packet belongs to this test and is not one that may come at any time."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Free the peer for the next test. Nothing is judged any more."""
+
+    def differs_further(self, wanted: Mapping[str, Any], found: AnswerT) -> str:
+        """Return how a packet differs from what a protocol alone can tell, in words; empty if it does not."""
+        return ""
 
     def outcome(self) -> Outcome:
         result = self.result
@@ -145,7 +188,7 @@ class _Play:
             except LocalError as error:
                 place = f"{self.test.place}: {self.test.id}, step {number}"
                 raise LocalError(f"{place}: {error}") from error
-        self._leave()
+        self.leave()
         return result
 
     def _step(self, step: Mapping[str, Any]) -> None:
@@ -161,12 +204,7 @@ class _Play:
             self._await(step.get("any", [step]))
 
     def _send(self, step: Mapping[str, Any]) -> None:
-        if "start" in step:  # the test chooses the first PSN
-            self.variables["start"] = value_of("start", step["start"], _NUMBER, self.variables)
-            step = {name: value for name, value in step.items() if name != "start"}
-        if step.get("syn"):
-            self.is_rod = step["send"].startswith("rod") or bool(step.get("isrod"))
-        frame = self.craft.frame(step, self.variables)
+        frame = self.frame(step)
         self.result.frames.append(PlayedFrame(self.link.now, True, frame))
         self.link.send(frame)
 
@@ -185,25 +223,109 @@ class _Play:
             raise _Failed(f"no answer came; allowed is {self._words(wanted)}", silent=True)
         return silence
 
-    def _next(self, until: int) -> AnswerPacket | None:
+    def _next(self, until: int) -> AnswerT | None:
         """Return the next packet of the peer that matters to the test, or None if none comes in time."""
         while (frame := self.link.receive(until)) is not None:
             self.result.frames.append(PlayedFrame(self.link.now, False, frame))
             self.received += 1
             if self.received > _MOST:
                 raise _Failed(f"the peer floods: more than {_MOST} packets in one test")
-            found = read(frame, self.peer.how)
+            found = self.read(frame)
             if found is None:
                 continue
             if found.fault:
                 raise _Failed(f"a packet of the peer is wrong: {found.fault}")
-            if self._matters(found):
+            if self.matters(found):
                 return found
         return None
 
-    def _matters(self, found: AnswerPacket) -> bool:
-        """Return whether a packet belongs to this test and is not one that may come at any time. The PDCID of the peer
-        is learned from the first packet that has one (pds.md §6.2)."""
+    def _differs(self, wanted: Mapping[str, Any], found: AnswerT) -> str:
+        """Return how a packet differs from what is allowed, in words; empty if it does not."""
+        if wanted["expect"] != found.kind:
+            return f"allowed is {wanted['expect']}"
+        for name, pattern in wanted.items():
+            if name in _FREE:
+                continue
+            row = found.rows.get(name)
+            if row is None:
+                return f"it has no {name}"
+            if not matches(name, pattern, found.values[name], row, self.variables):
+                seen = named(found.values[name], row)
+                return f"{name} is {seen}, allowed is {in_words(pattern, row, self.variables)}"
+        if "data" in wanted and found.payload != (expected := self.bytes_of(wanted["data"])):
+            return f"its data is {found.payload[:32].hex()}, allowed is {expected[:32].hex()}"
+        return self.differs_further(wanted, found)
+
+    def _wrong(self, wanted: list[Mapping[str, Any]], found: AnswerT) -> str:
+        told = (f"{name} {named(found.values[name], found.rows[name])}" for name in self.told if name in found.values)
+        return "; ".join(
+            (f"the peer sent {found.kind} ({', '.join(told)})", *(self._differs(one, found) for one in wanted))
+        )
+
+    def _words(self, wanted: Iterable[Mapping[str, Any]]) -> str:
+        """Return expectations in words."""
+        texts = []
+        for one in wanted:
+            names = ", ".join(
+                f"{name} {' or '.join(map(str, pattern)) if isinstance(pattern, list) else pattern}"
+                for name, pattern in one.items() if name not in _FREE
+            )  # fmt: skip
+            texts.append(f"{one['expect']} ({names})" if names else one["expect"])
+        return " or ".join(texts)
+
+    def _save(self, wanted: Mapping[str, Any], found: AnswerT) -> None:
+        """Keep values of a packet as variables."""
+        for variable, name in wanted.get("save", {}).items():
+            if name not in found.values:
+                raise LocalError("save", f"{name!r} is no field of the packet", ", ".join(found.values))
+            self.variables[variable] = found.values[name]
+
+    def _take(self, until: int) -> AnswerT | None:
+        """Return the next packet of the peer, which is not judged, or None if none comes in time."""
+        while self.received <= _MOST and (frame := self.link.receive(until)) is not None:
+            self.received += 1
+            self.result.frames.append(PlayedFrame(self.link.now, False, frame))
+            if (found := self.read(frame)) is not None:
+                return found
+        return None
+
+
+class _UetPlay(Play[AnswerPacket]):
+    """Plays one test of UET."""
+
+    told = ("nack_code", "nack_psn", "psn", "ack_psn", "cack_psn", "pkt_id", "return_code", "spdcid")
+
+    def __init__(self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> None:
+        rng = random.Random(f"{seed.partition('#')[0]}/{test.id}")
+        us, other = random.Random(f"{seed}/{test.id}/PDCIDs").sample(range(1, 1 << 16), 2)
+        start = rng.randrange(1 << 32)
+        super().__init__(test, link, patience, peer.variables() | {"us": us, "other": other, "start": start})
+        self.peer = peer
+        self.craft = PacketCraft(peer, rng, link.entropy)
+        self.is_rod = False
+        """Whether the PDC of the test is one of ROD."""
+        self.returned: set[int] = set()
+        """PSNs of requests of the peer that were seen."""
+
+    def frame(self, step: Mapping[str, Any]) -> bytes:
+        if "start" in step:  # the test chooses the first PSN
+            self.variables["start"] = value_of("start", step["start"], _NUMBER, self.variables)
+            step = {name: value for name, value in step.items() if name != "start"}
+        if step.get("syn"):
+            self.is_rod = step["send"].startswith("rod") or bool(step.get("isrod"))
+        return self.craft.frame(step, self.variables)
+
+    def bytes_of(self, told: Any) -> bytes:
+        return self.craft.bytes_of(told)
+
+    def read(self, frame: bytes) -> AnswerPacket | None:
+        return read(frame, self.peer.how)
+
+    def matters(self, found: AnswerPacket) -> bool:
+        """Return whether a packet belongs to this test and is not one that may come at any time.
+
+        The PDCID of the peer is learned from the first packet that has one (pds.md §6.2).
+        """
         values = found.values
         if values.get("dpdcid", 0) not in (0, self.variables["us"], self.variables["other"]):
             self.result.aside += 1
@@ -218,51 +340,15 @@ class _Play:
             self.variables.setdefault("peer", values["spdcid"])
         return True
 
-    def _differs(self, wanted: Mapping[str, Any], found: AnswerPacket) -> str:
-        """Return how a packet differs from what is allowed, in words; empty if it does not."""
-        if wanted["expect"] != found.kind:
-            return f"allowed is {wanted['expect']}"
-        for name, pattern in wanted.items():
-            if name in _FREE:
-                continue
-            row = found.rows.get(name)
-            if row is None:
-                return f"it has no {name}"
-            if not matches(name, pattern, found.values[name], row, self.variables):
-                seen = named(found.values[name], row)
-                return f"{name} is {seen}, allowed is {in_words(pattern, row, self.variables)}"
-        if "data" in wanted and found.payload != self.craft.bytes_of(wanted["data"]):
-            expected = self.craft.bytes_of(wanted["data"])
-            return f"its data is {found.payload[:32].hex()}, allowed is {expected[:32].hex()}"
+    def differs_further(self, wanted: Mapping[str, Any], found: AnswerPacket) -> str:
         if "sack" in wanted:
             psns = {value_of("sack", psn, _NUMBER, self.variables) for psn in wanted["sack"]}
             if more := sacked(found.values) - psns:
                 return f"its SACK bitmap has PSN {min(more)}, which was not received"
         return ""
 
-    def _wrong(self, wanted: list[Mapping[str, Any]], found: AnswerPacket) -> str:
-        return "; ".join((f"the peer sent {_said(found)}", *(self._differs(one, found) for one in wanted)))
-
-    def _words(self, wanted: Iterable[Mapping[str, Any]]) -> str:
-        """Return expectations in words."""
-        texts = []
-        for one in wanted:
-            names = ", ".join(
-                f"{name} {' or '.join(map(str, pattern)) if isinstance(pattern, list) else pattern}"
-                for name, pattern in one.items() if name not in _FREE
-            )  # fmt: skip
-            texts.append(f"{one['expect']} ({names})" if names else one["expect"])
-        return " or ".join(texts)
-
-    def _save(self, wanted: Mapping[str, Any], found: AnswerPacket) -> None:
-        """Keep values of a packet as variables."""
-        for variable, name in wanted.get("save", {}).items():
-            if name not in found.values:
-                raise LocalError("save", f"{name!r} is no field of the packet", ", ".join(found.values))
-            self.variables[variable] = found.values[name]
-
-    def _leave(self) -> None:
-        """Close the PDC of the test, so that the peer is free for the next one. Nothing is judged any more.
+    def leave(self) -> None:
+        """Close the PDC of the test.
 
         CLOSE_CMD has the PSN above all those of the test. A peer that lacks some of them waits for them, so they are
         then filled with NOOPs.
@@ -298,27 +384,9 @@ class _Play:
                 return True
         return False
 
-    def _take(self, until: int) -> AnswerPacket | None:
-        """Return the next packet of the peer, which is not judged, or None if none comes in time."""
-        while self.received <= _MOST and (frame := self.link.receive(until)) is not None:
-            self.received += 1
-            self.result.frames.append(PlayedFrame(self.link.now, False, frame))
-            if (found := read(frame, self.peer.how)) is not None:
-                return found
-        return None
-
     def _ours(self) -> Iterable[AnswerPacket]:
-        found = (read(frame.data, self.peer.how) for frame in self.result.frames if frame.sent)
+        found = (self.read(frame.data) for frame in self.result.frames if frame.sent)
         return (one for one in found if one is not None)
-
-
-_TOLD = ("nack_code", "nack_psn", "psn", "ack_psn", "cack_psn", "pkt_id", "return_code", "spdcid")
-
-
-def _said(found: AnswerPacket) -> str:
-    """Return what a packet of the peer says, in words."""
-    values = (f"{name} {named(found.values[name], found.rows[name])}" for name in _TOLD if name in found.values)
-    return f"{found.kind} ({', '.join(values)})"
 
 
 LIVENESS = ConformanceTest(
@@ -333,10 +401,20 @@ _ASKED = 3
 """Number of times that a peer is asked whether it answers at all, as a packet may be lost."""
 
 
-def round_trip(link: Link, peer: PeerFacts, seed: str, patience: Patience) -> int | None:
+class Suite(NamedTuple):
+    """This tuple says how the tests of a protocol are played, and what a peer is asked to know whether it answers."""
+
+    play: Callable[[ConformanceTest, Link, Any, str, Patience], Outcome]
+    liveness: ConformanceTest
+
+
+UET = Suite(play, LIVENESS)
+
+
+def round_trip(link: Link, peer: Any, seed: str, patience: Patience, suite: Suite = UET) -> int | None:
     """Return the time in picoseconds in which the peer answers, or None if it does not."""
     for number in range(_ASKED):
-        outcome = play(LIVENESS, link, peer, f"{seed}#{number}", patience)
+        outcome = suite.play(suite.liveness, link, peer, f"{seed}#{number}", patience)
         if outcome.verdict is ConformanceVerdict.PASS:
             sent = next(frame for frame in outcome.frames if frame.sent)
             answer = next(frame for frame in outcome.frames if not frame.sent)
@@ -345,20 +423,20 @@ def round_trip(link: Link, peer: PeerFacts, seed: str, patience: Patience) -> in
 
 
 def judge(
-    test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience, tries: int = 1
-) -> Outcome:  # fmt: skip
-    """Play a test, and return its outcome.
+    test: ConformanceTest, link: Link, peer: Any, seed: str, patience: Patience, tries: int = 1, suite: Suite = UET
+) -> Outcome:
+    """Play a test, and return its outcome. `peer` has the facts that the suite needs, such as `PeerFacts`.
 
     A missing answer is a fault only of a peer that answers at all. On a link that loses packets a test that fails is
     played up to `tries` times, until it passes: a fault of the peer makes it fail each time, unless the packet that
     shows it is lost.
     """
     for number in range(1, tries + 1):
-        outcome = play(test, link, peer, f"{seed}#{number}", patience)
+        outcome = suite.play(test, link, peer, f"{seed}#{number}", patience)
         outcome.tries = number
         if outcome.verdict is not ConformanceVerdict.FAIL:
             break
-        if outcome.silent and round_trip(link, peer, f"{seed}#{test.id}#{number}", patience) is None:
+        if outcome.silent and round_trip(link, peer, f"{seed}#{test.id}#{number}", patience, suite) is None:
             outcome.verdict = ConformanceVerdict.INCONCLUSIVE
             outcome.reason = f"the peer answers nothing any more; {outcome.reason}"
             break
