@@ -178,3 +178,34 @@ def test_rows_that_cannot_be(row: str, error: str | None) -> None:
 def test_congestion_control_is_of_uet() -> None:
     with pytest.raises(LocalError, match=r"cc\.algorithm: goes with UET; legal: off"):
         load_text('[run]\ntransport = "rc"\nhosts = 2\ninput = "gradient.npy"\n[cc]\nalgorithm = "nscc"\n')
+
+
+OBJECTS = BASE + 'wire = "objects"\nqueue_capacity = "16 KiB"\n[cc]\nalgorithm = "nscc"\n'
+
+
+def test_objects_have_the_results_of_bytes() -> None:
+    """Trimmed and marked frames, too: the whole report is the same."""
+    texts = (OBJECTS, OBJECTS.replace("objects", "bytes"))
+    reports = [run(load_text(text + ROWS.format("incast"))).as_dict() for text in texts]
+    assert reports[0] == reports[1]
+    assert {"switch_trimmed", "switch_marked"} <= set(reports[0]["happened"])
+
+
+@pytest.mark.parametrize(("more", "what"), [
+    ('[tap]\nnodes = ["h0"]', "objects, with [tap]"), ("[faults]\ntrim = 0.1", "objects, with faults that trim"),
+    ("[faults]\ncorrupt = [3]", "objects, with faults that corrupt"), ("[fabric]\npfc = true", "objects, with pfc"),
+])  # fmt: skip
+def test_what_needs_bytes_is_refused_with_its_line(more: str, what: str) -> None:
+    text = OBJECTS + more + ROWS.format("incast")
+    if more.startswith("[fabric]"):
+        text = text.replace(more, "").replace('queue_capacity = "16 KiB"', "pfc = true")
+    with pytest.raises(LocalError) as error:
+        load_text(text, "mine")
+    assert str(error.value) == f"mine.toml:11: fabric.wire: {what}; legal: bytes"
+
+
+@pytest.mark.parametrize("more", [{"output": "never.pcapng"}, {"check": True}])
+def test_captures_and_checks_of_objects_are_refused_with_a_line(more: dict[str, Any]) -> None:
+    with pytest.raises(LocalError, match=r"mine.toml:11: fabric.wire: objects, with a c.*; legal: bytes"):
+        run(load_text(OBJECTS + ROWS.format("incast"), "mine"), **more)
+    assert not Path("never.pcapng").exists()

@@ -14,7 +14,7 @@ from uetproto.emulator.run.uet_transfer import UetTransfer
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
-from uetproto.errors import typed
+from uetproto.errors import LocalError, typed
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
@@ -87,6 +87,10 @@ def run(
     leaves a valid capture.
     """
     typed("scenario", scenario, Scenario, "a Scenario, as load returns it")
+    for what, wanted in (("a capture", output is not None or writer is not None), ("a check of frames", check)):
+        if wanted and scenario.fabric.wire != "bytes":
+            name, place = scenario.wire_told
+            raise LocalError(name, f"objects, with {what}", "bytes", place=place)
     with ExitStack() as owned:
         played = RUNS[scenario.run.transport == UET, kind_of(scenario)](scenario, owned, check)
         judge = FrameJudge(scenario) if check else None

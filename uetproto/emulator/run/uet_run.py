@@ -38,7 +38,10 @@ class UetRun(ScenarioRun):
         plane, pds, contexts = self.scenario.plane, node.pds, None
         if plane is not None and plane.controls:
             contexts, pds = plane.contexts(self.chance(node.name, "cc")), plane.tuned(pds)
-        fep = kind(node.address, chance, pds=pds, ses=node.ses, ip_version=node.ip_version, congestion=contexts)
+        fep = kind(
+            node.address, chance, pds=pds, ses=node.ses, ip_version=node.ip_version, congestion=contexts,
+            objects=self.scenario.fabric.wire == "objects",
+        )  # fmt: skip
         fep.target.fault = refusals(rule for rule in self.scenario.target_faults if rule.node == node.name)
         return fep
 

@@ -15,9 +15,11 @@ from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.vlan import Vlan
 from uetproto.errors import LocalError
 from uetproto.framing.uet import Encapsulation
+from uetproto.impair.faults import Faults
+from uetproto.impair.unencoded_frames import WIRES
 from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.file import SectionReader
-from uetproto.toml.values import time
+from uetproto.toml.values import one_of, time
 
 MOST_HOSTS = 1024
 SLOWER = 4
@@ -80,6 +82,12 @@ CABLE_KEYS = {
     ),
 }
 
+WIRE_KEYS = {
+    "wire": one_of(WIRES).says(
+        "bytes: frames are encoded; objects: they are not, and a run takes less time. Objects cannot be captured or"
+        " checked, and do not go with pfc, [security], rows [[step]], or faults that corrupt or trim."
+    ),
+}
 
 _VLAN = keys_of(Vlan)
 VLAN_KEYS = {
@@ -105,6 +113,21 @@ def vlan_of(reader: SectionReader, values: dict[str, Any], pfc: Pfc | None) -> V
     except LocalError as error:
         key = "vlan" if error.name == "id" else f"vlan_{error.name}"
         raise reader.refuse(f"fabric.{key}", error.value, error.legal) from None
+
+
+def check_unencoded(
+    reader: SectionReader, network: NetworkConfig, faults: Faults, *, tapped: bool, sealed: bool, scripted: bool
+) -> None:
+    """Raise `LocalError` where frames that are not encoded go with what needs their bytes."""
+    if network.wire == "bytes":
+        return
+    wanted = {
+        "rows [[step]]": scripted, "[security]": sealed, "pfc": network.pfc is not None,
+        "[tap]": tapped, "faults that corrupt": bool(faults.corrupt), "faults that trim": bool(faults.trim),
+    }  # fmt: skip
+    for name, used in wanted.items():
+        if used:
+            raise reader.refuse("fabric.wire", f"objects, with {name}", "bytes")
 
 
 def slow_links(layout: Layout | None, chosen: tuple[tuple[str, int], ...]) -> dict[str, int]:

@@ -22,6 +22,8 @@ from uetproto.emulator.scenario.fabric_settings import (
     CABLE_KEYS,
     MOST_HOSTS,
     VLAN_KEYS,
+    WIRE_KEYS,
+    check_unencoded,
     checked_headroom,
     failing,
     host_names,
@@ -189,6 +191,8 @@ class Scenario:
     qps: dict[str, QpSetup] = field(default_factory=dict)
     path: PathConfig = field(default_factory=PathConfig)
     security: Security | None = None
+    wire_told: tuple[str, Location | None] = ("fabric.wire", None)
+    """Name and place of the key `fabric.wire`, for the error if a run needs encoded frames."""
 
     @property
     def interfaces(self) -> tuple[str, ...]:
@@ -229,6 +233,7 @@ _FABRIC = {
     "pfc_quanta": integer(2, 65535).says("The duration of a pause, in units of 512 bit times."),
     "pfc_repeat": integer(1, 65535).says("A pause in force is repeated after so many units of 512 bit times."),
     **VLAN_KEYS,
+    **WIRE_KEYS,
     "encapsulation": choice({"udp": True, "native": False}).says("How UET packets travel over IP.", "udp"),
     "crc": choice({"on": True, "off": False, True: True, False: False}).says(
         "Packets end with the CRC of their transport.", "on"
@@ -453,6 +458,9 @@ class _Reader(TomlFile):
         )  # fmt: skip
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
+        # a file has [tap] for other runs if only `--set` asks for objects
+        tapped = "tap.nodes" in self.given or ("tap" in data and "fabric.wire" not in self.given)
+        check_unencoded(self, fabric, faults, tapped=tapped, sealed=security is not None, scripted=bool(rows))
         if rows and faults:
             raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]")
         todo: tuple[OperationRow, ...]
@@ -466,6 +474,7 @@ class _Reader(TomlFile):
         cables = cables_between_switches(fabric.layout)
         taps = self.members("tap.nodes", chosen, nodes, fabric.layout) or (run.initiator,)
         fabric = replace(fabric, taps={end: taps.index(name) for name in taps for end in cables.get(name, ())})
+        told = self.refuse("fabric.wire", "")
         scripted = run.ses == "scripted"
         if scripted and not rows:
             raise self.refuse("run.ses", "'scripted' needs rows [[step]]", "real, or a script")
@@ -489,6 +498,7 @@ class _Reader(TomlFile):
             qps=qps,
             path=PathConfig(**self.table("path", _PATH, data.get("path", {}))),
             security=security,
+            wire_told=(told.name, told.place),
         )
 
     @property
