@@ -25,6 +25,7 @@ CASES = (
         ("tap", "uet"), ("tap", "roce"),
     )),
     "trimmed-4", "trimmed-6", "numbered", "nobody", "icmp", "ping-4", "ping-6", "held",
+    *(f"errors-{kind}-{version}" for kind in ("udp", "raw", "native") for version in (4, 6)),
     "auto", "superframes-4", "superframes-6", "gone", "too_long",
     "capture_golden", "capture_ends",
 )  # fmt: skip
@@ -93,7 +94,7 @@ def test_frames_from_outside(kind: bytes, rest: bytes, version: int) -> None:
     found, sent, _ = neighbours(version)
     found.take(frame, 0)
     assert len(sent) <= 1
-    icmp_error(frame, version, bytes(4 if version == 4 else 16))
+    icmp_error(frame, version, bytes(4 if version == 4 else 16), 17)
     echo_reply(frame, version)
     untagged(frame)
     for start in (0, 34, 54, len(frame)):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.support.live import addresses
 from uetproto.api import fi
 from uetproto.cli.live import target
 from uetproto.cli.live.options import LinkOptions, link_options
+from uetproto.engine.config import PdsConfig
 from uetproto.live import Interface
 
 
@@ -95,6 +97,44 @@ def test_a_process_that_is_stopped(tmp_path: Path) -> None:
         status, told = server.ended()
     assert status == 0
     assert max(told["stood_still_ps"]) > 2 * 10**12
+
+
+def unheard(near: fi.Fabric, there: str) -> None:
+    """Write to an address where nobody listens, until all packets are reported as lost. None of the sockets that the
+    entropy values have sends again meanwhile."""
+    endpoint, far = near.endpoint("local"), ip_address(there)
+    peer = fi.Address(fa=int(far), ip_version=far.version, pid_on_fep=0, start_index=15, initiator_id=16)
+    endpoint.av.insert(peer)
+    endpoint.write(bytes(15 * 4096), peer, 0, 1)
+    counters = near.live.path.counters
+    assert near.live.wait(lambda: sum(counters.refused.values()) >= 15, 5 * 10**12)
+    assert (counters.sent, counters.received, sum(counters.refused.values())) == (15, 0, 15)
+    near.live.close(drain=False)
+
+
+def test_nobody_listens() -> None:
+    """Each socket is asked for its errors, also if it has sent once."""
+    here, there = addresses()
+    with fi.Fabric(live=Interface(here), pds=PdsConfig(rto_init_time=8 * 10**12)) as near:
+        unheard(near, there)
+        assert set(near.live.path.counters.refused) == {f"Connection refused (ICMP from {there})"}
+
+
+def test_after_an_operation_that_failed(tmp_path: Path) -> None:
+    """The PDC is closed, and the next program at the address begins anew; what nobody hears is said."""
+    here, there = addresses()
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(100))
+    by_hand = ("--write", str(data), "--local", here, "--rendezvous", "off", "--json")
+    with serving(there, "--rendezvous", "off", "--count", "2") as server:
+        refused = invoke("send", *by_hand, "--peer", there, "--key", "9")
+        assert refused.exit_code == 1
+        told = json.loads(refused.stdout)
+        assert ("BAD_MKEY" in told["error"], told["not_closed"]) == (True, 0)
+        assert server.line()["what"] == "has closed its PDCs"
+        told = json.loads(invoke("send", *by_hand, "--peer", there, "--verify").stdout)
+        assert (told["match"], told["error"], told["not_closed"]) == (True, None, 0)
+        assert server.ended()[0] == 1
 
 
 def test_a_silent_peer(monkeypatch: pytest.MonkeyPatch) -> None:

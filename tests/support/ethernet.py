@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.live.test_gone import unheard
 from tests.live.test_loopback import clean, connected, exchange
 from tests.support import source
 from tests.support.live import running
@@ -49,6 +50,7 @@ from uetproto.wire.icrc import icrc_of
 CABLE = {4: ("10.98.0.1", "10.98.0.2"), 6: ("fd98::1", "fd98::2")}
 KERNEL = {4: ("10.97.0.2", "10.97.0.1"), 6: ("fd97::2", "fd97::1")}
 """Addresses: of our own on the TAP device, and of the kernel."""
+LOOP = {4: ("127.0.0.1", "127.0.0.9"), 6: ("fd96::1", "fd96::2")}
 SETUP = """
 link set lo up
 link add v0 mtu 9000 type veth peer name v1 mtu 9000
@@ -58,6 +60,8 @@ tuntap add tap0 mode tap
 link set tap0 mtu 9000 up
 addr add 10.97.0.1/24 dev tap0
 addr add fd97::1/64 dev tap0 nodad
+addr add fd96::1/64 dev lo nodad
+addr add fd96::2/64 dev lo nodad
 """
 
 
@@ -177,6 +181,18 @@ def numbered() -> None:
     finally:
         near.close()
         far.close()
+
+
+def errors(path: str, version: int, native: bool = False) -> None:
+    """A kernel without a program for the packets answers ICMP, which is counted, packet by packet."""
+    here, there = LOOP[version]
+    how = Encapsulation(udp=not native)
+    with fi.Fabric(live=Interface(here, path=path, device="lo"), how=how) as near:
+        unheard(near, there)
+        told = set(near.live.path.counters.refused)
+    udp = {"raw": "port unreachable", "udp": "Connection refused"}[path]
+    reason = {4: "Protocol not available", 6: "Protocol error"}[version] if native else udp
+    assert told == {f"ICMP from {there}: {reason}" if reason == "port unreachable" else f"{reason} (ICMP from {there})"}
 
 
 def nobody() -> None:
@@ -465,6 +481,8 @@ MATRIX = {
 CASES: dict[str, Callable[[], None]] = MATRIX | {
     "trimmed-4": partial(trimmed, 4), "trimmed-6": partial(trimmed, 6), "numbered": numbered,
     "nobody": nobody, "icmp": icmp,
+    **{f"errors-{path}-{version}": partial(errors, path, version) for path in ("udp", "raw") for version in (4, 6)},
+    **{f"errors-native-{version}": partial(errors, "raw", version, native=True) for version in (4, 6)},
     "ping-4": partial(ping, 4), "ping-6": partial(ping, 6), "held": held,
     "auto": auto, "superframes-4": partial(superframes, 4), "superframes-6": partial(superframes, 6), "gone": gone,
     "too_long": too_long, "capture_golden": capture_golden, "capture_ends": capture_ends,

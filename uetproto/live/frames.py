@@ -2,9 +2,11 @@
 to the network card, superframes, and ICMP errors."""
 
 import struct
+from collections.abc import Container
 from typing import NamedTuple
 
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
+from uetproto.live.sockets import ip_text
 from uetproto.wire.headers.ethernet import IPV4, UDP, EtherType, IpProtocol, internet_checksum
 
 MACS = 12
@@ -123,6 +125,12 @@ class IcmpError(NamedTuple):
     no_owner: bool
     """Whether the destination has nobody for the port or the protocol."""
 
+    def told(self, version: int, peers: Container[int]) -> str:
+        """Return the error in words, with the address of whoever says so if it is one of `peers`: that of a router may
+        be anything."""
+        teller = ip_text(self.source, version) if self.source in peers else "a router"
+        return f"ICMP from {teller}: {self.words}"
+
 
 _WORDS = {
     4: {0: "network unreachable", 1: "host unreachable", 2: "protocol unreachable", 3: "port unreachable",
@@ -130,16 +138,21 @@ _WORDS = {
     6: {0: "no route", 1: "administratively prohibited", 3: "address unreachable", 4: "port unreachable"},
 }  # fmt: skip
 _UNREACHABLE4, _UNREACHABLE6, _TOO_BIG6, _PARAMETER6 = 3, 1, 2, 4
+ICMP_ERRORS = {4: (_UNREACHABLE4,), 6: (_UNREACHABLE6, _TOO_BIG6, _PARAMETER6)}
+"""Types of ICMP errors, by IP version."""
 
 
-def icmp_error(frame: bytes, version: int, local: bytes) -> IcmpError | None:
-    """Return the ICMP error in a frame that quotes a packet from the address `local` (RFC 792, RFC 4443), or None."""
+def icmp_error(frame: bytes, version: int, local: bytes, protocol: int) -> IcmpError | None:
+    """Return the ICMP error in a frame that quotes a packet of a protocol from the address `local` (RFC 792, RFC 4443),
+    or None."""
     start, size = ETHERNET_SIZE + ip_size(version), 4 if version == 4 else 16
     quoted = start + 8
     from_, ends = quoted + (12 if version == 4 else 8), quoted + (12 if version == 4 else 8) + 2 * size
     if len(frame) < ends or frame[from_ : from_ + size] != local:
         return None
     if (frame[23] if version == 4 else frame[20]) != (ICMP if version == 4 else ICMPV6):
+        return None
+    if frame[quoted + (9 if version == 4 else 6)] != protocol:
         return None
     kind, code = frame[start], frame[start + 1]
     mtu, words, no_owner = None, "", False

@@ -16,6 +16,7 @@ from typing import Protocol
 from uetproto.errors import LocalError
 from uetproto.framing.framer import LowerHeaders
 from uetproto.live.interface import AUTO, Interface, known
+from uetproto.live.sockets import QueuedError
 
 
 @dataclass(slots=True)
@@ -29,6 +30,17 @@ class PathCounters:
     """Number of received packets that were longer than the room for them; they are dropped."""
     refused: Counter[str] = field(default_factory=Counter)
     """Number of frames that were lost at this host or reported as lost, by the words of the kernel for the reason."""
+
+    def lost(self, errors: Sequence[QueuedError]) -> None:
+        """Count frames that were reported as lost."""
+        for error in errors:
+            self.refused[error.words] += 1
+
+    def lost_by(self, error: OSError, queued: Sequence[QueuedError]) -> None:
+        """Count what an error of a socket tells of: what waits in its queue, or else the error itself."""
+        self.lost(queued)
+        if not queued:
+            self.refused[reason_of(error)] += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +97,7 @@ class Path(Protocol):
         """
 
     def receive(self, limit: int) -> list[bytes]:
-        """Return the frames that have arrived, at most `limit`."""
+        """Return the frames that have arrived, at most `limit`, and count the errors that were reported meanwhile."""
 
     def mtu(self, dst: int) -> int:
         """Return the largest number of bytes of an IP packet towards an address, as far as it is known. Raises
@@ -95,7 +107,7 @@ class Path(Protocol):
         """Return the entropy value with which the path sends a packet that the engine gave `value`."""
 
     def fileno(self) -> int:
-        """Return the file descriptor that is readable when frames have arrived."""
+        """Return the file descriptor that is readable when frames have arrived, or errors were reported."""
 
     @property
     def blocked(self) -> int | None:

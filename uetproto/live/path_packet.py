@@ -362,15 +362,15 @@ class EthernetPath(ABC):
         if answer is not None:
             self._speak(answer)
             return
-        error = icmp_error(frame, self._version, self._local)
+        error = icmp_error(frame, self._version, self._local, self._protocol)
         if error is None or error.dst not in self._hops:
             return
         if error.mtu is not None:
             self._mtus[error.dst] = min(error.mtu, self.mtu(error.dst))
             self._heads.clear()
-        source, dst = (sockets.ip_text(one, self._version) for one in (error.source, error.dst))
-        words = f"ICMP from {source if error.source in self._hops else 'a router'}: {error.words}"
+        words = error.told(self._version, self._hops)
         if error.no_owner and error.source == error.dst:
+            dst = sockets.ip_text(error.dst, self._version)
             words += f" (the kernel of {dst} owns the address, and no program there has the port; path tap there has an"
             words += " address of its own)"
         self.counters.refused[words] += 1

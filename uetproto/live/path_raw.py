@@ -7,21 +7,24 @@ The kernel fills in the checksum of the IPv4 header, and leaves identification 0
 import errno
 import socket
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from uetproto.framing.framer import CACHE, LowerHeaders, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.live import sockets
-from uetproto.live.frames import with_udp_checksum
+from uetproto.live.frames import ICMP, ICMP_ERRORS, ICMPV6, icmp_error, with_udp_checksum
 from uetproto.live.path import NotPermittedError, PathCounters, PathSetup, reason_of, too_long
 from uetproto.live.path_udp import UdpReceiver
-from uetproto.live.sockets import Socket
+from uetproto.live.sockets import ErrorWatch, Socket
 from uetproto.wire.capture.pcap import RAW
 from uetproto.wire.codec import codec_of
-from uetproto.wire.headers.ethernet import ETHERNET, UDP, EtherType
+from uetproto.wire.headers.ethernet import ETHERNET, UDP, EtherType, IpProtocol
 
 _LONGEST = 65535
+_SOL_RAW, _ICMP_FILTER = 255, 1  # of <linux/icmp.h>; the filter of ICMPv6 has the same number
 _ETHERNET = codec_of(ETHERNET)
 
 
@@ -38,10 +41,11 @@ def raw_socket(version: int, protocol: int) -> Socket:
 class NativeReceiver:
     """This class receives native IP packets at an address, as frames."""
 
-    def __init__(self, setup: PathSetup, counters: PathCounters) -> None:
-        """Open the socket. Raises `NotPermittedError` without CAP_NET_RAW, `LocalError` for an address that is not this
-        host's."""
+    def __init__(self, setup: PathSetup, counters: PathCounters, when_idle: Callable[[], None]) -> None:
+        """Open the socket. `when_idle` is called when nothing has arrived. Raises `NotPermittedError` without
+        CAP_NET_RAW, `LocalError` for an address that is not this host's."""
         self._setup, self._counters, version = setup, counters, setup.ip_version
+        self._when_idle = when_idle
         self.socket = raw_socket(version, setup.ip_protocol)
         sockets.bind(self.socket, setup.local, version, 0, setup.interface.device)
         self.buffer = sockets.enlarge(self.socket, setup.interface.receive_buffer)
@@ -58,10 +62,11 @@ class NativeReceiver:
             try:
                 size, ancillary, flags, source = self.socket.recvmsg_into([room], sockets.ANCILLARY)
             except BlockingIOError:
+                if not found:
+                    self._when_idle()
                 break
             except OSError as error:
-                sockets.queued_errors(self.socket)
-                self._counters.refused[reason_of(error)] += 1
+                self._counters.lost_by(error, sockets.queued_errors(self.socket))
                 continue
             if flags & socket.MSG_TRUNC:
                 self._counters.truncated += 1
@@ -87,6 +92,37 @@ class NativeReceiver:
         return head
 
 
+class IcmpListener:
+    """This class reads ICMP errors about UDP packets to some peers: a raw socket is not told of them."""
+
+    def __init__(self, setup: PathSetup, peers: Container[int]) -> None:
+        """Open the socket. Raises `NotPermittedError` without CAP_NET_RAW."""
+        self._setup, self._version, self._peers = setup, setup.ip_version, peers
+        self._local = setup.local.to_bytes(4 if self._version == 4 else 16, "big")
+        four = self._version == 4
+        self.socket = raw_socket(self._version, ICMP if four else ICMPV6)
+        blocked = bytearray(b"\xff" * (4 if four else 32))  # a bit for each type
+        for kind in ICMP_ERRORS[self._version]:
+            blocked[kind // 8] &= ~(1 << kind % 8)
+        self.socket.setsockopt(*((_SOL_RAW, _ICMP_FILTER) if four else (ICMPV6, _ICMP_FILTER)), bytes(blocked))
+        sockets.bind(self.socket, setup.local, self._version, 0, setup.interface.device)
+        self._prefix = bytes(ETHERNET_SIZE)
+
+    def take(self, refused: Counter[str]) -> None:
+        """Count the errors that were reported."""
+        while True:
+            try:
+                packet, source = self.socket.recvfrom(_LONGEST)
+            except OSError:
+                return
+            if self._version == 6:  # the kernel keeps the header
+                teller = sockets.number_of(source[0]).to_bytes(16, "big")
+                packet = bytes((0x60, 0, 0, 0, 0, 0, ICMPV6, 0xFF)) + teller + self._local + packet
+            error = icmp_error(self._prefix + packet, self._version, self._local, IpProtocol.UDP)
+            if error is not None and error.dst in self._peers:
+                refused[error.told(self._version, self._peers)] += 1
+
+
 class RawPath:
     """This class implements `live.path.Path` with one raw socket to send, and one that receives UDP or native IP."""
 
@@ -103,14 +139,22 @@ class RawPath:
         self.checksum = setup.peer_port is not None and (
             setup.interface.checksum == "on" or (setup.interface.checksum == "auto" and self._version == 6)
         )
-        self._socket = raw_socket(self._version, socket.IPPROTO_RAW)
-        try:
+        self._peers: set[int] = set()
+        with ExitStack() as opened:
+            self._socket = opened.enter_context(raw_socket(self._version, socket.IPPROTO_RAW))
             kind = NativeReceiver if setup.peer_port is None else UdpReceiver
-            self._receiver = kind(setup, self.counters)
-        except BaseException:
-            self._socket.close()
-            raise
-        self.receive, self.fileno = self._receiver.receive, self._receiver.socket.fileno
+            self._receiver = kind(setup, self.counters, self._take_errors)
+            opened.enter_context(self._receiver.socket)
+            self._watch = ErrorWatch()
+            opened.callback(self._watch.close)
+            self._watch.add(self._receiver.socket, receives=True)
+            self._icmp: IcmpListener | None = None
+            if setup.peer_port is not None:  # the socket that receives native packets is told itself
+                self._icmp = IcmpListener(setup, self._peers)
+                opened.enter_context(self._icmp.socket)
+                self._watch.add(self._icmp.socket, receives=True)
+            self.close = opened.pop_all().close
+        self.receive, self.fileno = self._receiver.receive, self._watch.fileno
         self.buffer = self._receiver.buffer
         self._targets: dict[bytes, sockets.Address] = {}
         self._blocked: int | None = None
@@ -126,9 +170,11 @@ class RawPath:
     def mtu(self, dst: int) -> int:
         return sockets.mtu_towards(self._setup.local, dst, self._version, self._setup.interface.device)
 
-    def close(self) -> None:
-        self._socket.close()
-        self._receiver.socket.close()
+    def _take_errors(self) -> None:
+        """Count errors which tell that earlier packets were lost on their way."""
+        self._watch.take(self.counters.lost)
+        if self._icmp is not None:
+            self._icmp.take(self.counters.refused)
 
     def send(self, frames: Sequence[bytes]) -> int:
         self._blocked = None
@@ -148,11 +194,8 @@ class RawPath:
                 if error.errno == errno.EMSGSIZE:
                     raise too_long(len(frame) - ETHERNET_SIZE, int.from_bytes(key, "big"), None) from None
                 waiting = sockets.queued_errors(self._socket)
-                for one in waiting:
-                    self.counters.refused[reason_of(one.number)] += 1
-                if not waiting:
-                    self.counters.refused[reason_of(error)] += 1
-                elif not self._again(packet, at):
+                self.counters.lost_by(error, waiting)
+                if waiting and not self._again(packet, at):
                     break
             taken += 1
         self.counters.sent += taken
@@ -171,7 +214,9 @@ class RawPath:
     def _target(self, key: bytes) -> sockets.Address:
         if len(self._targets) >= CACHE:
             self._targets.clear()
+            self._peers.clear()
         dst = int.from_bytes(key, "big")
+        self._peers.add(dst)
         found = self._targets[key] = sockets.target(dst, self._version, 0, self._setup.interface.device)
         return found
 

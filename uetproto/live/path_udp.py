@@ -8,7 +8,7 @@ import errno
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from uetproto.errors import LocalError
@@ -16,7 +16,7 @@ from uetproto.framing.framer import CACHE, LowerHeaders
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.live import sockets
 from uetproto.live.path import NotPermittedError, PathCounters, PathSetup, reason_of, too_long
-from uetproto.live.sockets import Socket
+from uetproto.live.sockets import ErrorWatch, Socket
 from uetproto.wire.capture.pcap import RAW
 from uetproto.wire.headers.ethernet import UDP
 
@@ -34,11 +34,12 @@ _INT, _SHORT = struct.Struct("=i"), struct.Struct("=H")
 class UdpReceiver:
     """This class receives the packets of one UDP socket, as frames whose lower headers are made again."""
 
-    def __init__(self, setup: PathSetup, counters: PathCounters) -> None:
-        """Open the socket. Raises `LocalError` if its address or port is not to be had."""
+    def __init__(self, setup: PathSetup, counters: PathCounters, when_idle: Callable[[], None]) -> None:
+        """Open the socket. `when_idle` is called when nothing has arrived. Raises `LocalError` if its address or port
+        is not to be had."""
         port = setup.local_port
         assert port is not None
-        self._setup, self._counters = setup, counters
+        self._setup, self._counters, self._when_idle = setup, counters, when_idle
         self.socket = sockets.open_socket(setup.ip_version, socket.SOCK_DGRAM)
         sockets.bind(self.socket, setup.local, setup.ip_version, port, setup.interface.device)
         if setup.ip_version == 6:
@@ -56,10 +57,11 @@ class UdpReceiver:
             try:
                 size, ancillary, flags, source = take(buffers, sockets.ANCILLARY)
             except BlockingIOError:
+                if not found:
+                    self._when_idle()
                 break
             except OSError as error:
-                sockets.queued_errors(self.socket)
-                self._counters.refused[reason_of(error)] += 1
+                self._counters.lost_by(error, sockets.queued_errors(self.socket))
                 continue
             if flags & socket.MSG_TRUNC:
                 self._counters.truncated += 1
@@ -114,8 +116,10 @@ class UdpPath:
         self._setup, self._version = setup, setup.ip_version
         self._device, self._segments = interface.device, interface.segmentation
         self._checksum = interface.checksum == "on" or (interface.checksum == "auto" and self._version == 6)
-        self._receiver = UdpReceiver(setup, self.counters)
-        self.receive, self.fileno = self._receiver.receive, self._receiver.socket.fileno
+        self._receiver = UdpReceiver(setup, self.counters, self._take_errors)
+        self._watch = ErrorWatch()
+        self._watch.add(self._receiver.socket, receives=True)
+        self.receive, self.fileno = self._receiver.receive, self._watch.fileno
         self.buffer = self._receiver.buffer
         self._senders: dict[int, Socket] = {}
         """Sockets by their port."""
@@ -134,7 +138,12 @@ class UdpPath:
         found = sockets.open_socket(self._version, socket.SOCK_DGRAM)
         self._set_checksum(found)
         sockets.bind(found, self._setup.local, self._version, port, self._device)
+        self._watch.add(found)
         return found
+
+    def _take_errors(self) -> None:
+        """Count errors of sockets, which tell that earlier packets were lost on their way."""
+        self._watch.take(self.counters.lost)
 
     def _set_checksum(self, found: Socket) -> None:
         if self._version == 4:
@@ -160,6 +169,7 @@ class UdpPath:
         return sockets.mtu_towards(self._setup.local, dst, self._version, self._device)
 
     def close(self) -> None:
+        self._watch.close()
         self._receiver.socket.close()
         for found in self._senders.values():
             found.close()
@@ -282,14 +292,13 @@ class UdpPath:
             return False
         queued = sockets.queued_errors(found)
         size = max(map(len, parts)) + self._start - ETHERNET_SIZE
+        self.counters.lost_by(error, queued)
         for one in queued:
-            self.counters.refused[reason_of(one.number)] += 1
             if one.number == errno.EMSGSIZE and one.info < size:
                 raise too_long(size, route.dst, one.info)
         if error.errno == errno.EMSGSIZE:
             raise too_long(size, route.dst, None)
         if not queued:
-            self.counters.refused[reason_of(error)] += 1
             return True
         try:
             found.sendmsg(parts, (*route.ancillary, *more), 0, route.at)

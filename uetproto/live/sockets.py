@@ -5,11 +5,12 @@ import errno
 import fcntl
 import os
 import resource
+import select
 import socket
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
@@ -37,6 +38,8 @@ KEPT = 64
 _ROW_SIZE = 24 + 2 * struct.calcsize("P")
 """Size of `struct ifreq`: a name of 16 bytes, and room for what is said of it."""
 _EXTENDED = struct.Struct("=IBBBBII")
+_ICMP_ORIGINS = 2, 3
+"""Origins of errors (SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6), by IP version."""
 _ETHERNET_KINDS = (1, 772)
 """Hardware types of Ethernet and of loopback (<linux/if_arp.h>)."""
 
@@ -51,6 +54,8 @@ class QueuedError(NamedTuple):
     """Error number."""
     info: int
     """The MTU, for EMSGSIZE."""
+    words: str
+    """The words of the system for the number, and who told it if an ICMP error did."""
 
 
 def linux() -> None:
@@ -154,13 +159,47 @@ def queued_errors(found: Socket) -> list[QueuedError]:
     errors: list[QueuedError] = []
     while True:
         try:
-            _, ancillary, _, _ = found.recvmsg(0, 512, MSG_ERRQUEUE)
+            _, ancillary, _, to = found.recvmsg(0, 512, MSG_ERRQUEUE)
         except OSError:
             return errors
         for level, kind, data in ancillary:
             if (level, kind) in ((socket.IPPROTO_IP, IP_RECVERR), (socket.IPPROTO_IPV6, IPV6_RECVERR)):
-                number, _, _, _, _, info, _ = _EXTENDED.unpack_from(data)
-                errors.append(QueuedError(number, info))
+                number, origin, _, _, _, info, _ = _EXTENDED.unpack_from(data)
+                errors.append(QueuedError(number, info, os.strerror(number) + _who(origin, data, to)))
+
+
+def _who(origin: int, data: bytes, to: Any) -> str:
+    """Return who told an error: nobody, the destination of the packet, or a router, whose address may be anything."""
+    if origin not in _ICMP_ORIGINS:
+        return ""
+    at = _EXTENDED.size + (4 if origin == _ICMP_ORIGINS[0] else 8)
+    teller = data[at : at + (4 if origin == _ICMP_ORIGINS[0] else 16)]
+    host = to[0] if to else ""
+    is_peer = bool(host) and number_of(host) == int.from_bytes(teller, "big")
+    return f" (ICMP from {host if is_peer else 'a router'})"
+
+
+class ErrorWatch:
+    """This class is one file that is readable when a receiver has packets, or when a socket has an error: one that
+    sends nothing more would not tell it otherwise."""
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._sockets: dict[int, Socket] = {}
+        self.fileno, self.close = self._poll.fileno, self._poll.close
+
+    def add(self, found: Socket, *, receives: bool = False) -> None:
+        """Watch the errors of a socket, and its packets if it receives."""
+        self._poll.register(found, select.EPOLLIN if receives else 0)
+        self._sockets[found.fileno()] = found
+
+    def take(self, told: Callable[[Sequence[QueuedError]], None]) -> None:
+        """Call `told` with the errors that wait at each socket."""
+        for file, what in self._poll.poll(0):
+            if what & select.EPOLLERR:
+                found = self._sockets[file]
+                told(queued_errors(found))
+                found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # else it is told again by the next call
 
 
 def spare_descriptors() -> tuple[int, int]:

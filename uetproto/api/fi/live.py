@@ -67,6 +67,13 @@ class LiveFabric(LiveWorld):
             pds = self.fep.pds
             pds.config = replace(pds.config, rto_init_time=rto_for(rate.rtt))
 
+    @property
+    def not_closed(self) -> int:
+        """Return how many PDCs that this endpoint opened did not close in order: those that ended in an error, and, of
+        a world that was closed, those that nobody acknowledged in time."""
+        pds = self.fep.pds
+        return pds.counters.pdc_close_in_err + sum(pdc.role is Role.INITIATOR for pdc in pds.pdcs.values())
+
     def _closes(self) -> list[Any]:
         """Return the work that closes the PDCs that this endpoint opened."""
         peers = {pdc.peer: None for pdc in self.fep.pds.pdcs.values() if pdc.role is Role.INITIATOR}

@@ -3,8 +3,10 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from ipaddress import ip_address
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
@@ -113,9 +115,16 @@ class Initiator(ABC):
             elif world.now - began > _PATIENCE:
                 raise OperationFailedError(f"nothing ended for {_PATIENCE // SECOND} s")
         if self.problems:
-            raise OperationFailedError(self.problems.popleft())
+            raise OperationFailedError(self.problems.popleft() + self._silence())
         if self.gone and self.open > left:
             raise OperationFailedError(f"{self.peer} has ended, with {self.open} operations open")
+
+    def _silence(self) -> str:
+        """Return what was reported of the packets to a peer that never answered."""
+        counters = self.world.path.counters
+        if counters.received or not counters.refused:
+            return ""
+        return f"; nothing ever came from {self.peer}: {', '.join(counters.refused)}"
 
     def transfer(
         self, begin: Callable[[memoryview, int], None], data: Any, *, piece: int = PIECE,
@@ -145,10 +154,19 @@ class Initiator(ABC):
             return None
         return str(self.rendezvous.ask("digest", offset=offset, length=length).get("sha256"))
 
-    def close(self, drain: bool = True) -> None:
-        """End the conversation, complete the capture and leave the rendezvous."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End the conversation, complete the capture and leave the rendezvous.
+
+        PDCs are closed after failures, too, unless the program of the peer has ended, or this one has to end at once.
+        """
+        at_once = kind is not None and not issubclass(kind, LocalError)
         try:
-            self.world.close(drain)
+            # The error that ends the command may come again while the PDCs close.
+            with suppress(LocalError) if error is not None else nullcontext():
+                self.world.close(drain=not at_once and not self.gone)
         finally:
             if self.rendezvous is not None:
                 self.rendezvous.close()
@@ -156,12 +174,17 @@ class Initiator(ABC):
     def summary(self) -> Json:
         """Return counts of the link."""
         facts = link_facts(self.world, self.options.output)
-        return {"retransmissions": dict(self.retransmissions)} | facts
+        return {"retransmissions": dict(self.retransmissions), "not_closed": self.not_closed} | facts
 
     @property
     @abstractmethod
     def retransmissions(self) -> Any:
         """Return the number of packets that were sent again, by cause."""
+
+    @property
+    def not_closed(self) -> int:
+        """Return how many PDCs did not close in order."""
+        return 0
 
 
 class UetInitiator(Initiator):
@@ -231,6 +254,10 @@ class UetInitiator(Initiator):
     @property
     def retransmissions(self) -> Any:
         return self._fabric.live.fep.retransmitted
+
+    @property
+    def not_closed(self) -> int:
+        return self._fabric.live.not_closed
 
 
 class RoceInitiator(Initiator):

@@ -52,8 +52,11 @@ class PeerBench:
             self.patience = Patience.of(self.rtt)
 
     def words(self) -> str:
-        answer = "does NOT answer" if self.rtt is None else f"answers in {duration(self.rtt)}"
         """Return who answers whom, and how fast."""
+        if self.rtt is None:
+            answer = ", ".join(("does NOT answer", *self.path.counters.refused))
+        else:
+            answer = f"answers in {duration(self.rtt)}"
         return f"{printable(self.peer)} from {self.local}: {answer}, path {self.path.name}, seed {self.number}"
 
 

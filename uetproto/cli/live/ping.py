@@ -57,23 +57,19 @@ def command(options: LinkOptions, peer: str, operations: str, sizes: str, iterat
     lengths = [of_size("--sizes", size, 0, _LARGEST) for size in sizes.split(",")]
     error: str | None = None
     with Interrupt() as interrupt:
-        one = connected(options, peer)
-        try:
-            if not options.as_json:
-                tell([_HEAD], aside=options.output == "-")
-            with status() as show, seldom_collected():
-                for row in _rows(one, names, lengths, iterations, interrupt):
-                    show(f"{row['operation']}, {row['bytes']:,} bytes")
-                    if options.as_json:
-                        click.echo(json.dumps(row))
-                    else:
-                        tell([_line(row)], aside=options.output == "-")
-        except (OperationFailedError, RemoteError) as failed:
-            error = str(failed)
-        except BaseException:
-            one.close(drain=False)
-            raise
-        one.close(drain=error is None)
+        with connected(options, peer) as one:
+            try:
+                if not options.as_json:
+                    tell([_HEAD], aside=options.output == "-")
+                with status() as show, seldom_collected():
+                    for row in _rows(one, names, lengths, iterations, interrupt):
+                        show(f"{row['operation']}, {row['bytes']:,} bytes")
+                        if options.as_json:
+                            click.echo(json.dumps(row))
+                        else:
+                            tell([_line(row)], aside=options.output == "-")
+            except (OperationFailedError, RemoteError) as failed:
+                error = str(failed)
         summary: dict[str, Any] = {"kind": "summary", "error": error, "rtt_ps": one.rtt} | one.summary()
     if options.as_json:
         click.echo(json.dumps(summary))

@@ -45,13 +45,8 @@ def command(options: LinkOptions, peer: str) -> None:
     Exit status 1 if the peer does not answer.
     """
     with Interrupt() as interrupt:
-        one = connected(options, peer)
-        drain = False
-        try:
+        with connected(options, peer) as one:
             found = _probe(one, options)
-            drain = found["answers"]
-        finally:
-            one.close(drain)
         found |= one.summary()
     if options.as_json:
         click.echo(json.dumps(found))

@@ -71,16 +71,8 @@ def command(
         bytearray(of_size("--read", read, 0, 1 << 34)) if read is not None else Path(write or send or "").read_bytes()
     )
     with Interrupt() as interrupt:
-        one = connected(options, peer)
-        drain = True
-        try:
+        with connected(options, peer) as one:
             result = _perform(one, given[0], data, at, repeat, verify, interrupt)
-            drain = result["error"] is None
-        except BaseException:
-            drain = False
-            raise
-        finally:
-            one.close(drain)
         result |= one.summary()
     if to is not None and result["error"] is None and not interrupt:
         Path(to).write_bytes(data)

@@ -14,7 +14,12 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
         for way, done in summary["faults"].items()
         if done
     ]
-    lines += [f"  {count:,} packets were lost here: {reason}" for reason, count in summary["refused"].items()]
+    for reason, count in summary["refused"].items():
+        where = "were lost" if "ICMP" in reason else "were lost here"
+        lines.append(f"  {count:,} packets {where}: {reason}")
+    not_closed = summary.get("not_closed")
+    if not_closed and summary["packets_received"]:
+        lines.append(f"  {not_closed:,} PDCs were not closed in order; the peer may keep them until its program ends")
     lines += [
         f"  this process stood still for {time / 10**12:.1f} s (a stopped process, or a host that slept)"
         for time in summary["stood_still_ps"]
