@@ -18,7 +18,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "garbage": set(),  # how seldom long runs collect garbage
     "parquet": set(),  # tables as files: `audit`, `fabric`
     "textfile": set(),  # how a text file of the user is read: whoever reads one may import it
-    "": {"wire"},  # uetproto/__init__.py
+    "": {"analysis", "wire"},  # uetproto/__init__.py
     "__main__": {"cli"},
     # bytes
     "wire": {"wire"},
@@ -99,8 +99,10 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     "examples": {"api", "collectives"},
     # whoever tests an implementation of his own; nothing but cli imports it
-    "testing": {"api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair", "testing", "toml",
-                "wire", "steps", "cli.captures", "cli.ladder"},  # a finding is shown as the ladder of the command
+    "testing": {"analysis.decoding", "api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair",
+                "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command
+    # the door for Python programs: captures, and the commands as functions
+    "analysis": {"audit", "cli.ladder", "engine.tss", "wire"},
     # commands
     "cli": {EVERYTHING},
     "cli.audit": {EVERYTHING},
@@ -114,6 +116,8 @@ NOT_YET = {}
 
 OWNERS = {  # third-party package -> the only places that may import it
     "fastcrc": ("wire/crc.py",),
+    "zstandard": ("wire/capture/compressed.py",),
+    "lz4": ("wire/capture/compressed.py",),
     "construct": ("schemas/",),
     "scapy": ("layers/", "scapy.py", "bench/codec.py", "bench/frames.py", "bench/captures.py"),
     "numpy": (

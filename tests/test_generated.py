@@ -18,6 +18,7 @@ FILES = (
     "uetproto/wireshark/uetproto.lua",
     "uetproto/wire/TABLES.md",
     "uetproto/wire/tuples.pyi",
+    "uetproto/wire/lookup/__init__.pyi",
     "uetproto/layers/__init__.pyi",
     "uetproto/engine/STATES.md",
     "uetproto/audit/RULES.md",

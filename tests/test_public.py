@@ -8,16 +8,20 @@ from types import ModuleType
 import uetproto
 
 NAMES = [
+    "Capture",
+    "CaptureWarning",
     "Fault",
     "Layer",
     "LocalError",
     "Packet",
+    "PacketView",
     "RemoteError",
     "Trailer",
     "UetError",
     "__version__",
     "decode",
     "encode",
+    "open",
 ]
 
 

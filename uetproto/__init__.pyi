@@ -1,3 +1,6 @@
+from uetproto.analysis.capture import Capture, CaptureWarning
+from uetproto.analysis.capture import open_captures as open  # noqa: A004  # as `gzip.open`
+from uetproto.analysis.packet_view import PacketView
 from uetproto.errors import LocalError, RemoteError, UetError
 from uetproto.wire.packet import Fault, Layer, Packet, Trailer
 from uetproto.wire.stack import decode, encode
@@ -5,5 +8,6 @@ from uetproto.wire.stack import decode, encode
 __version__: str
 
 __all__ = [
-    "Fault", "Layer", "LocalError", "Packet", "RemoteError", "Trailer", "UetError", "__version__", "decode", "encode",
+    "Capture", "CaptureWarning", "Fault", "Layer", "LocalError", "Packet", "PacketView", "RemoteError", "Trailer",
+    "UetError", "__version__", "decode", "encode", "open",
 ]  # fmt: skip

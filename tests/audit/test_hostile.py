@@ -21,13 +21,13 @@ from rich.console import Console
 from tests.support.audit.build import GOLDEN
 from tests.support.effort import effort
 from uetproto.audit.auditor import audit
+from uetproto.audit.outcome import AuditOutcome, json_lines
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.audit.stats.measure import Measures
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.audit.junit import junit
-from uetproto.cli.audit.outcome import AuditOutcome, json_lines
 from uetproto.cli.stats import command as stats
 from uetproto.cli.stats import text as stats_text
 from uetproto.engine.tss.keys import KeyRing

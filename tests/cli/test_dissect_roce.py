@@ -9,9 +9,9 @@ import pytest
 from tests.support.cli.frames import invoke
 from tests.support.wire.roce_frames import BY_NAME, GOLDEN, Golden, frame_of
 from uetproto import Layer, Packet, decode, encode
-from uetproto.cli.summary import from_to, summary, tone
 from uetproto.wire.capture.pcap import open_writer
 from uetproto.wire.words.roce import syndrome
+from uetproto.wire.words.summary import from_to, summary, tone
 
 WORDS = {
     "write": "RC_RDMA_WRITE_ONLY PSN 5 QP 18 a · 0x20000000 r_key 0x1234 5 bytes",

@@ -18,8 +18,8 @@ from tests.support.wire.sharp_frames import (
     with_immediate,
 )
 from uetproto import decode
-from uetproto.cli.summary import summary
 from uetproto.wire.capture.pcap import open_writer
+from uetproto.wire.words.summary import summary
 
 MAD = bytes.fromhex("010b0202") + bytes(12) + bytes.fromhex("0023") + bytes(238)
 RC = over_rc(MESSAGES[0])

@@ -14,9 +14,9 @@ from tests.support.each import each
 from tests.support.strategies import mutate, random_packet
 from tests.support.tss.sealing import KEY, OTHER, domain, key_file, over, sealed
 from uetproto import decode, encode
-from uetproto.cli.captures import Decoding
+from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.opened import Keys
 from uetproto.cli.dissect import as_json, as_text
-from uetproto.cli.keys import Keys
 from uetproto.engine.tss.keys import MODES
 from uetproto.engine.tss.opener import Opened
 from uetproto.impair.frame_outcome import FrameOutcome

@@ -10,8 +10,8 @@ from tests.support.cli.frames import ARP, ack, close, frame, layer, nack, trimme
 from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode
 from uetproto.cli.dissect import as_json, as_text
-from uetproto.cli.summary import address, count, duration, ranges, sacked, span, stamp, summary, tone
 from uetproto.wire.capture.pcap import Record
+from uetproto.wire.words.summary import address, count, duration, ranges, sacked, span, stamp, summary, tone
 
 
 def request(opcode: int, form: str = "ses.request_std.som", som: int = 1, **values: int) -> list[Layer]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.tap import Capture, OutTap
+from uetproto.emulator.network.tap import OutTap, TapCapture
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
@@ -93,7 +93,7 @@ class _Writer:
 def test_a_record_waits_for_its_outcome(patience: int, comment: str | None) -> None:
     """1000 frames, one each 20 ns; each tenth is lost 400 ns after its first bit left."""
     clock, writer = Clock(), _Writer()
-    capture = Capture(clock, writer, patience)
+    capture = TapCapture(clock, writer, patience)
     out = OutTap(EmulatedLink(clock, _Sink(), rate=400 * 10**9, delay=0, mtu=9216), capture, 0)
     for number in range(1000):
         frame = bytes(1000) + bytes([number % 256])
@@ -113,7 +113,7 @@ def test_a_record_waits_for_its_outcome(patience: int, comment: str | None) -> N
 
 def test_without_end_of_patience_the_first_frame_under_way_holds_back_the_rest() -> None:
     clock, writer = Clock(), _Writer()
-    capture = Capture(clock, writer, patience=None)
+    capture = TapCapture(clock, writer, patience=None)
     frames = [bytes(64) + number.to_bytes(2, "big") for number in range(2000)]
     for number, frame in enumerate(frames):
         capture.add(0, frame, 0, leaves=True)

@@ -17,9 +17,9 @@ from tests.support.cli.frames import invoke
 from tests.support.interop.same_fields import assert_same
 from tests.support.interop.tshark import columns, folder, needs_tshark, run, shown_file
 from uetproto import Packet, decode
-from uetproto.cli.summary import summary
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_pds import CtlType, NackCode, PdsType
+from uetproto.wire.words.summary import summary
 
 SHARED = paths.SHARED
 REFPROV = SHARED / "captures" / "refprov"

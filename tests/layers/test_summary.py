@@ -14,8 +14,8 @@ from tests.support import paths
 from tests.support.wire.roce_frames import GOLDEN, Golden
 from uetproto import decode
 from uetproto import layers as uet
-from uetproto.cli.summary import summary
 from uetproto.wire.capture import pcap
+from uetproto.wire.words.summary import summary
 
 ROCE = {cls.__name__ for cls in uet.ROCE_LAYERS.values()}
 CAPTURES = sorted(paths.PCAPS.glob("*.pcap*"))

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.live import addresses, running
 from uetproto import LocalError
+from uetproto.analysis.decoding import Decoding
 from uetproto.api import fi, verbs
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.cli.captures import Decoding
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.live import Interface

@@ -66,11 +66,13 @@ def audit(
     progress: Callable[[int], None] | None = None,
     listen: ListenerFactory | None = None,
     interrupt: EarlyEnd | None = None,
+    opener: Callable[[Any], CaptureReader] = open_capture,
 ) -> AuditReport:
     """Judge captures and return what was found. The file "-" is standard input.
 
     `progress` is called now and then with the number of packets read from the present file. `listen` makes a listener
-    for each vantage point. `interrupt` may end the audit early; the report then says that it is partial. Raises
+    for each vantage point. `interrupt` may end the audit early; the report then says that it is partial. `opener` opens
+    each file, where files are not paths and open files but what only the caller knows. Raises
     `LocalError` for a file that is no capture, and for unknown rules or an unknown personality.
     """
     typed("options", options, Options, "Options()")
@@ -83,7 +85,7 @@ def audit(
             if interrupt:
                 report.partial = True
                 break
-            opened = open_capture(file) if interrupt is None else interrupt.wait(partial(open_capture, file))
+            opened = opener(file) if interrupt is None else interrupt.wait(partial(opener, file))
             if opened is None:
                 report.partial = True
                 break

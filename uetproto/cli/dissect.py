@@ -11,9 +11,19 @@ from functools import cache
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer
-from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_keys, report_damage
+from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.cli.captures import decoding_options, keys_option, report_closed, report_damage
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.summary import (
+from uetproto.cli.terminal import Paint, painter, printable, width
+from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
+from uetproto.wire.fields import Field, Header, Origin
+from uetproto.wire.forms import FORMS, ROCE_FORMS
+from uetproto.wire.headers.sharp import RANKS, ranks_of
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, NackCode
+from uetproto.wire.serial import add32
+from uetproto.wire.words.roce import syndrome
+from uetproto.wire.words.sharp import children_of
+from uetproto.wire.words.summary import (
     Values,
     address,
     code,
@@ -26,15 +36,6 @@ from uetproto.cli.summary import (
     stamp,
     summary,
 )
-from uetproto.cli.terminal import Paint, painter, printable, width
-from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
-from uetproto.wire.fields import Field, Header, Origin
-from uetproto.wire.forms import FORMS, ROCE_FORMS
-from uetproto.wire.headers.sharp import RANKS, ranks_of
-from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, NackCode
-from uetproto.wire.serial import add32
-from uetproto.wire.words.roce import syndrome
-from uetproto.wire.words.sharp import children_of
 
 # For programs ---------------------------------------------------------------------------------------------------------
 
@@ -336,7 +337,7 @@ def command(
 ) -> None:
     """Show every header of every packet of captures.
 
-    FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is an object whose
+    FILE is a pcap or pcapng, also compressed; - is standard input. With --json each line is an object whose
     fields are numbers. If several files are given, each object names its "file".
     """
     keys = read_keys(keys_file)
@@ -366,7 +367,7 @@ def command(
             if only is not None and left != 0 and seen <= only:
                 raise LocalError(f"{file}: there is no packet {only}; it has {count(seen, 'packet')}, from 0")
     if keys is not None:
-        faults += keys.report()
+        faults += report_closed(keys.complaints)
     if faults:
         ctx.exit(FAULT)
 

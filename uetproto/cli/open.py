@@ -8,15 +8,16 @@ from typing import Any
 import click
 
 from uetproto import LocalError
-from uetproto.cli.captures import Decoding, encapsulation_options, keys_option, report_damage
-from uetproto.cli.keys import Keys, sdi_name
+from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.opened import Keys, sdi_name
+from uetproto.cli.captures import encapsulation_options, keys_option, report_damage
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.rewrite import Rewritten, rewrite
-from uetproto.cli.summary import count
 from uetproto.cli.terminal import Paint, painter, printable, tell
 from uetproto.engine.tss.cipher import Refused
 from uetproto.wire.capture.pcap import Record, open_capture
+from uetproto.wire.words.summary import count
 
 _ABOUT = "sealed packets opened by uetproto open"
 
@@ -58,7 +59,7 @@ def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json:
     """Write a capture with its sealed packets opened: without security header and ICV, with correct lengths and CRC.
 
     A comment at each opened packet has SDI, AN, epoch and TSC. Packets that do not open stay sealed, with the reason as
-    comment; plain packets do not change. FILE is a pcap or pcapng, also compressed with gzip; - is standard input. The
+    comment; plain packets do not change. FILE is a pcap or pcapng, also compressed; - is standard input. The
     summary shows for each SDI how many packets opened.
     """
     if output == "-" and as_json:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from itertools import chain
 from typing import NamedTuple
 
-from uetproto.cli.summary import count
 from uetproto.cli.terminal import status
 from uetproto.wire.capture.pcap import CaptureReader, PcapngWriter, Record
+from uetproto.wire.words.summary import count
 
 _EVERY = 4096  # packets from one report of progress to the next
 _TEXT = 16_000  # characters kept of a name or comment, which may have 65,535 bytes

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.wire.forms import FORMS
+from uetproto.wire.lookup import FormLookup
 
 RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "sharp.ranks")  # no table: one field `raw`
 
@@ -62,7 +63,7 @@ def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
 
 
 @dataclass(slots=True, repr=False)
-class Packet:
+class Packet(FormLookup):
     """A packet is a decoded frame.
 
     Its `layers` are the headers, the outermost first. `payload` has the bytes that they carry, and `trailer` is the CRC
@@ -88,20 +89,6 @@ class Packet:
         parts += [repr(self.error)] if self.error else []
         parts += [f"raw {len(self.raw)} bytes"] if self.raw else []
         return f"<Packet {'; '.join(parts)}>"
-
-    def __getitem__(self, form: str) -> Mapping[str, Any]:
-        """Return the values of the first layer whose form is `form` or a variant of it: `pds.ack` finds
-        `pds.ack.probe`.
-
-        Raises `KeyError` if there is none.
-        """
-        for layer in self.layers:
-            if layer.form == form or layer.form.startswith(form + "."):
-                return layer.values
-        raise KeyError(form)
-
-    def __contains__(self, form: str) -> bool:
-        return any(layer.form == form or layer.form.startswith(form + ".") for layer in self.layers)
 
     @property
     def payload_offset(self) -> int:

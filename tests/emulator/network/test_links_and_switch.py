@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.switch import Switch
-from uetproto.emulator.network.tap import Capture, InTap, OutTap
+from uetproto.emulator.network.tap import InTap, OutTap, TapCapture
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -152,7 +152,7 @@ def test_taps_write_in_the_order_of_time() -> None:
             assert comment is None
             written.append((time_ns, len(data), interface))
 
-    capture = Capture(clock, Writer())
+    capture = TapCapture(clock, Writer())
     out = OutTap(link(clock, Sink(clock), delay=0), capture, 0)
     into = InTap(clock, Sink(clock), capture, 1)
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_what_never_left_is_not_in_the_capture() -> None:
         def write_many(self, times_ns: list[int], frames: list[bytes], *, interface: int = 0) -> None:
             written.extend(times_ns)
 
-    capture = Capture(clock, Writer())
+    capture = TapCapture(clock, Writer())
     out = OutTap(link(clock, Sink(clock)), capture, 0)
     out.send(bytes(1000))
     out.send(bytes(1000))

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.interop.tshark import run
+from uetproto.analysis.decoding import Decoding
 from uetproto.audit.per_packet.analyser import Analyser
-from uetproto.cli.captures import Decoding
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.filter_names import FILTER_NAMES, Given
 

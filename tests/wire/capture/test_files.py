@@ -2,19 +2,24 @@
 
 import gzip
 import io
+import lzma
 import os
 import random
 import re
 import shutil
 import struct
 import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import lz4.frame
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -457,6 +462,44 @@ def test_every_prefix_of_gzip_reads() -> None:
     assert counts[-1] == len(FRAMES)
 
 
+COMPRESSED = {"zstd": zstandard.ZstdCompressor().compress, "xz": lzma.compress, "lz4": lz4.frame.compress}
+"""What compresses a capture, but for gzip."""
+each_kind = pytest.mark.parametrize("kind", COMPRESSED)
+
+
+@each_kind
+def test_other_compressions(kind: str, tmp_path: Path) -> None:
+    """A file is known by its first bytes; frames may follow each other, as parallel compressors write them."""
+    data, compress = make("pcapng"), COMPRESSED[kind]
+    for whole in (compress(data), compress(data[:500]) + compress(data[500:])):
+        (tmp_path / "x").write_bytes(whole)
+        with open_capture(tmp_path / "x") as reader:
+            assert [record.data for record in reader] == FRAMES
+        assert reader.damage == []
+
+
+@each_kind
+def test_other_compressions_that_are_cut_or_damaged(kind: str) -> None:
+    data = COMPRESSED[kind](make("pcap"))
+    records: list[Record] = []
+    for size in range(len(data) // 2, len(data), 7):
+        with suppress(LocalError):  # the first block was cut
+            records, reader = read(data[:size])
+        if not records:
+            continue
+        assert [record.data for record in records] == FRAMES[: len(records)]
+        assert f"{kind} data end early" in reader.damage[-1].reason, size
+    with pytest.raises(LocalError, match=f"{kind} data are damaged"):
+        read(data[:8] + bytes(byte ^ 0xFF for byte in data[8:]))
+
+
+def test_a_compression_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, kind in (("zstandard", "zstd"), ("lz4.frame", "lz4")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(LocalError, match=rf"compressed with {kind}: needs the package .*\[compression\]"):
+            read(COMPRESSED[kind](make("pcap")))
+
+
 def test_damaged_gzip_gives_what_was_before() -> None:
     data = make("pcap")
     records, reader = read(patched(gzip.compress(data), -8, b"\0\0\0\0"))
@@ -560,6 +603,7 @@ def test_damage_does_not_fill_the_memory() -> None:
 
 CAPTURES = [make(form, big_endian=big) for form in ("pcap", "pcapng") for big in (False, True)]
 CAPTURES += [gzip.compress(CAPTURES[0], mtime=0), gzip.compress(CAPTURES[2], mtime=0)]
+CAPTURES += [compress(CAPTURES[0]) for compress in COMPRESSED.values()]
 
 
 def read_anything(data: bytes) -> None:
@@ -602,8 +646,9 @@ def test_random_bytes_never_raise(start: bytes, parts: list[bytes]) -> None:
         section() + struct.pack("<2I", 0x99, 0xFFFF_FFFC) + bytes(100),
         section() + interface(struct.pack("<2H", 2, 60_000) + b"n" * 60_000) * 300,
         gzip.compress(CAPTURES[0] + bytes(50 << 20)),
+        *(compress(CAPTURES[0] + bytes(50 << 20)) for compress in COMPRESSED.values()),
     ],
-    ids=["pcap", "packet", "block", "names", "bomb"],
+    ids=["pcap", "packet", "block", "names", "bomb", *COMPRESSED],
 )
 def test_memory_is_bounded(data: bytes) -> None:
     tracemalloc.start()

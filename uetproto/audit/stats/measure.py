@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
+from typing import Any
 
 from uetproto.audit.auditor import EarlyEnd, audit
 from uetproto.audit.flows import SWEEP, Bounded
@@ -27,7 +28,7 @@ from uetproto.audit.stats.meters import Measurements, Meters
 from uetproto.audit.stats.rows import ALL_ROWS, ROWS, RowTable
 from uetproto.errors import typed
 from uetproto.wire.capture.base import Source
-from uetproto.wire.capture.pcap import Record
+from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 
 _NONE = "none"
 """Name of the kind of packets whose headers cannot be read."""
@@ -43,16 +44,17 @@ def measure(
     draw: bool = False,
     rows: int = ROWS,
     interrupt: EarlyEnd | None = None,
+    opener: Callable[[Any], CaptureReader] = open_capture,
 ) -> tuple[AuditReport, list[Measurements]]:
     """Return the report of `audit` with only one rule, CAP-DAMAGED, and the measurements of each vantage point.
 
     `interface` limits the measurements to the interface with this name or number, and `number` limits them to flows of
     this PDCID or queue pair. `draw` says that traces of flows are kept for a picture. `interrupt` may end the
-    measurement early. Raises `LocalError` as `audit` does.
+    measurement early. `opener` opens each file, as in `audit`. Raises `LocalError` as `audit` does.
     """
     typed("options", options, Options, "Options()")
     measures = Measures(options, interface=interface, number=number, draw=draw, rows=rows)
-    report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures, interrupt)
+    report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures, interrupt, opener)
     return report, measures.end()
 
 

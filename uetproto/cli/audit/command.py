@@ -8,8 +8,10 @@ from dataclasses import replace
 import click
 
 from uetproto import LocalError
+from uetproto.analysis.decoding import Decoding
 from uetproto.audit.auditor import audit
 from uetproto.audit.baseline import Baseline
+from uetproto.audit.outcome import AuditOutcome, json_lines
 from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
@@ -17,14 +19,13 @@ from uetproto.audit.rules import BY_ID, chosen_rules
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.audit.annotated_capture import check_marked, check_tables, write_marked
 from uetproto.cli.audit.junit import junit
-from uetproto.cli.audit.outcome import AuditOutcome, json_lines
 from uetproto.cli.audit.side_outputs import SideOutputs
-from uetproto.cli.captures import Decoding, check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
-from uetproto.cli.summary import count
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
+from uetproto.wire.words.summary import count
 
 _LISTED = 8  # number of names in a message
 
@@ -126,7 +127,7 @@ def command(
     """Judge captures of any implementation: follow each PDC, message and queue pair, and print what departs from the
     protocol, with packet numbers, what was expected, and the source of the rule.
 
-    FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
+    FILE is a pcap or pcapng, also compressed; - is standard input.
     """
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
     if globs and not rules:

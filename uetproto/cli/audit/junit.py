@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import RuleTally
-from uetproto.cli.audit.outcome import AuditOutcome, why
+from uetproto.audit.outcome import AuditOutcome, why
 from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.audit.text import flow_words
-from uetproto.cli.summary import count
+from uetproto.wire.words.summary import count
 
 _MOST = 100  # number of findings of a rule that are listed in full
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0

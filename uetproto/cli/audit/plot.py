@@ -14,9 +14,9 @@ from uetproto.audit.stats.meters import Drawn, Measurements
 from uetproto.audit.stats.trace import Series, can_be_drawn
 from uetproto.cli.audit.text import flow_words
 from uetproto.cli.outputs import check_matplotlib, check_plot
-from uetproto.cli.summary import count
 from uetproto.cli.terminal import printable
 from uetproto.errors import LocalError
+from uetproto.wire.words.summary import count
 
 _LISTED = 16
 """Number of PDCIDs that an error message lists."""

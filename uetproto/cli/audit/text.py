@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import RuleTally
+from uetproto.audit.outcome import AuditOutcome, why
 from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
-from uetproto.cli.audit.outcome import AuditOutcome, why
 from uetproto.cli.audit.reproduce_hints import reproduce_hints
-from uetproto.cli.summary import count
 from uetproto.cli.terminal import Paint, printable
+from uetproto.wire.words.summary import count
 
 if TYPE_CHECKING:  # loaded where a table is printed
     from rich.table import Table

@@ -13,7 +13,8 @@ from itertools import chain, islice
 import click
 
 from uetproto import LocalError
-from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_keys, report_damage
+from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.cli.captures import decoding_options, keys_option, report_closed, report_damage
 from uetproto.cli.ladder.rows import (
     TONES,
     Arrow,
@@ -30,9 +31,9 @@ from uetproto.cli.ladder.rows import (
 )
 from uetproto.cli.main import EXIT_STATUS, FAULT, MISUSE
 from uetproto.cli.outputs import check_output
-from uetproto.cli.summary import address, count, duration, stamp
 from uetproto.cli.terminal import Paint, painter, printable, shortened, width, write_text
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
+from uetproto.wire.words.summary import address, count, duration, stamp
 
 # For a terminal -------------------------------------------------------------------------------------------------------
 
@@ -318,7 +319,7 @@ def command(
         damaged = report_damage(file, reader)
     chosen = {"--packets": numbers, "--pdc": pdc}
     _tell(tally, limit, marks, [name for name, value in chosen.items() if value is not None])
-    closed = keys is not None and keys.report()
+    closed = keys is not None and report_closed(keys.complaints)
     if damaged or closed or tally.malformed:
         ctx.exit(FAULT)
     if not tally.drawn and not tally.cut and (numbers is not None or pdc is not None):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from uetproto import Packet
-from uetproto.cli.captures import Decoding
-from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
+from uetproto.analysis.decoding import Decoding
 from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import CaptureInterface, CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
+from uetproto.wire.words.summary import hosts, pds_layer, ses_layer, summary, tone
 from uetproto.wire.words.uet import cc_words
 
 TONES = {

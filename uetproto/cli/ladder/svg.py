@@ -4,8 +4,8 @@ legible on any page."""
 from html import escape
 
 from uetproto.cli.ladder.rows import TONES, Arrow, Host, More, Pause, Row
-from uetproto.cli.summary import address, duration, stamp
 from uetproto.cli.terminal import shortened
+from uetproto.wire.words.summary import address, duration, stamp
 
 _COLOURS = {
     # tone       light      dark

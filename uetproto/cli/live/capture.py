@@ -12,15 +12,16 @@ from typing import Any
 import click
 
 from uetproto import LocalError
+from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.audit.finding import Finding
+from uetproto.audit.outcome import AuditOutcome
+from uetproto.audit.outcome import summary as audit_summary
 from uetproto.audit.personality import PERSONALITIES
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.audit.stream import StreamAudit
 from uetproto.cli.audit import text as audit_text
-from uetproto.cli.audit.outcome import AuditOutcome
-from uetproto.cli.audit.outcome import summary as audit_summary
-from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_key_ring, read_keys
+from uetproto.cli.captures import decoding_options, keys_option, read_key_ring
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.ladder.command import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, as_json, rows

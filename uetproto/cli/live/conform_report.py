@@ -5,7 +5,7 @@ import shlex
 from typing import Any
 from xml.etree import ElementTree
 
-from uetproto.cli.captures import Decoding
+from uetproto.analysis.decoding import Decoding
 from uetproto.cli.ladder.command import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 from uetproto.cli.live.options import LinkOptions

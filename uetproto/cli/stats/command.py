@@ -6,18 +6,17 @@ from typing import Any
 
 import click
 
+from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.captures import (
-    Decoding,
     check_files,
     decoding_options,
     keys_option,
     read_key_ring,
-    read_keys,
     report_damage,
 )
 from uetproto.cli.interrupt import Interrupt
@@ -25,10 +24,10 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.stats import text as stats_text
 from uetproto.cli.stats.per_packet import lines as per_packet_lines
-from uetproto.cli.summary import count
 from uetproto.cli.terminal import console, painter, printable, status
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.words.summary import count
 
 
 @click.command(
@@ -89,7 +88,7 @@ def command(
     """Measure captures of any implementation: bytes and packets, retransmissions and their causes, reordering, windows,
     times of ACKs and messages.
 
-    FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
+    FILE is a pcap or pcapng, also compressed; - is standard input.
     """
     check_files(files)
     if plot is not None:

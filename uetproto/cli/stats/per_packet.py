@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
 
+from uetproto.analysis.decoding import Decoding
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.per_packet.analyser import Analyser
-from uetproto.cli.captures import Decoding
 from uetproto.wire.capture.base import CaptureReader
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.filter_names import of_packet

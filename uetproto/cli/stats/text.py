@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from uetproto.audit.outcome import left_out as counts_left_out
 from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.meters import Measurements
 from uetproto.audit.stats.rows import FlowRow, MessageRow, RowTable
-from uetproto.cli.audit.outcome import left_out as counts_left_out
-from uetproto.cli.summary import count, duration
 from uetproto.cli.terminal import Paint, printable
+from uetproto.wire.words.summary import count, duration
 
 if TYPE_CHECKING:  # loaded where a table is printed
     from rich.table import Table

@@ -21,7 +21,7 @@ from uetproto.emulator.network.ports import PortLinks, PortQueues, port_names, p
 from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Routing, Switch
-from uetproto.emulator.network.tap import Capture, FrameWriter, InTap, OutTap
+from uetproto.emulator.network.tap import FrameWriter, InTap, OutTap, TapCapture
 from uetproto.emulator.network.vlan import size_with_tag
 from uetproto.engine.contract import SECOND, Rng
 from uetproto.errors import LocalError
@@ -55,7 +55,7 @@ def build(
     if config.pfc is not None and config.queue_capacity is None:
         config = with_headroom(config, nodes.values())
     patience = None if config.topology == "scripted" else decision_time(config, nodes)
-    capture = None if writer is None else Capture(clock, writer, patience)
+    capture = None if writer is None else TapCapture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
     builder.network.longest_flight = longest_flight(config, nodes)
@@ -171,7 +171,7 @@ class _NetworkBuilder:
     nodes: Nodes
     dscp: Dscp
     chance: Chance
-    capture: Capture | None
+    capture: TapCapture | None
 
     def __post_init__(self) -> None:
         config, capture = self.config, self.capture

@@ -9,7 +9,7 @@ from uetproto.emulator.network.payload import MeteredLink
 from uetproto.emulator.network.pfc import PauseGate, PfcIngress
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Switch, check_group
-from uetproto.emulator.network.tap import Capture
+from uetproto.emulator.network.tap import TapCapture
 from uetproto.errors import LocalError
 from uetproto.impair.faults import FaultyPort
 from uetproto.impair.link import EmulatedLink
@@ -78,7 +78,7 @@ class BuiltNetwork:
     """Gates between the nodes' NICs and their links, one for each node. The dictionary is empty without PFC."""
     wire: ScriptedWire | None = None
     """Wire whose frames a script controls. It is None in a network without a script."""
-    capture: Capture | None = None
+    capture: TapCapture | None = None
     longest_flight: int = 0
     """Longest time in picoseconds that a frame can be under way, even through full queues and pauses."""
 

@@ -35,7 +35,7 @@ class FrameWriter(RecordWriter, Protocol):
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None: ...
 
 
-class Capture:
+class TapCapture:
     """A capture sorts the records of all taps of a run by time.
 
     If a frame waits for a busy link, its record is added before the frame leaves. The record is kept until the frame
@@ -121,7 +121,7 @@ class InTap:
 
     clock: Clock
     sink: FrameReceiver
-    capture: Capture
+    capture: TapCapture
     interface: int
 
     def take(self, frame: bytes) -> None:
@@ -134,7 +134,7 @@ class OutTap:
     """An out-tap is a tap before a link. It records the frames that are sent, at the instant of their first bit."""
 
     link: FrameSender
-    capture: Capture
+    capture: TapCapture
     interface: int
     follows: bool = True
     """Whether the network reports what happens to the frames behind this tap."""

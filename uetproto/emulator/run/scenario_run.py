@@ -15,7 +15,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NodeAttachment
 from uetproto.emulator.network.layouts import cables_between_switches
 from uetproto.emulator.network.nic import RING
-from uetproto.emulator.network.tap import Capture, FrameWriter
+from uetproto.emulator.network.tap import FrameWriter, TapCapture
 from uetproto.emulator.run.result import Memories, RunResult
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import NodeConfig, Scenario
@@ -47,7 +47,7 @@ class ScenarioRun(ABC):
         """Engines that the NICs drive, or their guards. The key is the name of the node; a subclass adds the
         entries."""
         self.network = BuiltNetwork()
-        self.capture: Capture | None = None
+        self.capture: TapCapture | None = None
         self.done_at: int | None = None
         """Virtual time in picoseconds at which the application ended. It is None while the application runs."""
         self.failure: str | None = None

@@ -16,7 +16,7 @@ from uetproto.check.simulator import Simulator, StepT
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.scripted_wire import legal_frames
-from uetproto.emulator.network.tap import Capture, FrameWriter
+from uetproto.emulator.network.tap import FrameWriter, TapCapture
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.verify import FrameJudge
@@ -30,7 +30,7 @@ from uetproto.impair.red import mark
 
 
 class FrameSink(Protocol):
-    """A frame sink takes the frames that pass the taps, as `tap.Capture` does."""
+    """A frame sink takes the frames that pass the taps, as `tap.TapCapture` does."""
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
 
@@ -103,7 +103,7 @@ class ScriptRun(ABC, Generic[StepT]):
         self.sink: FrameSink | None = None
         self.violation: InvariantViolation | None = None
         """Violation of an invariant, after which no row is played. It is None if no row broke an invariant."""
-        self._capture: Capture | None = None
+        self._capture: TapCapture | None = None
         self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
         self._changed: set[bytes] = set()
         """Frames after the change by `corrupt`."""
@@ -120,7 +120,7 @@ class ScriptRun(ABC, Generic[StepT]):
     def connect(self, writer: FrameWriter | None) -> None:
         """Write frames that pass the taps to `writer`, if it is not None."""
         if writer is not None:
-            self.sink = self._capture = Capture(self.clock, writer, patience=None)
+            self.sink = self._capture = TapCapture(self.clock, writer, patience=None)
             self.wire.outcomes = self._capture.outcomes
 
     def play(self, progress: Progress | None = None) -> None:

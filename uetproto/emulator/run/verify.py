@@ -5,7 +5,7 @@ with the right CRC (or with none, if the network has none), and have lower heade
 frame must open with the keys of the run, and its plain text is checked. `engine_guards` checks the endpoints.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from uetproto.emulator.network.tap import FrameWriter
@@ -96,7 +96,7 @@ class FrameJudge:
             yield "the IPv4 checksum does not match"
         if "pfc" in packet:
             return
-        ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
+        ip: Mapping[str, Any] = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
         if "ipv4" in packet and (not ip["df"] or ip["mf"] or ip["fragment_offset"]):
             yield "may be fragmented: DF is not set"
         if "udp" in packet and packet["udp"]["checksum"]:
@@ -111,7 +111,7 @@ class FrameJudge:
         """Return whether a packet is a NACK that its sender does not seal (observed.md `clear_nacks`)."""
         if "pds.nack" not in packet:
             return False
-        ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
+        ip: Mapping[str, Any] = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
         return packet["pds.nack"]["nack_code"] in self._clear_nacks.get(ip["src"], ())
 
 

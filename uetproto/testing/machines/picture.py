@@ -60,7 +60,7 @@ def lines_of(frames: Frames, names: Mapping[str, str] | None = None) -> list[str
 
 def capture_lines(source: Source) -> list[str]:
     """Return the lines of the ladder of a capture."""
-    from uetproto.cli.captures import Decoding
+    from uetproto.analysis.decoding import Decoding
     from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 
     with open_capture(source) as reader:
@@ -70,7 +70,7 @@ def capture_lines(source: Source) -> list[str]:
 
 def lost_frames(source: Source, names: Mapping[int, str]) -> list[DrawnMessage]:
     """Return the frames of a capture that were lost or damaged on the way. `names` are those of hosts, by address."""
-    from uetproto.cli.captures import Decoding
+    from uetproto.analysis.decoding import Decoding
     from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows
 
     with open_capture(source) as reader:

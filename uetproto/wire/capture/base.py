@@ -5,15 +5,15 @@ import os
 import re
 import struct
 import sys
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 from uetproto.errors import LocalError
+from uetproto.wire.capture.compressed import CHUNK, MAGIC, Expansion, expansion
 
 # Numbers of the registry of link types (draft-ietf-opsawg-pcaplinktype).
 ETHERNET = 1
@@ -50,13 +50,11 @@ MAX_LENGTH = 0xFFFFFF
 SECOND = 1_000_000_000
 """Number of nanoseconds that make a second."""
 
-_CHUNK = 1 << 18  # bytes asked of the system at once; larger ones fall out of the processor's cache
 _SCAN = 1 << 16  # new bytes to read before the search for a record goes on
 _LOOK = 16  # bytes that `_likely` looks at, at most
 BATCH = 1024  # parts (two or three a record) joined for one write to the system
 LARGE = 8192  # bytes; larger frames are not collected: joining saves little and costs memory
 _MAX_DAMAGE = 10_000  # entries kept, so that a file of nothing but damage does not fill the memory
-_GZIP = b"\x1f\x8b"
 
 Source = str | os.PathLike[str] | BinaryIO
 
@@ -106,21 +104,21 @@ class Window:
     def __init__(self, stream: BinaryIO) -> None:
         # `read1` returns the bytes that a pipe holds already; `read` would wait for a full chunk.
         self._read: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)
-        self._gunzip: _Gunzip | None = None
+        self._compressed: Expansion | None = None
         self.data = b""
         self.base = 0
         self.ended = False
-        self.fill(0, len(_GZIP))
-        if self.data.startswith(_GZIP):
-            self._gunzip = _Gunzip(self.data, self._read)
-            self._read = self._gunzip.read
+        self.fill(0, MAGIC)
+        self._compressed = expansion(self.data, self._read)
+        if self._compressed is not None:
+            self._read = self._compressed.read
             self.data = b""
             self.ended = False
 
     @property
     def fault(self) -> str:
         """Return the reason why a compressed stream ended early. The text is empty if the stream did not end early."""
-        return self._gunzip.fault if self._gunzip else ""
+        return self._compressed.fault if self._compressed else ""
 
     def fill(self, at: int, need: int) -> int:
         """Read until `data` holds `need` bytes from index `at` on, or the stream ends.
@@ -133,64 +131,13 @@ class Window:
         parts = [self.data[at:]]
         self.base += at
         while have < need and not self.ended:
-            if chunk := self._read(_CHUNK):
+            if chunk := self._read(CHUNK):
                 parts.append(chunk)
                 have += len(chunk)
             else:
                 self.ended = True
         self.data = b"".join(parts)
         return 0
-
-
-class _Gunzip:
-    """This class decompresses in bounded memory and returns all bytes before damage (`fault`), unlike `gzip`."""
-
-    def __init__(self, data: bytes, read: Callable[[int], bytes | None]) -> None:
-        self._data = data
-        self._read = read
-        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        self.fault = ""
-
-    def read(self, size: int) -> bytes:
-        """Return at least one byte and at most about `size` bytes; return no bytes at the end."""
-        while not self.fault:
-            if self._inflate.eof and not self._next_member():
-                return b""
-            data = self._data or self._read(_CHUNK)
-            if not data:
-                self.fault = "gzip data end early"
-                return self._inflate.flush()
-            before = self._inflate.copy()
-            try:
-                out = self._inflate.decompress(data, size)
-                self._data = self._inflate.unconsumed_tail
-            except zlib.error as error:
-                self.fault = f"gzip data are damaged: {error}"
-                out = _salvage(before, data)
-            if out:
-                return out
-        return b""
-
-    def _next_member(self) -> bool:
-        """Skip padding of zeros to the next gzip member; return False at the end of the file."""
-        data: bytes | None = self._inflate.unused_data
-        while data and not (data := data.lstrip(b"\0")):
-            data = self._read(_CHUNK)
-        data = data or self._read(_CHUNK)
-        if not data:
-            return False
-        self._data = data
-        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        return True
-
-
-def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
-    """Return the decompressed bytes that precede the error in `data`."""
-    out = bytearray()
-    with suppress(zlib.error):
-        for at in range(len(data)):
-            out += inflate.decompress(data[at : at + 1])
-    return bytes(out)
 
 
 _PORTS = re.compile(r"\buetproto\b[^\n]*\bUET at UDP ports (\d{1,5}(?:, \d{1,5}){1,7})\b")
@@ -230,6 +177,19 @@ class CaptureReader(ABC):
         self._window = window
         self._owned = owned
         self._records = self._all()
+
+    def change(self, changed: Callable[[Iterator[Record]], Iterator[Record]]) -> None:
+        """Return from now on what `changed` makes of the records: others, fewer, or changed ones."""
+        read = self._records
+        records = changed(read)
+
+        def all_of_them() -> Generator[Record, None, None]:
+            try:
+                yield from records
+            finally:
+                read.close()
+
+        self._records = all_of_them()
 
     def _add_comment(self, text: str) -> None:
         self.comments.append(text)

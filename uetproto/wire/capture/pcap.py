@@ -1,4 +1,4 @@
-"""This module reads and writes captures in the formats pcap and pcapng, compressed with gzip or not.
+"""This module reads and writes captures in the formats pcap and pcapng, compressed or not.
 
     with open_capture("in.pcapng.gz") as reader, open_writer("out.pcap") as writer:
         for record in reader:
@@ -97,7 +97,9 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
             return PcapngReader(window, owned.pop_all(), max_record)
         name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "the stream")
         kind = f"starts with {magic.hex(' ')}" if magic else window.fault or "is empty"
-        raise LocalError(str(name), f"not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip")
+        raise LocalError(
+            str(name), f"not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip, zstd, xz or lz4"
+        )
 
 
 def open_writer(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from uetproto import Layer, Packet
+from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.words.roce import roce_summary, roce_tone
 from uetproto.wire.words.sharp import sharp_words
 from uetproto.wire.words.text import code as code

@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import click
-
-from uetproto import Fault, Packet
-from uetproto.cli.summary import count
 from uetproto.engine.tss.cipher import Refused
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
+from uetproto.wire.packet import Fault, Packet
+from uetproto.wire.words.text import count
 
 _LISTED = 64  # SDIs counted separately, and reasons of each: noise must not fill the memory
 _OTHERS = "other reasons"
@@ -47,10 +45,10 @@ class KeyTally:
 class Keys:
     """This class opens sealed packets with the keys of a file, and counts for each SDI how many were opened."""
 
-    def __init__(self, path: str) -> None:
-        """Read the file of keys. Raises `LocalError`, which names the file and the wrong key, or `OSError` if the file
-        cannot be read."""
-        self._ring = KeyRing.read(path)
+    def __init__(self, keys: str | KeyRing) -> None:
+        """Take keys, or read a file of keys. Raises `LocalError`, which names the file and the wrong key, or `OSError`
+        if the file cannot be read."""
+        self._ring = keys if isinstance(keys, KeyRing) else KeyRing.read(keys)
         self._opener = Opener(self._ring)
         self._tallies: dict[int | None, KeyTally] = {}
         self.total = KeyTally()
@@ -59,7 +57,7 @@ class Keys:
     def open(self, frame: bytes, sealed: Packet) -> Opened | Refused:
         """Try to open a sealed packet with the keys, and count the result."""
         tried = self._opener.open(frame, sealed)
-        sdi = sealed["tss"]["sdi"]
+        sdi: int | None = sealed["tss"]["sdi"]
         if sdi not in self._tallies and sdi not in self._ring and len(self._tallies) >= _LISTED:
             sdi = None
         for tally in (self._tallies.setdefault(sdi, KeyTally()), self.total):
@@ -89,14 +87,14 @@ class Keys:
         those that have no entry of their own."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 
-    def report(self) -> bool:
-        """Print on standard error for each SDI how many packets were not opened, and why. Return True if there was such
-        a packet."""
-        for sdi, tally in self.tallies:
-            if tally.closed:
-                share = f"{tally.closed} of {count(tally.sealed, 'sealed packet')} did not open"
-                click.echo(f"uetproto: {sdi_name(sdi)}: {share}, {tally.why}", err=True)
-        return self.total.closed > 0
+    @property
+    def complaints(self) -> list[str]:
+        """Return for each SDI with packets that were not opened a text that says how many, and why."""
+        return [
+            f"{sdi_name(sdi)}: {tally.closed} of {count(tally.sealed, 'sealed packet')} did not open, {tally.why}"
+            for sdi, tally in self.tallies
+            if tally.closed
+        ]
 
 
 def sdi_name(sdi: int | None) -> str:

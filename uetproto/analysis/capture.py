@@ -1,0 +1,306 @@
+"""This module has `open_captures`, which is `uetproto.open`, and the class `Capture`."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.html import table_html
+from uetproto.analysis.packet_view import PacketView
+from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.errors import LocalError, shown, similar
+from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
+from uetproto.wire.stack import CRC_MODES, RD_MODES, check_choice, check_number
+from uetproto.wire.words.summary import stamp
+from uetproto.wire.words.text import count
+
+if TYPE_CHECKING:  # they are loaded when they are asked for
+    from uetproto.analysis.results import AuditResult, Ladder, StatsResult
+    from uetproto.analysis.row_views import RowView
+
+SHOWN = 10
+"""Packets of a capture that are shown."""
+LADDER_ROWS = 200
+"""Rows of a ladder, unless the caller says otherwise."""
+
+
+class CaptureWarning(UserWarning):
+    """This warning says that a part of a capture cannot be read."""
+
+
+def open_captures(
+    source: Openable,
+    *more: Openable,
+    crc: str = "auto",
+    keys: "str | os.PathLike[str] | KeyRing | None" = None,
+    link: str | None = None,
+    offsets_ns: Sequence[int] | None = None,
+    udp_port: int = UDP_PORT,
+    ip_protocol: int = IP_PROTOCOL,
+    roce_port: int = ROCE_PORT,
+    rd: str = "raw",
+    sharp: bool = False,
+    mcast: bool = False,
+) -> "Capture":
+    """Open a capture: a path, bytes, or a file that is open for reading bytes; pcap or pcapng, also compressed with
+    gzip, zstd, xz or lz4. Several captures are merged by time.
+
+    The capture is read when it is iterated, in constant memory. `offsets_ns` has a number of nanoseconds for each
+    capture, which is added to its times: the difference of clocks. `keys` opens sealed packets: a TOML file, or a
+    `KeyRing`. `link` replaces the link type that the capture states. The other settings are those of `decode`. Raises
+    `LocalError` for an argument that is not legal and for a file that is no capture, and `OSError` for a file that
+    cannot be opened.
+    """
+    check_choice("crc", crc, CRC_MODES)
+    check_choice("rd", rd, RD_MODES)
+    for name, value, most in (
+        ("udp_port", udp_port, 0xFFFF), ("ip_protocol", ip_protocol, 0xFF), ("roce_port", roce_port, 0xFFFF)
+    ):  # fmt: skip
+        check_number(name, value, most)
+    named = (source, *more)
+    offsets = (0,) * len(named) if offsets_ns is None else tuple(offsets_ns)
+    if len(offsets) != len(named):
+        raise LocalError("offsets_ns", f"{len(offsets)} for {len(named)} captures", "one for each capture")
+    sources = tuple(CaptureSource(one, offset, link) for one, offset in zip(named, offsets, strict=True))
+    for one in sources:
+        if one.seekable():
+            one.open().close()  # an error is raised here and not where the capture is iterated
+    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, sharp, mcast)
+    return Capture(sources, decoding, keys)
+
+
+class Capture:
+    """A capture holds packets, which it reads when it is iterated; it can be iterated as often as wanted, unless it is
+    a pipe.
+
+    `uetproto.open` makes it. Damage in the capture is a `CaptureWarning` at the end of an iteration, and is listed in
+    `damage`.
+    """
+
+    def __init__(
+        self, sources: tuple[CaptureSource, ...], decoding: Decoding,
+        keys: "str | os.PathLike[str] | KeyRing | None" = None,
+    ) -> None:  # fmt: skip
+        self._sources, self._decoding, self._keys = sources, decoding, keys
+        self._ring = None if keys is None else keys if isinstance(keys, KeyRing) else KeyRing.read(os.fspath(keys))
+        self._count: int | None = None
+        self._measured: StatsResult | None = None
+        self.damage: list[SourceDamage] = []
+        """Parts of the capture that cannot be read, as the last iteration found them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the captures that are merged."""
+        return tuple(source.name for source in self._sources)
+
+    # Packets ----------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[PacketView]:
+        """Yield the packets, in the order of the capture; several captures by their times."""
+        with MergedReader(self._sources) as reader:
+            number = 0
+            for number, packet in enumerate(self._packets(reader), 1):  # noqa: B007
+                yield packet
+            self._count = number
+            self.damage = reader.damage
+            for damage in self.damage:
+                warnings.warn(str(damage), CaptureWarning, stacklevel=2)
+
+    def _packets(self, reader: MergedReader) -> Iterator[PacketView]:
+        decoding = self._opening(reader)
+        interfaces, captures = reader.interfaces, reader.names
+        pipe = not all(source.seekable() for source in self._sources)
+        names: dict[int, tuple[str, str]] = {}
+        for record, packet in decoding.packets("", reader, pipe):
+            packet, _ = decoding.opened(record, packet)
+            place = names.get(record.interface)
+            if place is None:
+                interfaces, captures = reader.interfaces, reader.names
+                place = names[record.interface] = interfaces[record.interface].name, captures[record.interface]
+            yield PacketView(record, packet, place)
+
+    def _opening(self, reader: MergedReader) -> Decoding:
+        """Return the settings with keys that count anew, and with the ports that the capture states."""
+        keys = None
+        if self._ring is not None:
+            from uetproto.analysis.opened import Keys
+
+            keys = Keys(self._ring)
+        return self._decoding._replace(reader=reader, keys=keys)
+
+    def __getitem__(self, index: int) -> PacketView:
+        """Return packet `index`, counted from 0; the packets before it are read. Raises `IndexError` if there are
+        fewer."""
+        if type(index) is not int or index < 0:
+            raise LocalError(
+                "index", f"{shown(index)} is not legal", "whole numbers from 0; list(capture) has the rest"
+            )
+        for packet in islice(self, index, None):
+            return packet
+        raise IndexError(f"the capture has no packet {index}")
+
+    def __len__(self) -> int:
+        """Return the number of packets. Raises `TypeError` for a pipe that was not read to its end."""
+        if self._count is None:
+            if not all(source.seekable() for source in self._sources):
+                raise TypeError("the number of packets of a pipe is known when it was read")
+            with MergedReader(self._sources) as reader:
+                self._count = sum(1 for _ in reader)
+        return self._count
+
+    def __bool__(self) -> bool:
+        return True
+
+    # What is in it ----------------------------------------------------------------------------------------------------
+
+    @property
+    def flows(self) -> "RowView[Any]":
+        """Return the flows: what one end sent to the other, of PDCs, queue pairs, RUDI and UUD."""
+        return self.stats().flows
+
+    @property
+    def pdcs(self) -> "RowView[Any]":
+        """Return the directions of PDCs."""
+        from uetproto.analysis.results import flows_of
+
+        return flows_of(self.stats().measured, "pdc")
+
+    @property
+    def qps(self) -> "RowView[Any]":
+        """Return the directions of queue pairs of RoCE."""
+        from uetproto.analysis.results import flows_of
+
+        return flows_of(self.stats().measured, "qp")
+
+    @property
+    def messages(self) -> "RowView[Any]":
+        """Return the messages."""
+        return self.stats().messages
+
+    def stats(self) -> "StatsResult":
+        """Measure the capture as `uetproto stats` does. The result is kept for the next call."""
+        if self._measured is None:
+            from uetproto.analysis.results import StatsResult
+            from uetproto.audit.stats.measure import measure
+
+            _, measured = measure(self._sources, self._options(), opener=CaptureSource.open)  # type: ignore[arg-type]
+            self._measured = StatsResult(measured)
+        return self._measured
+
+    def audit(
+        self,
+        *rules: str,
+        complete: bool = False,
+        ordered: bool = False,
+        mirror: bool = False,
+        personality: str | None = None,
+    ) -> "AuditResult":
+        """Judge the capture as `uetproto audit` does. `rules` are globs; one that begins with "-" excludes rules.
+
+        `complete`: the capture has every packet; `ordered`: in the order of sending; `mirror`: a packet that a mirror
+        port captured twice counts once; `personality`: known departures of this implementation are notes. Raises
+        `LocalError` for an unknown rule or personality.
+        """
+        from uetproto.analysis.results import AuditResult
+        from uetproto.audit.auditor import audit
+        from uetproto.audit.outcome import AuditOutcome
+        from uetproto.audit.rule import Severity
+
+        options = self._options(
+            rules=rules, complete=complete, ordered=ordered, mirror=mirror, personality=personality
+        )  # fmt: skip
+        report = audit(self._sources, options, opener=CaptureSource.open)  # type: ignore[arg-type]
+        outcome = AuditOutcome(report, Severity.ERROR)
+        outcome.findings = report.findings
+        return AuditResult(outcome)
+
+    def _options(self, **more: Any) -> Any:
+        from uetproto.audit.reader.options import Options
+
+        return Options(keys=self._ring, **self._decoding.transports, **more)
+
+    def ladder(
+        self,
+        *,
+        interface: str | None = None,
+        pdc: int | None = None,
+        packets: Sequence[int] | range | None = None,
+        mark: Sequence[int] = (),
+        every: bool = False,
+        rows: int | None = LADDER_ROWS,
+        width: int = 100,
+    ) -> "Ladder":
+        """Draw the capture as a message sequence chart, of packets of one interface, by default of the first.
+
+        `pdc` chooses a PDCID or queue pair, `packets` packets by their index (from 0), and `mark` packets that are
+        drawn in any case. `every` draws a row for each packet, also in runs of similar ones; `rows` limits the rows,
+        and `width` is the number of characters of a line of text. Raises `LocalError` for an interface that is not
+        there.
+        """
+        from uetproto.analysis.results import Ladder
+        from uetproto.cli.ladder.command import Chart
+        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, limited
+        from uetproto.cli.ladder.rows import rows as rows_of
+        from uetproto.cli.ladder.svg import ladder_svg
+
+        numbers = None if packets is None else [range(number, number + 1) for number in packets]
+        choice, tally = LadderChoice(interface, pdc, numbers, frozenset(mark)), LadderTally()
+        with MergedReader(self._sources) as reader:
+            found = arrows("-", reader, self._opening(reader), choice, tally)
+            drawn = list(limited(rows_of(found, not every), rows, tally))
+            names = [one.name for one in reader.interfaces]
+        if interface is not None and interface not in (*names, *map(str, range(len(names)))):
+            raise LocalError(
+                "interface", f"{shown(interface)} is not there{similar(interface, names)}", ", ".join(names)
+            )
+        numbered = numbers is not None or bool(mark)
+        chart = Chart(width, _plain, numbered)
+        lines = list(chart.lines(drawn))
+        note = f"the first {rows} rows" if tally.cut else ""
+        title = ", ".join(os.path.basename(name) for name in self.names)
+        return Ladder("\n".join([*lines, f"({note})"] if note else lines), ladder_svg(drawn, title, note, numbered))
+
+    # As text ----------------------------------------------------------------------------------------------------------
+
+    def _first(self) -> tuple[list[list[str]], str]:
+        """Return the first packets as cells of a table, and a note. A pipe is not read for this."""
+        if not all(source.seekable() for source in self._sources):
+            return [], f"{', '.join(self.names)}: a pipe, which is read when it is iterated"
+        with MergedReader(self._sources) as reader:
+            packets = list(islice(self._packets(reader), SHOWN + 1))
+        start = packets[0].time_ns if packets else 0
+        cells = [
+            [
+                f"#{one.number}",
+                stamp(one.time_ns - start),
+                one.src,
+                one.dst,
+                one.protocol,
+                str(one.length),
+                one.summary(),
+            ]
+            for one in packets[:SHOWN]
+        ]
+        more = len(packets) > SHOWN
+        return cells, f"{', '.join(self.names)}: {'the first ' if more else ''}{count(len(cells), 'packet')}"
+
+    def __repr__(self) -> str:
+        cells, note = self._first()
+        lines = [list(_HEAD), *cells] if cells else []
+        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        told = ["  ".join(cell.ljust(size) for cell, size in zip(line, wide, strict=True)).rstrip() for line in lines]
+        return "\n".join((*told, f"({note})"))
+
+    def _repr_html_(self) -> str:
+        cells, note = self._first()
+        return table_html(_HEAD, cells, note)
+
+
+_HEAD = ("", "time", "from", "to", "protocol", "bytes", "summary")
+
+
+def _plain(text: str, style: str) -> str:
+    return text

@@ -1,0 +1,159 @@
+"""This module knows where captures are from: paths, bytes and open files, one or several that are merged by time."""
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import count
+from typing import BinaryIO, NamedTuple
+
+from uetproto.errors import LocalError, shown, similar
+from uetproto.wire.capture.base import CaptureInterface, CaptureReader, Record
+from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
+
+Openable = str | os.PathLike[str] | bytes | BinaryIO
+"""Type of what can be opened: a path, the bytes of a capture, or a file that is open for reading bytes."""
+
+_LINK_NUMBERS: dict[str, int] = {}
+for _number, _name in LINK_NAMES.items():
+    _LINK_NUMBERS.setdefault(_name, _number)
+
+
+class CaptureSource:
+    """A source is one capture, which can be opened again unless it is a pipe."""
+
+    def __init__(self, source: Openable, offset_ns: int = 0, link: str | None = None) -> None:
+        """Note where the capture is from. `offset_ns` is added to each time, and `link` replaces each link type. Raises
+        `LocalError` for what cannot be opened."""
+        if link is not None and link not in _LINK_NUMBERS:
+            raise LocalError(
+                "link", f"{shown(link)} is not legal{similar(link, _LINK_NUMBERS)}", ", ".join(_LINK_NUMBERS)
+            )
+        if type(offset_ns) is not int:
+            raise LocalError("offsets_ns", f"{shown(offset_ns)} is not legal", "a whole number of ns for each capture")
+        self._source, self._offset_ns = source, offset_ns
+        self._link = None if link is None else _LINK_NUMBERS[link]
+        self._start: int | None = 0
+        self._used = False
+        if isinstance(source, bytes | bytearray | memoryview):
+            self.name = "bytes"
+        elif isinstance(source, str | os.PathLike):
+            self.name = os.fspath(source)
+            if self.name == "-" or (os.path.exists(self.name) and not os.path.isfile(self.name)):
+                self._start = None
+        elif isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
+            raise LocalError("source", f"{shown(source)} is not legal", "a path, bytes, or a file open for bytes")
+        else:
+            self.name = str(getattr(source, "name", "stream"))
+            self._start = source.tell() if hasattr(source, "seekable") and source.seekable() else None
+
+    def seekable(self) -> bool:
+        """Return whether the capture can be read again. A pipe cannot."""
+        return self._start is not None
+
+    def open(self) -> CaptureReader:
+        """Return a reader at the start of the capture. Raises `LocalError` for what is no capture, and for a pipe that
+        was read before; raises `OSError` if the file cannot be opened."""
+        source: str | os.PathLike[str] | bytes | BinaryIO = self._source
+        if self._start is None:
+            if self._used:
+                raise LocalError(self.name, "is a pipe that was read before", "to read it once, or to open a file")
+            self._used = True
+        elif isinstance(source, bytes | bytearray | memoryview):
+            source = io.BytesIO(source)
+        elif not isinstance(source, str | os.PathLike):
+            source.seek(self._start)
+        reader = open_capture(source)  # type: ignore[arg-type]  # bytes were replaced
+        if self._offset_ns or self._link is not None:
+            reader.change(self._changed)
+        return reader
+
+    def _changed(self, records: Iterator[Record]) -> Iterator[Record]:
+        for record in records:
+            link = record.link if self._link is None else self._link
+            yield record._replace(time_ns=record.time_ns + self._offset_ns, link=link)
+
+
+class SourceDamage(NamedTuple):
+    """This tuple reports a part of a capture that cannot be read: the capture, where in it, and why."""
+
+    source: str
+    offset: int
+    """Start of the part in the uncompressed capture, in bytes."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: damaged at byte {self.offset}: {self.reason}"
+
+
+class MergedReader:
+    """This reader returns the records of several captures by their times, in constant memory. It is a context manager.
+
+    Records of one capture keep their order. Interfaces are numbered over all captures, in the order of their first
+    records.
+    """
+
+    def __init__(self, sources: Sequence[CaptureSource]) -> None:
+        self._sources = sources
+        self._readers: list[CaptureReader] = []
+        self.interfaces: list[CaptureInterface] = []
+        self.names: list[str] = []
+        """Name of the capture of each interface."""
+        try:
+            for source in sources:
+                self._readers.append(source.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "MergedReader":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what the reader opened."""
+        for reader in self._readers:
+            reader.close()
+
+    @property
+    def udp_ports(self) -> frozenset[int]:
+        """Return the UDP ports of UET that the captures have stated so far."""
+        return frozenset().union(*(reader.udp_ports for reader in self._readers))
+
+    @property
+    def damage(self) -> list[SourceDamage]:
+        """Return the damage found so far."""
+        pairs = zip(self._sources, self._readers, strict=True)
+        return [SourceDamage(source.name, *damage) for source, reader in pairs for damage in reader.damage]
+
+    def __iter__(self) -> Iterator[Record]:
+        if len(self._readers) == 1:
+            reader = self._readers[0]
+            self.interfaces = reader.interfaces
+            name = self._sources[0].name
+            for record in reader:
+                while len(self.names) <= record.interface:
+                    self.names.append(name)
+                yield record
+            return
+        index = count()
+        numbers: dict[tuple[int, int], int] = {}
+        for at, record in merge(*map(self._placed, count(), self._readers), key=_time_of):
+            place = at, record.interface
+            number = numbers.get(place)
+            if number is None:
+                number = numbers[place] = len(self.interfaces)
+                self.interfaces.append(self._readers[at].interfaces[record.interface])
+                self.names.append(self._sources[at].name)
+            yield record._replace(index=next(index), interface=number)
+
+    @staticmethod
+    def _placed(at: int, reader: CaptureReader) -> Iterator[tuple[int, Record]]:
+        for record in reader:
+            yield at, record
+
+
+def _time_of(placed: tuple[int, Record]) -> int:
+    return placed[1].time_ns
