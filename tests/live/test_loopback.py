@@ -16,7 +16,6 @@ from uetproto.api import fi, verbs
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.live import Interface
 from uetproto.live.rate import PeerRate
 from uetproto.wire.pcap import open_capture
@@ -130,16 +129,11 @@ def test_entropy_values_beside_those_of_a_peer_at_the_same_address() -> None:
 def connected(here: verbs.Network, there: verbs.Network) -> tuple[verbs.QP, verbs.QP]:
     """Bring up two queue pairs, as two programs do that tell each other their numbers."""
     ends = []
-    for network in (here, there):
+    for number, network in enumerate((here, there)):
         device = network.device("local")
-        ends.append(device.alloc_pd().create_qp(verbs.QpType.RC, device.create_cq()))
-    for one, other in (ends, ends[::-1]):
-        wanted = {
-            "pkey_index": 0, "port": 1, "access_flags": verbs.ALL, "dest_qpn": other.qp_num, "sq_psn": 5, "rq_psn": 5,
-            "av": verbs.AddressVector(other.device.node.address),
-        }  # fmt: skip
-        for state, values in bring_up_steps(one.qp_type, one.device.config, wanted):
-            one.modify(state, **values)
+        ends.append(device.alloc_pd().create_qp(verbs.QpType.RC, device.create_cq(), qp_num=0x100 + number))
+    for number, (one, other) in enumerate((ends, ends[::-1])):
+        verbs.connect_to(one, other.device.gid, dest_qpn=0x101 - number, sq_psn=5 + number, rq_psn=6 - number)
     return ends[0], ends[1]
 
 
@@ -149,13 +143,36 @@ def test_roce(tmp_path: Path) -> None:
         verbs.Network(live=Interface(at, capture=str(file))) for at, file in zip(addresses(), files, strict=True)
     )
     qp, far = connected(here, there)
-    source, target = qp.pd.reg_mr(bytearray(b"gradient" * 20_000)), far.pd.reg_mr(bytearray(160_000))
+    source, target = qp.pd.reg_mr(bytearray(b"gradient" * 20_000)), far.pd.reg_mr(bytearray(160_000), rkey=0x1234)
     with running(there.live):
-        qp.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
+        qp.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=0x1234)
         assert [entry.status for entry in qp.send_cq.wait(timeout="20 s")] == [verbs.Status.SUCCESS]
         here.close()
     assert bytes(target) == bytes(source)
     clean(*files)
+
+
+def test_numbers_by_hand_that_are_not_legal() -> None:
+    """What is told outside of the fabric is checked, and a queue pair that is refused is in RESET."""
+    with verbs.Network(live=Interface(addresses(1)[0])) as net:
+        device = net.device("local")
+        pd, cq = device.alloc_pd(), device.create_cq()
+        qp = pd.create_qp(verbs.QpType.RC, cq, qp_num=0x100)
+        pd.reg_mr(bytearray(8), rkey=9)
+        numbers: dict[str, Any] = {"dest_qpn": 0x101, "sq_psn": 0, "rq_psn": 0}
+        for call, words in (
+            (lambda: pd.create_qp(verbs.QpType.RC, cq, qp_num=0x100), "number: 256 is not legal"),
+            (lambda: pd.create_qp(verbs.QpType.RC, cq, qp_num=1), "qp_num: 1 is not legal; legal: 2 …"),
+            (lambda: pd.reg_mr(bytearray(8), rkey=9), "rkey: 9 is not legal"),
+            (lambda: pd.reg_mr(bytearray(8), rkey=1 << 32), "rkey: 4294967296 is not legal"),
+            (lambda: verbs.connect_to(qp, "10.0.0", **numbers), "peer: "),
+            (lambda: verbs.connect_to(qp, "::1", **numbers), "peer: "),
+            (lambda: verbs.connect_to(qp, "127.0.0.1", **numbers | {"dest_qpn": 1 << 24}), "dest_qpn: "),
+            (lambda: verbs.connect_to(qp, "127.0.0.1", **numbers, mtu=1024), "attributes: mtu is not legal"),
+        ):  # fmt: skip
+            with pytest.raises(verbs.VerbsError, match=words):
+                call()
+            assert qp.state is verbs.QpState.RESET
 
 
 def test_what_is_not_to_be_had(tmp_path: Path) -> None:

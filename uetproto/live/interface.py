@@ -77,11 +77,14 @@ class Interface:
 
 
 def address_of(name: str, text: str) -> IPv4Address | IPv6Address:
-    """Return the address in the text of the argument `name`. Raises `LocalError` if the text is no host's address."""
+    """Return the address in the text of the argument `name`, also in that of a GID (roce.md §1). Raises `LocalError` if
+    the text is no host's address."""
     try:
         found = ip_address(text)
     except ValueError:
         raise LocalError(name, f"{text!r} is not legal", "an IPv4 or IPv6 address, such as 10.0.0.1") from None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:  # a GID of RoCE
+        found = found.ipv4_mapped
     if found.is_unspecified or found.is_multicast or (isinstance(found, IPv6Address) and found.scope_id):
         raise LocalError(name, f"{text} is not the address of one host", "an address, such as 10.0.0.1 or fd00::1")
     return found

@@ -37,10 +37,13 @@ def test_all_commands_with_one_server(tmp_path: Path) -> None:
     data.write_bytes(os.urandom(SIZE))
     ours, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcapng"
     common = ("--peer", there, "--local", here)
-    with serving(there, "--count", "5", "--memory", "1 MiB", "-o", str(theirs), "--allow", "127.0.0.0/8") as server:
+    with serving(there, "--count", "6", "--memory", "1 MiB", "-o", str(theirs), "--allow", "127.0.0.0/8") as server:
         assert server.told["memory"] == {"key": 1, "address": 0, "length": 1 << 20}
         (written,) = said("send", "--write", str(data), "--offset", "100", *common, "-o", str(ours))
         assert (written["bytes"], written["match"], written["error"], written["refused"]) == (SIZE, True, None, {})
+        wrong = invoke("send", "--write", str(data), *common, "--key", "9")
+        assert wrong.exit_code == 2
+        assert "--key: 9 is not what the peer tells at the rendezvous; legal: 1, or --rendezvous off" in wrong.stderr
         (read,) = said("send", "--read", str(SIZE), "--to", str(copy), "--offset", "100", *common)
         assert read["match"]
         assert copy.read_bytes() == data.read_bytes()
@@ -58,7 +61,7 @@ def test_all_commands_with_one_server(tmp_path: Path) -> None:
         )] == [True] * 5  # fmt: skip
         assert found["suggested_rto_ps"] >= 8 * found["rtt_max_ps"]
         status, told = server.ended()
-    assert (status, told["sessions"], told["failures"], told["not_allowed"]) == (0, 5, [], 0)
+    assert (status, told["sessions"], told["failures"], told["not_allowed"]) == (0, 6, [], 0)
     assert (told["messages_received"], told["bytes_received"]) == (1 + 2 * 10, SIZE + 10 * 64)
     clean(ours, theirs)
 
@@ -80,6 +83,25 @@ def test_roce_and_by_hand(tmp_path: Path) -> None:
         (written,) = said("send", "--write", str(data), *common, *by_hand)
         assert written["match"]
         assert server.ended()[0] == 0
+
+
+def test_roce_by_hand(tmp_path: Path) -> None:
+    """Both ends know all numbers beforehand. When the peer has been silent, its queue pair begins anew."""
+    here, there = addresses()
+    data, file = tmp_path / "data", tmp_path / "roce.pcapng"
+    data.write_bytes(os.urandom(20_000))
+    roce = ("--transport", "rc", "--rendezvous", "off", "--rkey", "0x1234", "--addr", "0x10000")
+    theirs = ("--qpn", "0x22", "--psn", "7", "--peer-gid", f"::ffff:{here}", "--peer-qpn", "0x33", "--peer-psn", "9")
+    ours = ("--qpn", "0x33", "--psn", "9", "--peer", f"::ffff:{there}", "--peer-qpn", "0x22", "--peer-psn", "7")
+    with serving(there, *roce, *theirs) as server:
+        for _ in "12":
+            written = said("send", "--write", str(data), "--local", here, *roce, *ours, "--verify", "-o", str(file))
+            assert (written[0]["match"], written[0]["retransmissions"]) == (True, {})
+            assert [server.line()["what"] for _ in "12"] == ["begins", "has been silent for 5 s"]
+            clean(file)
+        server.process.send_signal(signal.SIGINT)
+        status, told = server.ended()
+        assert (status, told["sessions"], told["failures"]) == (130, 2, [])
 
 
 def test_a_peer_that_is_recognised(tmp_path: Path) -> None:
@@ -163,6 +185,17 @@ def test_misuse() -> None:
         (("ping", "--peer", other, "--operations", "wirte"), "did you mean write"),
         (("ping", "--peer", other, "--personality", "auto"), "auto is of serve alone"),
         (("probe", other, "--transport", "rc", "--cc", "off"), "--cc"),
+        (
+            ("send", "--read", "8", "--peer", other, "--qpn", "3"),
+            "--qpn: goes with --transport rc and --rendezvous off",
+        ),
+        (
+            ("send", "--read", "8", "--peer", other, "--transport", "rc", "--rendezvous", "off", "--peer-qpn", "1"),
+            "--peer-qpn: 1 is not legal; legal: 2",
+        ),
+        (("send", "--read", "8", "--peer", other, "--transport", "rc", "--key", "0x100000000"), "--key"),
+        (("serve", "--local", other, "--transport", "rc", "--rendezvous", "off"), "--peer-gid: is missing"),
+        (("serve", "--local", other, "--peer-gid", other), "--peer-gid: goes with --transport rc and --rendezvous off"),
     ):
         result = invoke(*arguments)
         assert (result.exit_code, text in result.stderr) == (2, True), (arguments, result.stderr)

@@ -26,7 +26,7 @@ from uetproto.api.verbs.cq import CQ
 from uetproto.api.verbs.device import PD, AsyncEvent, Device, DeviceAttr, EventType
 from uetproto.api.verbs.errors import Errno, VerbsError
 from uetproto.api.verbs.memory import ALL, MR, Slice
-from uetproto.api.verbs.network import QKEY, Network, connect
+from uetproto.api.verbs.network import QKEY, Network, connect, connect_to
 from uetproto.api.verbs.node import NodeSpec
 from uetproto.api.verbs.qp import QP, SRQ
 from uetproto.api.verbs.report import DataPathReport, Side
@@ -56,5 +56,5 @@ __all__ = [
     "AddressVector", "AsyncEvent", "DataPathReport", "Device", "DeviceAttr", "Errno", "EventType", "Faults",
     "FileMemory", "Hop", "MemoryKind", "Network", "NodeSpec", "Opcode", "Path", "PathConfig", "Pfc", "QpState",
     "QpType", "RecvWr", "Red", "Report", "RoceConfig", "SendFlags", "SendWr", "Sge", "Side", "Slice", "Status",
-    "VerbsError", "WcFlags", "WcOpcode", "WorkCompletion", "connect", "cost",
+    "VerbsError", "WcFlags", "WcOpcode", "WorkCompletion", "connect", "connect_to", "cost",
 ]  # fmt: skip

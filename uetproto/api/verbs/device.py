@@ -199,10 +199,12 @@ class Device:
         try:
             if isinstance(given, bool | bytes):
                 raise ValueError(given)
-            address = group_of(int(ip_address(given)))
+            found = ip_address(given)
         except ValueError:
             raise invalid(name, given, f"an address of IPv{version}, or a GID") from None
-        if (address >> 32 != 0) != (version == 6):
+        address = group_of(int(found))
+        is_ipv6 = found.version == 6 and address == int(found)  # a text says it, also of ::1
+        if is_ipv6 != (version == 6):
             raise invalid(name, given, f"an address of IPv{version}, or its GID")
         return address
 
@@ -236,17 +238,19 @@ class PD:
         self.deallocated = False
 
     def reg_mr(
-        self, memory: Any, access: Access = ALL, *, addr: int | None = None, kind: MemoryKind = MemoryKind.HOST
-    ) -> MR:
+        self, memory: Any, access: Access = ALL, *, addr: int | None = None, kind: MemoryKind = MemoryKind.HOST,
+        rkey: int | None = None,
+    ) -> MR:  # fmt: skip
         """`ibv_reg_mr` registers a buffer, a `FileMemory` or any `Memory`, whose bytes are not copied.
 
         `access` are the rights of the region; by default it has all. `addr` is the virtual address of the first byte;
         with None the region begins on a page of its own. `kind` says for the data path model whether the memory is host
-        or GPU memory. Raises EINVAL for an object that is no memory, for rights that read-only memory cannot give, and
-        for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
+        or GPU memory. `rkey` is a key that the peer expects; with None the device chooses one. Raises EINVAL for an
+        object that is no memory, for rights that read-only memory cannot give, for REMOTE_WRITE or REMOTE_ATOMIC
+        without LOCAL_WRITE, and for a key that another region has.
         """
         self.check("pd")
-        mr = MR(self, memory, access, self.device.next_address if addr is None else addr, kind)
+        mr = MR(self, memory, access, self.device.next_address if addr is None else addr, kind, rkey)
         if addr is None:
             self.device.next_address += -(-max(mr.length, 1) // _PAGE) * _PAGE
         self.device.mrs[mr.lkey] = mr
@@ -266,14 +270,15 @@ class PD:
     def create_qp(
         self, qp_type: QpType, send_cq: CQ, recv_cq: CQ | None = None, srq: SRQ | None = None, *,
         max_send_wr: int = 1 << 16, max_recv_wr: int = 1 << 16, max_inline_data: int = 256, sq_sig_all: bool = False,
-        qp_context: Any = None,
+        qp_context: Any = None, qp_num: int | None = None,
     ) -> QP:  # fmt: skip
-        """`ibv_create_qp` returns a new queue pair in RESET. `recv_cq` is `send_cq` by default. Raises EINVAL for an
-        illegal argument."""
+        """`ibv_create_qp` returns a new queue pair in RESET. `recv_cq` is `send_cq` by default. `qp_num` is a number
+        that the peer expects; with None the device chooses one. Raises EINVAL for an illegal argument."""
         self.check("pd")
         return QP(
             self, qp_type, send_cq, send_cq if recv_cq is None else recv_cq, srq, max_send_wr=max_send_wr,
             max_recv_wr=max_recv_wr, max_inline_data=max_inline_data, sq_sig_all=sq_sig_all, qp_context=qp_context,
+            qp_num=qp_num,
         )  # fmt: skip
 
     def create_ah(self, dst: "str | int | Device", *, flow_label: int = 0, hop_limit: int | None = None) -> AH:

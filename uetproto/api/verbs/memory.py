@@ -32,13 +32,18 @@ class MR:
     `mr[0:64]` is a `Slice` for a work request, and `mr[:4] = b"ping"` writes to the memory.
     """
 
-    def __init__(self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind) -> None:
+    def __init__(
+        self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind, rkey: int | None = None
+    ) -> None:
         access = member("access", access, Access)
         instance("kind", kind, MemoryKind, ", ".join(one.name for one in MemoryKind))
         integer("addr", addr, 0, (1 << 64) - 1)
+        if rkey is not None:
+            integer("rkey", rkey, 0, (1 << 32) - 1)
         self.pd = pd
+        hca = pd.device.hca
         with refusals():
-            self.region = region = pd.device.hca.reg_mr(pd.handle, memory, addr=addr, access=access, kind=kind)
+            self.region = region = hca.reg_mr(pd.handle, memory, addr=addr, access=access, kind=kind, rkey=rkey)
         self.addr = region.addr
         """Virtual address of the first byte."""
         self.length = region.length

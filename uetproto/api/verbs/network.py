@@ -145,6 +145,38 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     return qp_a.pd.create_ah(qp_b.device), qp_b.pd.create_ah(qp_a.device)
 
 
+def connect_to(
+    qp: QP, peer: "str | int | Device", *, dest_qpn: int, sq_psn: int, rq_psn: int, **attributes: Any
+) -> None:
+    """Bring a queue pair of type RC or UC from RESET to RTS, connected to one of another program, whose address or GID,
+    number and first PSN were told outside of the fabric.
+
+    `rq_psn` is the first PSN of the peer, and `sq_psn` that of this end. Further `attributes`, by their names in
+    roce.md §6, have the defaults of `connect`; of them `path_mtu` has to be that of the peer. Raises EINVAL for an
+    illegal value; the queue pair is in RESET then.
+    """
+    instance("qp", qp, QP, "pd.create_qp(...)")
+    if qp.qp_type is QpType.UD:
+        raise invalid("qp", qp.qp_type.name, "RC or UC; for datagrams, pd.create_ah")
+    legal = sorted({name for names in REQUIRED[qp.qp_type].values() for name in names} - {*_EXCHANGED, "sq_psn"})
+    for name in attributes:
+        if name not in legal:
+            raise invalid("attributes", name, legal)
+    device = qp.device
+    wanted = {
+        "pkey_index": 0, "port": 1, "access_flags": ALL, "sq_psn": sq_psn, "rq_psn": rq_psn, "dest_qpn": dest_qpn,
+        "av": AddressVector(device.address_of("peer", peer)),
+        "path_mtu": min(device.config.path_mtu, device.node.max_path_mtu),
+    }  # fmt: skip
+    try:
+        for state, values in bring_up_steps(qp.qp_type, device.config, wanted | attributes):
+            qp.modify(state, **values)
+    except VerbsError:
+        if qp.state is not QpState.RESET:
+            qp.modify(QpState.RESET)
+        raise
+
+
 def _bring_up(qp: QP, peer: QP, psns: list[int], given: Mapping[str, Any]) -> None:
     if qp.state is QpState.RTS:
         return

@@ -23,6 +23,7 @@ from uetproto.engine.roce.contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce.qp import Attributes, Qp
+from uetproto.wire.headers.roce import MULTICAST_QP
 
 if TYPE_CHECKING:
     from uetproto.api.verbs.device import PD, Device
@@ -96,7 +97,7 @@ class QP(VerbsObject):
 
     def __init__(
         self, pd: "PD", qp_type: QpType, send_cq: CQ, recv_cq: CQ, srq: SRQ | None, *, max_send_wr: int,
-        max_recv_wr: int, max_inline_data: int, sq_sig_all: bool, qp_context: Any,
+        max_recv_wr: int, max_inline_data: int, sq_sig_all: bool, qp_context: Any, qp_num: int | None,
     ) -> None:  # fmt: skip
         self.qp_type = member("qp_type", qp_type, QpType)
         queues: list[tuple[str, Any, type]] = [("send_cq", send_cq, CQ), ("recv_cq", recv_cq, CQ), ("srq", srq, SRQ)]
@@ -119,10 +120,13 @@ class QP(VerbsObject):
         """`qp_context`: any object of the program."""
         self.groups: set[int] = set()
         """Multicast groups that the queue pair is attached to."""
-        self.qp_num = self.device.hca.create_qp(
-            self.qp_type, pd.handle, srq=None if srq is None else srq.srq_num, max_send_wr=max_send_wr,
-            max_recv_wr=max_recv_wr,
-        )  # fmt: skip
+        if qp_num is not None:
+            integer("qp_num", qp_num, 2, MULTICAST_QP - 1)  # 0 and 1 are for management
+        with refusals():
+            self.qp_num = self.device.hca.create_qp(
+                self.qp_type, pd.handle, srq=None if srq is None else srq.srq_num, max_send_wr=max_send_wr,
+                max_recv_wr=max_recv_wr, number=qp_num,
+            )  # fmt: skip
         self._sends: deque[PostedRequest] = deque()
         self._receives: dict[int, PostedRequest] = {}
         self.device.qps[self.qp_num] = self

@@ -10,12 +10,11 @@ from typing import Any, Self
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
-from uetproto.cli.live.options import RC, LinkOptions, local_towards, meet, mtu_towards, own_address
-from uetproto.cli.live.target import bring_up
+from uetproto.cli.live.options import RC, HandNumbers, LinkOptions, local_towards, meet, mtu_towards, own_address
 from uetproto.cli.live.words import link_facts
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
-from uetproto.live.interface import AUTO
+from uetproto.live.interface import AUTO, address_of
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Json, RendezvousClient, number
 from uetproto.live.world import LiveWorld
@@ -266,12 +265,9 @@ class RoceInitiator(Initiator):
     def __init__(
         self, options: LinkOptions, peer: str, local: str, rendezvous: RendezvousClient | None, told: Json
     ) -> None:
-        if rendezvous is None:
-            raise LocalError(
-                "--rendezvous", "off does not go with --transport rc here", "a port, or verbs.Network(live=…) in Python"
-            )
         super().__init__(options, peer, local, rendezvous, told)
-        payload = number(told, "payload_mtu", 256, 4096)
+        usual = None if told else options.payload_for(mtu_towards(options, local, peer), ip_address(peer).version)
+        payload = number(told, "payload_mtu", 256, 4096, usual)
         self._network = options.network(local, options.payload_mtu or payload, told.get("udp_port"))
         self.world = self._network.live
         try:
@@ -279,11 +275,17 @@ class RoceInitiator(Initiator):
             device = self._network.device("local")
             self._pd = device.alloc_pd()
             self._cq = device.create_cq(256)
-            self._qp = self._pd.create_qp(verbs.QpType.RC, self._cq)
-            psn = device.psns.getrandbits(24)
-            answer = rendezvous.ask("connect", qp_num=self._qp.qp_num, psn=psn)
-            theirs, their_psn = number(answer, "qp_num", 2, 2**24 - 1), number(answer, "psn", 0, 2**24 - 1)
-            bring_up(self._qp, self.peer_address, theirs, psn, their_psn, options.payload_mtu or payload)
+            numbers = options.by_hand
+            self._qp = self._pd.create_qp(verbs.QpType.RC, self._cq, qp_num=numbers.mine)
+            if rendezvous is not None:
+                psn = device.psns.getrandbits(24)
+                answer = rendezvous.ask("connect", qp_num=self._qp.qp_num, psn=psn)
+                theirs, their_psn = number(answer, "qp_num", 2, 2**24 - 1), number(answer, "psn", 0, 2**24 - 1)
+                numbers = HandNumbers(numbers.mine, theirs, psn, their_psn)
+            verbs.connect_to(
+                self._qp, peer, dest_qpn=numbers.theirs, sq_psn=numbers.my_psn, rq_psn=numbers.their_psn,
+                path_mtu=options.payload_mtu or payload,
+            )  # fmt: skip
             self._regions: deque[tuple[verbs.MR, memoryview | None]] = deque()
         except BaseException:
             self._network.close(drain=False)
@@ -326,6 +328,7 @@ def connected(options: LinkOptions, peer: str) -> Initiator:
     """
     if options.personality == AUTO:
         raise LocalError("--personality", "auto is of serve alone, which sees packets first", ", ".join(PERSONALITIES))
+    peer = str(address_of("--peer", peer))
     local = local_towards(options, peer)
     rendezvous, told = begun(options, peer, local)
     try:
@@ -348,7 +351,29 @@ def begun(options: LinkOptions, peer: str, local: str) -> tuple[RendezvousClient
         offer |= own_address(options, local)
         if options.local_udp_port is not None:
             offer["udp_port"] = options.local_udp_port
-        return rendezvous, rendezvous.begin(offer)
+        told = rendezvous.begin(offer)
+        _compare(options, told)
+        return rendezvous, told
     except BaseException:
         rendezvous.close()
         raise
+
+
+_TOLD = {
+    "key": ("memory", "key", "memory_key"), "addr": ("memory", "address", "address"),
+    "job_id": ("endpoint", "job_id", "job_id"), "pid": ("endpoint", "pid_on_fep", "pid"),
+    "resource_index": ("endpoint", "resource_index", "resource_index"),
+    "relative": ("endpoint", "relative", "relative"),
+}  # fmt: skip
+"""Where a peer tells what an option says, and the attribute that has the option's value."""
+
+
+def _compare(options: LinkOptions, told: Json) -> None:
+    """Raise `LocalError` for an option that says otherwise than the peer, which knows better."""
+    for name, (part, key, attribute) in _TOLD.items():
+        theirs, ours = told.get(part), getattr(options, attribute)
+        if name in options.given and isinstance(theirs, dict) and theirs.get(key, ours) != ours:
+            raise LocalError(
+                f"--{name.replace('_', '-')}", f"{ours} is not what the peer tells at the rendezvous",
+                f"{theirs[key]}, or --rendezvous off",
+            )  # fmt: skip

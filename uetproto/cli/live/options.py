@@ -2,12 +2,13 @@
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, wraps
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
@@ -25,12 +26,23 @@ from uetproto.live.path import PATHS
 from uetproto.live.rendezvous import PORT, Json, Network, RendezvousClient
 from uetproto.toml.values import MEMORY_KEY, size
 from uetproto.wire.forms import UDP_PORT
-from uetproto.wire.headers.roce import PMTUS
+from uetproto.wire.headers.roce import MULTICAST_QP, PMTUS
 from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 
 UET, RC = "uet", "rc"
 OFF = "off"
+USUAL_QPN = 0x11
+"""Number of the queue pair of either end, unless somebody says otherwise: the first one of an adapter."""
 _PORTS = click.IntRange(1, 65535)
+
+
+class HandNumbers(NamedTuple):
+    """This tuple has the numbers of both queue pairs, and the first PSN of each."""
+
+    mine: int
+    theirs: int
+    my_psn: int
+    their_psn: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +74,16 @@ class LinkOptions:
     key: str
     addr: str
     relative: bool
+    qpn: str | None
+    psn: str | None
+    peer_qpn: str | None
+    peer_psn: str | None
     faults: str | None
     seed: int | None
     output: str | None
     as_json: bool
+    given: frozenset[str] = frozenset()
+    """Names of the options that the command line has."""
 
     def check(self) -> None:
         """Raise `LocalError` for options that contradict each other, or an output that cannot be written."""
@@ -83,7 +101,13 @@ class LinkOptions:
             for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
                 if value is not None:
                     raise LocalError(name, "does not go with --transport rc", "--transport uet")
-        _ = self.faulty, self.rendezvous_at, self.memory_key, self.address
+            if self.memory_key >= 1 << 32:
+                raise LocalError("--key", f"{self.key} is not legal with --transport rc", "0 … 2^32 - 1")
+        for name in ("qpn", "psn", "peer_qpn", "peer_psn"):
+            if getattr(self, name) is not None and (self.transport != RC or self.rendezvous != OFF):
+                told = "goes with --transport rc and --rendezvous off: the rendezvous tells it"
+                raise LocalError(f"--{name.replace('_', '-')}", told)
+        _ = self.faulty, self.rendezvous_at, self.memory_key, self.address, self.by_hand
 
     @property
     def faulty(self) -> Faults | None:
@@ -108,6 +132,19 @@ class LinkOptions:
         except ValueError:
             raise LocalError("--key", f"{self.key} is not legal", MEMORY_KEY.legal) from None
         return found
+
+    @property
+    def by_hand(self) -> "HandNumbers":
+        """Return the numbers of both queue pairs."""
+        numbers = (
+            _of_24_bits(name, text, 2, USUAL_QPN, MULTICAST_QP - 1)
+            for name, text in (("--qpn", self.qpn), ("--peer-qpn", self.peer_qpn))
+        )
+        psns = (
+            _of_24_bits(name, text, 0, 0, 2**24 - 1)
+            for name, text in (("--psn", self.psn), ("--peer-psn", self.peer_psn))
+        )
+        return HandNumbers(*numbers, *psns)
 
     @property
     def address(self) -> int:
@@ -216,9 +253,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Resource index of the target."),
     click.option("--initiator-id", type=click.IntRange(0, 2**32 - 1), default=16, show_default=True, metavar="N",
                  help="Initiator id of this end."),
-    click.option("--key", default="1", show_default=True, metavar="N", help="Memory key of the target; r_key of RoCE."),
+    click.option("--key", "--rkey", "key", default="1", show_default=True, metavar="N",
+                 help="Memory key of the target; r_key of RoCE."),
     click.option("--addr", default="0", show_default=True, metavar="N", help="Address of the target's first byte."),
     click.option("--relative/--absolute", default=True, show_default=True, help="Addressing of UET (ses.md §2)."),
+    click.option("--qpn", metavar="N", help=f"Queue pair of this end, without a rendezvous; default: {USUAL_QPN:#x}."),
+    click.option("--psn", metavar="N", help="First PSN of this end, without a rendezvous; default: 0."),
+    click.option("--peer-qpn", metavar="N", help=f"Queue pair of the peer; default: {USUAL_QPN:#x}."),
+    click.option("--peer-psn", metavar="N", help="First PSN of the peer; default: 0."),
     click.option("--faults", metavar="NAME=SHARE,…",
                  help="Lose, duplicate, reorder, delay, corrupt or trim packets on their way out and in, such as"
                       " drop=0.01,reorder=0.02; reorder_by, reorder_time and delay_time say how (5 ms)."),
@@ -230,7 +272,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the shared options to a command, which gets them as its first argument."""
-    return some_link_options(*(one.name for one in fields(LinkOptions)))(command)
+    return some_link_options(*_NAMES)(command)
 
 
 def some_link_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -240,8 +282,10 @@ def some_link_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def called(**given: Any) -> Any:
+            source = click.get_current_context().get_parameter_source
+            named = frozenset(name for name in names if source(name) is ParameterSource.COMMANDLINE)
             values = {name: given.pop(name) if name in names else _defaults()[name] for name in _NAMES}
-            options = LinkOptions(**values)
+            options = LinkOptions(**values, given=named)
             options.check()
             return command(options, **given)
 
@@ -253,7 +297,7 @@ def some_link_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..
     return add
 
 
-_NAMES = tuple(one.name for one in fields(LinkOptions))
+_NAMES = tuple(one.name for one in fields(LinkOptions) if one.default is MISSING)
 
 
 @cache
@@ -287,6 +331,13 @@ def number_of(name: str, text: str) -> int:
         return int(text, 0)
     except ValueError:
         raise LocalError(name, f"{text!r} is not legal", "a number, such as 7 or 0x10") from None
+
+
+def _of_24_bits(name: str, text: str | None, least: int, usual: int, most: int) -> int:
+    found = usual if text is None else number_of(name, text)
+    if not least <= found <= most:
+        raise LocalError(name, f"{text} is not legal", f"{least} … {most:#x}")
+    return found
 
 
 def prefixes(name: str, texts: tuple[str, ...]) -> list[Network]:

@@ -25,6 +25,7 @@ Example:
   uetproto send --send message.bin --peer 127.0.0.2 -o sent.pcapng --json
   uetproto send ses-write --peer 127.0.0.2
   uetproto send --write f.bin --peer 10.0.0.2 --rendezvous off --key 7 --personality refprov
+  uetproto send --write f.bin --peer 10.0.0.2 --transport rc --rendezvous off --peer-qpn 0x12 --peer-psn 7 --rkey 0x200
 
 {EXIT_STATUS}"""
 )

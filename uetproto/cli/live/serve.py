@@ -24,6 +24,7 @@ Example:
   uetproto serve --local 10.0.0.2 --allow 10.0.0.0/24
   uetproto serve --local 127.0.0.2 --count 1 -o served.pcapng
   uetproto serve --local 10.0.0.2 --transport rc --memory "256 MiB"
+  uetproto serve --local 10.0.0.2 --transport rc --rendezvous off --peer-gid 10.0.0.1 --peer-qpn 0x123 --peer-psn 7
   uetproto serve --local 127.0.0.2 --scenario ses-read --count 1
   uetproto serve --local 10.0.0.2 --personality auto --rendezvous off --json
 
@@ -39,10 +40,12 @@ Then, at another host: uetproto send --write FILE --peer 10.0.0.2
     help="Serve peers of this prefix only; may be repeated. Default: whoever reaches the address.",
 )  # fmt: skip
 @click.option("--scenario", metavar="F", help="Play the target of a scenario, in place of memory and receives.")
+@click.option("--peer-gid", metavar="A", help="Address or GID of the peer of RoCE, without a rendezvous.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after the sessions of N peers.")
 @link_options
 def command(
-    options: LinkOptions, memory: str, allow: tuple[str, ...], scenario: str | None, count: int | None
+    options: LinkOptions, memory: str, allow: tuple[str, ...], scenario: str | None, peer_gid: str | None,
+    count: int | None,
 ) -> None:  # fmt: skip
     """Serve memory and receives to peers over UET or RoCEv2, until Ctrl-C.
 
@@ -54,7 +57,7 @@ def command(
     size = of_size("--memory", memory, 1, 1 << 34)
     allowed = prefixes("--allow", allow)
     with Interrupt() as interrupt:
-        one = target(options, options.local, size, allowed, scenario)
+        one = target(options, options.local, size, allowed, scenario, peer_gid)
         try:
             _announce(options, one, allow)
             _serve(options, one, count, interrupt)
@@ -98,6 +101,10 @@ def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None
             f"  endpoint  job {end['job_id']}, pid {end['pid_on_fep']}, resource index {end['resource_index']},"
             f" initiator {end['initiator_id']}, {'relative' if end['relative'] else 'absolute'}"
         )
+    for name, words in (("queue_pair", "queue pair"), ("peer_queue_pair", "that of the peer")):
+        if name in told:
+            pair = told[name]
+            lines.append(f"  {words}  {pair['qp_num']:#x}, first PSN {pair['psn']}, GID {pair['gid']}")
     lines.append(f"  payload MTU {told['payload_mtu']:,}, receive buffer {told['buffer']:,} bytes")
     at = options.rendezvous_at
     lines.append(f"  rendezvous  {'off' if at is None else ', '.join((*filter(None, at[:1]), f'TCP port {at[1]}'))}")

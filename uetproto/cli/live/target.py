@@ -3,7 +3,9 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import count
 from typing import Any
 
 from uetproto import LocalError
@@ -13,7 +15,6 @@ from uetproto.cli.live.words import link_facts
 from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
-from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.live.interface import AUTO, address_of
 from uetproto.live.path_raw import NativeListener
 from uetproto.live.rate import PeerRate
@@ -23,6 +24,8 @@ from uetproto.live.world import LiveWorld
 
 SILENCE = 60 * SECOND
 """Time in picoseconds after which the session of a silent peer without a rendezvous has ended."""
+QUIET = 5 * SECOND
+"""That time for RoCE by hand: longer than a queue pair repeats, since the next program begins at the first PSN."""
 RECEIVES, RECEIVE_SIZE = 32, 1 << 20
 """Number of receives that are posted, each of a kind, and the size of each in bytes."""
 _PSN = 1 << 24
@@ -387,7 +390,10 @@ class ScenarioTarget(Target):
 class RoceTarget(Target):
     """This class serves peers over RoCEv2, with a queue pair for each."""
 
-    def __init__(self, options: LinkOptions, local: str, size: int, allowed: list[Network]) -> None:
+    def __init__(
+        self, options: LinkOptions, local: str, size: int, allowed: list[Network], peer: str | None = None
+    ) -> None:
+        """Serve the clients of the rendezvous; without one the `peer` whose queue pair is known by hand."""
         super().__init__(options, size, allowed)
         payload = options.payload_for(mtu_of(options, local), ip_address(local).version)
         network = options.network(local, payload)
@@ -396,9 +402,10 @@ class RoceTarget(Target):
             self._network = network
             self._device = network.device("local")
             self._pd = self._device.alloc_pd()
-            self._mr = self._pd.reg_mr(self.memory, addr=options.address)
+            self._mr = self._pd.reg_mr(self.memory, addr=options.address, rkey=options.memory_key)
             self._cq = self._device.create_cq(8 * RECEIVES)
-            self._buffers: dict[int, Any] = {}
+            self._buffers: dict[int, tuple[verbs.QP, verbs.MR]] = {}
+            self._numbers = count()
             port = self._device.config.udp_port
             self.told = {
                 "uetproto": 1, "transport": options.transport, "address": local, "path": self.world.path.name,
@@ -408,9 +415,46 @@ class RoceTarget(Target):
                 "receive": {"count": RECEIVES, "size": RECEIVE_SIZE},
             }  # fmt: skip
             self._serve(local)
+            self._by_hand: RoceSession | None = None
+            if options.rendezvous_at is None:
+                self._by_hand = self._expect(peer)
         except BaseException:
             network.close(drain=False)
             raise
+
+    def _expect(self, peer: str | None) -> "RoceSession":
+        """Return the session of the peer that is known by hand, with a queue pair for it."""
+        if peer is None:
+            raise LocalError("--peer-gid", "is missing", "the address or GID of the peer, or a rendezvous")
+        found, local = address_of("--peer-gid", peer), self.world.interface.address
+        if found.version != local.version:
+            raise LocalError("--peer-gid", f"{peer} is not legal", f"an address of IPv{local.version}, or its GID")
+        numbers = self.options.by_hand
+        qp = self._queue_pair(str(found), numbers.theirs, numbers.my_psn, numbers.their_psn, numbers.mine)
+        gid = f"::ffff:{found}" if found.version == 4 else str(found)
+        self.told["queue_pair"] = {"qp_num": qp.qp_num, "psn": numbers.my_psn, "gid": self._device.gid}
+        self.told["peer_queue_pair"] = {"qp_num": numbers.theirs, "psn": numbers.their_psn, "gid": gid}
+        return RoceSession(str(found), qp)
+
+    def turn(self, until: int) -> None:
+        super().turn(until)
+        if self._by_hand is not None:
+            self._look_for_silence(self._by_hand, self.world.now)
+
+    def _look_for_silence(self, session: "RoceSession", now: int) -> None:
+        """End the session of the peer that is known by hand when it has been silent, and make a queue pair that begins
+        at the first PSN again."""
+        count = sum(self.world.driver.seen.get(int(ip_address(session.peer)), {}).values())
+        if count != session.heard:
+            if not session.heard:
+                self.on_session(session.peer, "begins")
+            session.heard, session.since = count, now
+        elif count and now - session.since > QUIET:
+            self.ended += 1
+            self.on_session(session.peer, f"has been silent for {QUIET // SECOND} s")
+            self._forget(session.qp)
+            self.world.driver.seen.pop(int(ip_address(session.peer)))
+            self._by_hand = self._expect(session.peer)
 
     def _asks(self) -> dict[str, Answer]:
         return {"connect": self._connect}
@@ -421,20 +465,32 @@ class RoceTarget(Target):
             raise LocalError("connect", "the session has a queue pair already", "once a session")
         theirs, psn = number(told, "qp_num", 2, _PSN - 1), number(told, "psn", 0, _PSN - 1)
         ours = self._device.psns.getrandbits(24)
-        qp = self._pd.create_qp(verbs.QpType.RC, self._cq)
-        bring_up(qp, int(ip_address(session.peer)), theirs, ours, psn, self.told["payload_mtu"])
+        qp = session.state["qp"] = self._queue_pair(session.peer, theirs, ours, psn)
+        return {"qp_num": qp.qp_num, "psn": ours}
+
+    def _queue_pair(self, peer: str, theirs: int, ours_psn: int, psn: int, number: int | None = None) -> verbs.QP:
+        """Return a queue pair that is connected to that of a peer, with receives."""
+        qp = self._pd.create_qp(verbs.QpType.RC, self._cq, qp_num=number)
+        verbs.connect_to(qp, peer, dest_qpn=theirs, sq_psn=ours_psn, rq_psn=psn, path_mtu=self.told["payload_mtu"])
         for _ in range(RECEIVES):
             mr = self._pd.reg_mr(bytearray(RECEIVE_SIZE))
-            self._buffers[len(self._buffers)] = (qp, mr)
-            qp.post_recv(mr, wr_id=len(self._buffers) - 1)
-        session.state["qp"] = qp
-        return {"qp_num": qp.qp_num, "psn": ours}
+            wr_id = next(self._numbers)
+            self._buffers[wr_id] = (qp, mr)
+            qp.post_recv(mr, wr_id=wr_id)
+        return qp
+
+    def _forget(self, qp: verbs.QP) -> None:
+        """Destroy a queue pair and its receives."""
+        gone = {wr_id: mr for wr_id, (owner, mr) in self._buffers.items() if owner is qp}
+        qp.destroy()
+        for wr_id, mr in gone.items():
+            del self._buffers[wr_id]
+            mr.dereg()
 
     def _session_ended(self, session: PeerSession) -> None:
         qp = session.state.pop("qp", None)
         if qp is not None:
-            self._buffers = {number: pair for number, pair in self._buffers.items() if pair[0] is not qp}
-            qp.destroy()
+            self._forget(qp)
         super()._session_ended(session)
 
     def _collect(self) -> None:
@@ -449,18 +505,26 @@ class RoceTarget(Target):
                 qp.post_recv(mr, wr_id=entry.wr_id)
 
 
-def bring_up(qp: verbs.QP, peer: int, theirs: int, ours_psn: int, their_psn: int, path_mtu: int) -> None:
-    """Bring a queue pair to RTS, connected to one at another host."""
-    wanted = {
-        "pkey_index": 0, "port": 1, "access_flags": verbs.ALL, "dest_qpn": theirs, "sq_psn": ours_psn,
-        "rq_psn": their_psn, "av": verbs.AddressVector(peer), "path_mtu": path_mtu,
-    }  # fmt: skip
-    for state, values in bring_up_steps(qp.qp_type, qp.device.config, wanted):
-        qp.modify(state, **values)
+@dataclass
+class RoceSession:
+    """This class has the session of a peer whose queue pair is known by hand."""
+
+    peer: str
+    qp: verbs.QP
+    heard: int = 0
+    """Number of packets that have come, and `since` the time when it had grown."""
+    since: int = 0
 
 
-def target(options: LinkOptions, local: str, size: int, allowed: list[Network], scenario: str | None) -> Target:
-    """Return the target for the transport of the options, or for a scenario."""
+def target(
+    options: LinkOptions, local: str, size: int, allowed: list[Network], scenario: str | None, peer: str | None = None
+) -> Target:
+    """Return the target for the transport of the options, or for a scenario. `peer` is that of a queue pair by hand."""
+    by_hand = options.transport == RC and options.rendezvous_at is None and scenario is None
+    if peer is not None and not by_hand:
+        raise LocalError("--peer-gid", "goes with --transport rc and --rendezvous off: the rendezvous tells it")
     if scenario is not None:
         return ScenarioTarget(options, local, scenario, allowed)
-    return (RoceTarget if options.transport == RC else UetTarget)(options, local, size, allowed)
+    if options.transport == RC:
+        return RoceTarget(options, local, size, allowed, peer)
+    return UetTarget(options, local, size, allowed)
