@@ -27,6 +27,8 @@ class FaultyPeer(FepEngine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.psns: set[int] = set()
+        """PSNs of requests that have left, of faults that need them."""
         self.copies: set[int] = set()
         """PDCIDs of PDCs that a fault opened."""
         self.more: list[Packet] = []

@@ -8,12 +8,12 @@ import pytest
 from tests.conform.faulty_peers import FAULTS, peer_with
 from tests.support.conform import FACTS, AdapterLink, facts
 from tests.support.effort import effort
-from uetproto.conform.catalogue import ConformanceTest, load
+from uetproto.conform.catalogue import INITIATOR, ConformanceTest, load, of_role
 from uetproto.conform.coverage import covering, page_rows
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Patience, judge, play, round_trip
 
-TESTS = load()
+TESTS = of_role(load(), INITIATOR)
 SHARE = effort(6, 1, 1)
 """One of so many tests that a fault does not touch is played beside those that it does."""
 
@@ -157,4 +157,12 @@ def test_what_tests_cover_are_rows_of_the_coverage_table() -> None:
     assert {*covered} <= rows
     assert len(rows) == len(page_rows())
     assert [row.name for row in page_rows() if row.reason and row.name in covered] == []
-    assert [test.id for test in TESTS if not test.covers] == []
+    assert [test.id for test in load() if not test.covers] == []
+
+
+def test_each_ladder_is_driven_or_says_why_not() -> None:
+    ladders = [row for row in page_rows() if row.how]
+    assert [row.name for row in ladders] == [f"pds 19: L{number:02}" for number in range(1, 31)]
+    covered = covering()
+    assert [row.name for row in ladders if (row.how == "driven") != (row.name in covered)] == []
+    assert [row.name for row in ladders if (row.how == "driven") == bool(row.reason)] == []

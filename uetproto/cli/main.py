@@ -36,7 +36,7 @@ COMMANDS = {
     "probe":      ("uetproto.cli.live.probe", "Find out what a real link to a peer lets pass."),
     "wire":       ("uetproto.cli.live.wire", "Join two network interfaces, and lose, mark or trim frames."),
     "capture":    ("uetproto.cli.live.capture", "Capture, audit and draw the frames of an interface."),
-    "conform":    ("uetproto.cli.live.conform", "Ask another implementation whether it follows the protocol."),
+    "conform":    ("uetproto.cli.conform.command", "Ask another implementation whether it follows the protocol."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

@@ -13,9 +13,20 @@ from uetproto.toml.file import TomlFile
 
 SHIPPED = Path(__file__).parent / "uet"
 """Folder of the tests of the package."""
-_KEYS = {"id", "section", "covers", "purpose", "needs", "steps"}
+_KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result", "steps"}
 _NEEDED = ("id", "section", "purpose", "steps")
-_KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow")
+_KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow", "forbid")
+MODES = ("rud", "rod", "rudi", "uud")
+"""Modes of acts of a peer."""
+ACTS = {
+    "write": "write", "read": "read", "send": "send", "tagged": "send (tagged)", "atomic": "add (ATOMIC, SUM, UINT64)",
+    "fetch": "fetch and add (FETCHING_ATOMIC, SUM, UINT64)", "deferrable": "send (DEFERRABLE_SEND)",
+    "rendezvous": "send (RENDEZVOUS_SEND)",
+}  # fmt: skip
+"""What a test may want the peer to do, in words."""
+ENDS = ("ok", "error")
+INITIATOR, TARGET = "initiator", "target"
+"""Our side of a test."""
 _NUMBERS = {"ecn": (0, 3), "entropy": (1, 65535), "cut": (0, 16384)}
 """Keys of a step that are numbers, with their least and greatest values."""
 _ID = re.compile(r"[A-Z0-9]+(?:-[A-Z0-9]+)+")
@@ -36,6 +47,17 @@ class ConformanceTest:
     steps: tuple[Mapping[str, Any], ...]
     place: Location
     """File and line of the test."""
+    act: str = ""
+    """What the peer has to do, such as "rud write 8": mode, operation and length; empty if we are the initiator."""
+    ends: str = ""
+    """How the act has to end at the peer: one of `ENDS`; empty if it does not matter."""
+    result: str = ""
+    """Data that the peer has to have read, such as "@NAME"."""
+
+    @property
+    def role(self) -> str:
+        """Return our side of the test."""
+        return TARGET if self.act else INITIATOR
 
 
 class ConformanceFile(TomlFile):
@@ -62,8 +84,8 @@ class ConformanceFile(TomlFile):
         for name in _NEEDED:
             if not row.get(name):
                 raise self.refuse(f"{at}.{name}", "is missing", ", ".join(_NEEDED))
-        for name in ("id", "section", "purpose"):
-            if not isinstance(row[name], str):
+        for name in ("id", "section", "purpose", "act", "ends", "result"):
+            if not isinstance(row.get(name, ""), str):
                 raise self.refuse(f"{at}.{name}", shown(row[name]), "a text")
         if not _ID.fullmatch(row["id"]):
             raise self.refuse(f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014")
@@ -77,13 +99,23 @@ class ConformanceFile(TomlFile):
             raise self.refuse(f"{at}.steps", shown(steps), "a list of steps")
         for number, step in enumerate(steps, 1):
             self._check(f"{at}.steps", f"step {number}", step)
-        if not any("send" in step for step in steps):
+        act, ends = row.get("act", ""), row.get("ends", "")
+        words = act.split(maxsplit=2)
+        if act and (len(words) < 3 or words[0] not in MODES or words[1] not in ACTS):
+            legal = f"{' | '.join(MODES)}, {' | '.join(ACTS)} and a length, such as rud write 8"
+            raise self.refuse(f"{at}.act", shown(act), legal)
+        if ends and ends not in ENDS:
+            raise self.refuse(f"{at}.ends", shown(ends), ", ".join(ENDS))
+        if not act and not any("send" in step for step in steps):
             raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
-        lists["needs"] += tuple(name for name in _used(steps) if name not in lists["needs"])
+        lists["needs"] += tuple(
+            name for name in (*_used(steps), *words[:2]) if name in known and name not in lists["needs"]
+        )
         line = self.lines.get(at, 1)
         return ConformanceTest(
             id=row["id"], section=row["section"], purpose=row["purpose"],
-            steps=tuple(steps), place=Location(str(self.path), line), **lists,
+            steps=tuple(steps), place=Location(str(self.path), line), act=act, ends=ends,
+            result=row.get("result", ""), **lists,
         )  # fmt: skip
 
     def _texts(self, key: str, found: Any) -> tuple[str, ...]:
@@ -140,6 +172,11 @@ def load(files: Iterable[Path] = ()) -> list[ConformanceTest]:
                 raise LocalError("id", f"{test.id} is also in {found[test.id].place}", "an id once", place=test.place)
             found[test.id] = test
     return [found[name] for name in sorted(found)]
+
+
+def of_role(tests: Iterable[ConformanceTest], role: str) -> list[ConformanceTest]:
+    """Return the tests in which our side is the initiator, the target, or both of them for any other `role`."""
+    return [test for test in tests if role not in (INITIATOR, TARGET) or test.role == role]
 
 
 def chosen(tests: Iterable[ConformanceTest], globs: Iterable[str]) -> list[ConformanceTest]:

@@ -9,6 +9,8 @@ from uetproto.conform.catalogue import load
 
 _FILE = Path(__file__).parent / "rows.toml"
 NOT_YET = "not yet"
+HOW = {"driven": "driven", "faults": "driven through our own faults", "not": "impossible"}
+"""How a ladder can be driven from one end, in words."""
 
 
 class PageRow(NamedTuple):
@@ -20,16 +22,33 @@ class PageRow(NamedTuple):
     says: str
     reason: str
     """Why no test covers the row; empty if one does, or is to come."""
+    how: str = ""
+    """Of a ladder how it is driven from one end: one of `HOW`."""
+
+
+_LADDERS = (
+    "A packet that a ladder loses is one that a test does not send, or does not answer, so that none needs faults on",
+    "the link. The same losses meet a whole stack with `uetproto send --faults drop=0.05`",
+    "([live.md](../../docs/live.md)).",
+    "",
+    "| ladder | | from one end | tests, or why none |",
+    "|---|---|---|---|",
+)
 
 
 def page_rows() -> list[PageRow]:
     """Return the rows of the pages' tables, in their order."""
     with _FILE.open("rb") as file:
-        tables = tomllib.load(file)["table"]
-    return [
+        data = tomllib.load(file)
+    found = [
         PageRow(table["title"], f"{table['prefix']}: {row[0]}", row[1], row[2] if len(row) > 2 else "")
-        for table in tables
+        for table in data["table"]
         for row in table["rows"]
+    ]
+    ladders = data["ladders"]
+    return found + [
+        PageRow(ladders["title"], f"{ladders['prefix']}: {name}", says, detail, how)
+        for name, says, how, detail in ladders["rows"]
     ]
 
 
@@ -61,7 +80,9 @@ def coverage_markdown() -> str:
     for row in rows:
         if row.table != title:
             title = row.table
-            lines += ["", f"## {title}", "", "| row | | tests |", "|---|---|---|"]
+            ladders = bool(row.how)
+            lines += ["", f"## {title}", "", *(_LADDERS if ladders else ("| row | | tests |", "|---|---|---|"))]
         tests = ", ".join(covered.get(row.name, ())) or row.reason or f"**{NOT_YET}**"
-        lines.append(f"| {row.name.partition(': ')[2]} | {row.says} | {tests} |".replace("|  |", "| |"))
+        how = f" {HOW[row.how]} |" if row.how else ""
+        lines.append(f"| {row.name.partition(': ')[2]} | {row.says} |{how} {tests} |".replace("|  |", "| |"))
     return "\n".join([*lines, ""])

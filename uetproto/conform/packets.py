@@ -20,7 +20,7 @@ from uetproto.wire.stack import decode, encode
 
 _PDS = {
     "rud": "pds.rud_req", "rod": "pds.rod_req", "rudi": "pds.rudi_req", "uud": "pds.uud_req", "ack": "pds.ack",
-    "nack": "pds.nack",
+    "nack": "pds.nack", "ack_cc": "pds.ack_cc", "rudi_response": "pds.rudi_resp",
 }  # fmt: skip
 _CONTROL = {kind.name.lower(): int(kind) for kind in CtlType}
 _RMA, _SEND = "ses.request_std", "ses.send_std"
@@ -36,16 +36,21 @@ _SES: dict[str, tuple[str, int, str | None]] = {  # form without .som, opcode, e
     "tagged": (_SEND, Opcode.TAGGED_SEND, None),
     "deferrable": ("ses.deferrable_std", Opcode.DEFERRABLE_SEND, None),
     "datagram": (_SEND, Opcode.DATAGRAM_SEND, None),
+    "rtr": ("ses.rtr_std", Opcode.DEFERRABLE_RTR, None),
     "response": ("ses.response", ResponseOpcode.DEFAULT_RESPONSE, None),
+    "read_data": ("ses.response_data", ResponseOpcode.RESPONSE_W_DATA, None),
 }
 MEDIUM = "medium"
 OPTIONAL = {
     "read": "READ", "atomic": "ATOMIC", "fetch": "FETCHING_ATOMIC", "cas": "FETCHING_ATOMIC with compare and swap",
-    "tagged": "TAGGED_SEND", "deferrable": "DEFERRABLE_SEND", "rudi": "RUDI", MEDIUM: "medium headers",
-    "amos": "other atomic operations than SUM",
+    "tagged": "TAGGED_SEND", "rendezvous": "RENDEZVOUS_SEND", "deferrable": "DEFERRABLE_SEND", "rudi": "RUDI",
+    MEDIUM: "medium headers", "amos": "other atomic operations than SUM", "data": "bytes of ours to write or send",
 }  # fmt: skip
 """What not every profile has (ses.md §4.3), by the names that steps have for it, and in words."""
 _SEND_KEYS = frozenset(("send", "clear", "data", "as", "crc", "trimmed", "cut", "ecn", "entropy", "header"))
+_MOST_DATA = 1 << 20
+IDEMPOTENT_SAFE = 1 << 63
+"""Bit of a memory key whose memory RUDI may reach (ses.md §2.6)."""
 CUT = 16
 """Number of bytes of a trimmed packet behind UDP or the entropy header: the PDS header (pds.md §14)."""
 NOTHING = "nothing"
@@ -115,8 +120,8 @@ class PacketCraft:
     def frame(self, step: Mapping[str, Any], variables: Variables) -> bytes:
         """Return the frame of a step of our side. Raises `LocalError` for a kind, a field or a value that is not
         legal."""
-        layers = self._layers(str(step["send"]), step, variables)
         payload = self.bytes_of(step.get("data", 0), step.get("as"))
+        layers = self._layers(str(step["send"]), step, variables, len(payload))
         trailer = Trailer("crc32c", 0) if self.peer.how.crc else None
         if "trimmed" in step:
             return self._trimmed(layers, payload, str(step["trimmed"]))
@@ -142,7 +147,7 @@ class PacketCraft:
         hexadecimal text, or "@NAME" for earlier ones. `name` names them."""
         if told == "mtu":
             told = self.peer.payload_mtu
-        if isinstance(told, int) and 0 <= told <= 16384:
+        if isinstance(told, int) and 0 <= told <= _MOST_DATA:
             found = self._rng.randbytes(told)
         elif isinstance(told, str) and told.startswith("@"):
             if told[1:] not in self.data:
@@ -153,7 +158,7 @@ class PacketCraft:
                 found = bytes.fromhex(told)
             except (TypeError, ValueError):
                 raise LocalError(
-                    "data", f"{shown(told)} is not legal", "0 … 16384, mtu, hexadecimal text, @NAME"
+                    "data", f"{shown(told)} is not legal", f"0 … {_MOST_DATA}, mtu, hexadecimal text, @NAME"
                 ) from None
         if name is not None:
             self.data[str(name)] = found
@@ -182,8 +187,8 @@ class PacketCraft:
         transport = encode(Packet(layers, payload), fill=True)[:CUT]
         return encode(Packet(self._lower({"dscp": places[where], "ecn": Ecn.ECT0}), transport), fill=True)
 
-    def _layers(self, kind: str, step: Mapping[str, Any], variables: Variables) -> list[Layer]:
-        """Return the headers of PDS and SES with their values."""
+    def _layers(self, kind: str, step: Mapping[str, Any], variables: Variables, size: int) -> list[Layer]:
+        """Return the headers of PDS and SES with their values, for a payload of `size` bytes."""
         pds, _, ses = kind.partition(" ")
         syn = bool(step.get("syn", 0))
         if pds in _CONTROL:
@@ -193,7 +198,7 @@ class PacketCraft:
             form = _PDS[pds]
             if form == "pds.nack" and "nack_pkt_id" in step:
                 form = "pds.nack.rudi"
-            forms = [f"{form}.syn" if syn else form]
+            forms = [f"{form}.syn" if syn else form, *(["pds.cc_state.nscc"] if pds == "ack_cc" else [])]
             base = {}
         else:
             known = (*_PDS, *_CONTROL)
@@ -205,13 +210,15 @@ class PacketCraft:
             base["opcode"] = int(opcode)
             if step.get("header") == MEDIUM:
                 form = form.replace("_std", "_medium")
-            elif form != "ses.response":
+            elif not form.startswith("ses.response"):
                 base["som"] = int(bool(step.get("som", 1)))
-                form += ".som" if base["som"] else ""
+                form += ".som" if base["som"] and f"{form}.som" in FORMS else ""
             forms += [form, *([extension] if extension else [])]
         given = self._given(forms, step, variables)
-        values = self._defaults(forms, variables) | base | given
-        if "psn" in values and "message_id" not in given:  # a retransmission has that of its first copy
+        values = self._defaults(forms, variables) | base | {"payload_length": size} | given
+        if (
+            "psn" in values and "message_id" not in given and "start" in variables
+        ):  # a retransmission has that of its first copy
             values["message_id"] = (values["psn"] - variables["start"] + 1) & 0xFFFF
         if "clear_psn_offset" not in given and "psn" in values:
             psn32 = FORMS["pds.rud_req"]["psn"]
@@ -220,7 +227,7 @@ class PacketCraft:
             values["clear_psn_offset"] = max(away - (1 << 32) if away >> 31 else away, -(1 << 15))
         if syn and "psn_offset" not in given:
             values["psn_offset"] = (values["psn"] - variables["start"]) & 0xFFF
-        if pds == "ack" and "ack_psn" in step:
+        if pds in ("ack", "ack_cc") and "ack_psn" in step:
             psn32 = FORMS["pds.rud_req"]["psn"]
             values["ack_psn_offset"] = value_of("ack_psn", step["ack_psn"], psn32, variables) - values.get(
                 "cack_psn", 0
@@ -244,7 +251,8 @@ class PacketCraft:
         peer = self.peer
         base = peer.base if any(form.startswith("ses.request_") for form in forms) else 0
         return {
-            "spdcid": variables["us"], "dpdcid": variables.get("peer", 0), "message_id": 1,
+            "spdcid": variables["us"], "dpdcid": variables.get("peer", 0), "message_id": variables.get("message", 1),
+            "read_request_message_id": variables.get("message", 1), "modified_length": variables.get("asked", 0),
             "job_id": peer.job_id, "pid_on_fep": peer.pid_on_fep, "resource_index": peer.resource_index,
             "rel": int(peer.relative), "initiator": peer.initiator_id, "memory_key": peer.key,
             "buffer_offset": base, "eom": 1, "return_code": ReturnCode.OK,
@@ -261,6 +269,7 @@ _KINDS: dict[int, str] = {
 }  # fmt: skip
 KINDS = (*dict.fromkeys(_KINDS.values()), *_CONTROL)
 """Kinds of packets that a test may expect."""
+_RENDEZVOUS = "ses.ext.rendezvous"
 _PSN = FORMS["pds.rud_req"]["psn"]
 _OPAQUE = Field(32, "unknown")
 
@@ -292,8 +301,9 @@ def read(frame: bytes, how: Encapsulation) -> AnswerPacket | None:
     for form, named, _ in packet.layers:
         if form.startswith(("pds.", "ses.")):
             for row in FORMS[form].fields:
-                values.setdefault(row.name, named[row.name])
-                rows.setdefault(row.name, row)
+                name = f"read_{row.name}" if form == _RENDEZVOUS and row.name in values else row.name
+                values.setdefault(name, named[row.name])
+                rows.setdefault(name, row)
     if "type" not in values:
         return None
     kind = _KINDS.get(values["type"], "unknown")

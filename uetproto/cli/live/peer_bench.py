@@ -7,7 +7,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from uetproto import LocalError
-from uetproto.cli.live.conform_report import repeating
+from uetproto.cli.conform.report import repeating
 from uetproto.cli.live.initiator import begun
 from uetproto.cli.live.options import LinkOptions, local_towards, mtu_of
 from uetproto.cli.live.words import duration

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from uetproto import LocalError
+from uetproto.cli.conform.report import chart, junit, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.conform_report import chart, junit, result_of, verdict_lines
 from uetproto.cli.live.options import LinkOptions, some_link_options
 from uetproto.cli.live.peer_bench import PeerBench, bench_for
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import status, tell, write_text
 from uetproto.conform import captures
-from uetproto.conform.catalogue import ConformanceTest, chosen, load
+from uetproto.conform.catalogue import INITIATOR, ConformanceTest, chosen, load, of_role
 from uetproto.conform.packets import OPTIONAL
 from uetproto.conform.player import ConformanceVerdict, Outcome, judge
 from uetproto.errors import similar
@@ -49,7 +49,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
     metavar="N",
     help="Play a test that fails up to N times, until it passes: for links that lose packets.",
 )
-@click.option("--as", "role", type=click.Choice(("initiator",)), default="initiator", show_default=True,
+@click.option("--as", "role", type=click.Choice((INITIATOR,)), default=INITIATOR, show_default=True,
               help="Our side of the tests.")  # fmt: skip
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML.")
@@ -69,7 +69,7 @@ def command(
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:
         raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
-    playing = chosen(load(map(Path, tests)), wanted)
+    playing = of_role(chosen(load(map(Path, tests)), wanted), "both" if listed else role)
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
     for name in lacking - {*OPTIONAL}:
         raise LocalError("--without", f"{name!r} is not legal{similar(name, OPTIONAL)}", ", ".join(OPTIONAL))
@@ -100,8 +100,8 @@ def _list(tests: list[ConformanceTest], as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({
                 "kind": "test", "id": test.id, "section": test.section, "purpose": test.purpose,
-                "needs": list(test.needs), "covers": list(test.covers), "file": str(test.place.file),
-                "line": test.place.line,
+                "as": test.role, "act": test.act or None, "needs": list(test.needs), "covers": list(test.covers),
+                "file": str(test.place.file), "line": test.place.line,
             }))  # fmt: skip
         else:
             tell([f"{test.id}  {test.purpose} [{test.section}]"])

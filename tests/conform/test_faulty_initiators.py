@@ -1,0 +1,95 @@
+"""The peer as initiator: a right one passes all tests, and each fault makes exactly those fail that are listed."""
+
+import pytest
+
+from tests.conform.faulty_initiators import FAULTS
+from tests.conform.faulty_peers import peer_with
+from tests.support.conform import FACTS, AdapterActor, AdapterLink, facts
+from tests.support.effort import effort
+from uetproto.conform.acting import acting
+from uetproto.conform.catalogue import TARGET, ConformanceTest, load, of_role
+from uetproto.conform.packets import PeerFacts
+from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge, play
+from uetproto.engine.contract import SECOND
+from uetproto.testing.adapters.fep import FepEngine
+
+TESTS = of_role(load(), TARGET)
+SHARE = effort(8, 1, 1)
+"""One of so many tests that a fault does not touch is played beside those that it does."""
+PATIENCE = Patience(end=2 * SECOND)
+KNOBS = {"max_rto_retx_cnt": 5}
+
+
+def played(
+    test: ConformanceTest, make: type[FepEngine] = FepEngine, peer: PeerFacts = FACTS, seed: str = "1",
+    **config: object,
+) -> Outcome:  # fmt: skip
+    """Play a test against a new endpoint that does what the test wants."""
+    link = AdapterLink(make, knobs=KNOBS, **config)
+    return acting(AdapterActor(link)).play(test, link, peer, seed, PATIENCE)
+
+
+def verdicts(tests: list[ConformanceTest], make: type[FepEngine] = FepEngine) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        found.setdefault(played(test, make).verdict.value, []).append(test.id)
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"udp": False}, {"crc": False}], ids=["udp", "native", "no CRC"])
+def test_our_endpoint_passes_all_tests(how: dict[str, bool]) -> None:
+    tests = TESTS[:: effort(3, 1, 1)] if how else TESTS
+    failed = {test.id: outcome for test in tests if (outcome := played(test, peer=facts(**how), **how)).reason}
+    assert {name: one.reason for name, one in failed.items() if one.verdict is ConformanceVerdict.FAIL} == {}
+    lacking = {"UET-INI-070"} if how.get("crc") is False else set()
+    assert {*failed} <= lacking
+
+
+def test_there_are_enough_tests() -> None:
+    assert len(TESTS) >= 25
+    assert [test.id for test in TESTS if not test.covers] == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_fails_the_tests_listed_with_it_and_no_other(name: str) -> None:
+    fault = FAULTS[name]
+    assert fault.failing
+    first = list(FAULTS).index(name) % SHARE
+    tests = [test for at, test in enumerate(TESTS) if test.id in fault.failing or at % SHARE == first]
+    found = verdicts(tests, peer_with(fault))
+    assert tuple(found.get("fail", ())) == fault.failing
+    assert "inconclusive" not in found
+
+
+def test_without_an_actor_or_an_act_a_test_is_inconclusive() -> None:
+    outcome = play(TESTS[0], AdapterLink(), FACTS, "1", PATIENCE)
+    assert (outcome.verdict, outcome.reason) == (
+        ConformanceVerdict.INCONCLUSIVE,
+        "nobody makes the peer act (--as target)",
+    )
+
+    class Idle(AdapterActor):
+        def begin(self, act: object) -> None: ...
+
+    link = AdapterLink()
+    outcome = judge(TESTS[0], link, FACTS, "1", PATIENCE, 3, acting(Idle(link)))
+    assert outcome.verdict is ConformanceVerdict.INCONCLUSIVE
+    assert outcome.silent
+    assert "the peer did not act" in outcome.reason
+    assert link.now <= PATIENCE.act + PATIENCE.silence
+
+
+def test_a_peer_with_its_own_bytes_passes_if_data_is_not_compared() -> None:
+    class Own(AdapterActor):
+        def begin(self, act: object) -> None:
+            super().begin(replace(act, data=bytes(len(act.data))))  # type: ignore[type-var,attr-defined]
+
+    from dataclasses import replace
+
+    [test] = [test for test in TESTS if test.id == "UET-INI-061"]
+    for peer, verdict in (
+        (FACTS, ConformanceVerdict.FAIL),
+        (facts(without=frozenset(("data",))), ConformanceVerdict.PASS),
+    ):
+        link = AdapterLink()
+        assert acting(Own(link)).play(test, link, peer, "1", PATIENCE).verdict is verdict

@@ -1,0 +1,1 @@
+"""This package has the command `uetproto conform`: options, the link to the peer, lines, JUnit and ladders."""

@@ -1,0 +1,220 @@
+"""This module plays the tests in which the peer is the initiator: it acts, and we answer as the test says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from uetproto.conform.catalogue import ConformanceTest
+from uetproto.conform.expressions import value_of
+from uetproto.conform.packets import IDEMPOTENT_SAFE, AnswerPacket, PeerFacts
+from uetproto.conform.player import (
+    ALWAYS,
+    LIVENESS,
+    MOST,
+    ConformanceVerdict,
+    Failed,
+    Link,
+    Outcome,
+    Patience,
+    Suite,
+    UetPlay,
+)
+from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
+from uetproto.wire.fields import Field
+
+_AS_INITIATOR = (*ALWAYS, "ack_req", "clear_cmd", "credit_req", "close_cmd", "noop")
+"""Kinds of packets that an initiator may send at any time: a test that minds has `forbid` or `expect` for them."""
+_HAS_PSN = ("request", "noop", "close_cmd", "negotiation")
+"""Kinds of packets of the peer that consume a PSN (pds.md §2.2)."""
+_LOOK = 100 * MILLISECOND
+"""Time after which we look whether the act of a peer has ended."""
+_NUMBER, _COUNTED = Field(32, "number"), Field(64, "counted")
+_ALL = 0xFFFFFFFF
+CANNOT = "cannot"
+"""What `Actor.ended` returns if the peer cannot do what a test wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAct:
+    """This record says what the peer has to do in a test."""
+
+    test: ConformanceTest
+    mode: str
+    operation: str
+    length: int
+    """Number of bytes."""
+    data: bytes
+    """Bytes that the peer has to write or send; the operand of an atomic, most significant byte first. They are empty
+    for a read."""
+    place: Mapping[str, int]
+    """Variables of the test with the address: key, addr, job, pid, index, initiator, mtu."""
+
+
+class Actor(Protocol):
+    """An actor makes the peer act: it runs a program, or tells a person what to do."""
+
+    def begin(self, act: PeerAct) -> None:
+        """Begin the act."""
+
+    def ended(self) -> str | None:
+        """Return how the act ended, one of `catalogue.ENDS`, `CANNOT` if the peer cannot do it, or None if it has not
+        ended or nobody knows."""
+
+    def words(self) -> str:
+        """Return what is known of the end of the act, in words."""
+
+    def result(self) -> bytes | None:
+        """Return the bytes that the peer has read, or None if they are not known."""
+
+    def end(self) -> None:
+        """End the act, whatever it does."""
+
+    @property
+    def tells(self) -> bool:
+        """Return whether `ended` is known for acts of this actor."""
+
+
+def patience_for(rto: int) -> Patience:
+    """Return the times that suit a peer with this RTO, in picoseconds."""
+    return Patience(max(2 * SECOND, 20 * rto), max(30 * MILLISECOND, rto * 5 // 2), end=max(30 * SECOND, 80 * rto))
+
+
+def acting(actor: Actor) -> Suite:
+    """Return how the tests are played in which an actor makes the peer act."""
+    return Suite(partial(_play, actor), LIVENESS)
+
+
+def _play(actor: Actor, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> Outcome:
+    offers = peer.offers
+    for name in test.needs:
+        if offers[name]:
+            return Outcome(test, ConformanceVerdict.INCONCLUSIVE, offers[name])
+    return _ActPlay(test, link, peer, seed, patience, actor).outcome()
+
+
+class _ActPlay(UetPlay):
+    """Plays one test in which the peer acts."""
+
+    def __init__(
+        self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience, actor: Actor
+    ) -> None:  # fmt: skip
+        super().__init__(test, link, peer, seed, patience)
+        self.actor = actor
+        del self.variables["start"]  # the peer chooses it
+        self.came: dict[int, list[int]] = {}
+        """Times at which the copies of each PSN of the peer came."""
+
+    def outcome(self) -> Outcome:
+        try:
+            self._begin()
+            return super().outcome()
+        finally:
+            self.actor.end()
+
+    def _begin(self) -> None:
+        """Let the peer act. What is still on its way from an earlier test is thrown away."""
+        mode, operation, length = self.test.act.split(maxsplit=2)
+        size = value_of("act", length, _NUMBER, self.variables)
+        data, mtu = self.craft.bytes_of(size, "act"), self.variables["mtu"]  # of a read what our memory has
+        for number, at in enumerate(range(0, size, mtu), 1):
+            self.craft.data[f"act.{number}"] = data[at : at + mtu]
+        for _ in range(MOST):
+            if self.link.receive(self.link.now) is None:
+                break
+        place = self.peer.variables()
+        if mode == "rudi":
+            place["key"] |= IDEMPOTENT_SAFE
+        self.actor.begin(PeerAct(self.test, mode, operation, size, b"" if operation == "read" else data, place))
+
+    def wait_for(self, *, silence: bool) -> int:
+        return super().wait_for(silence=silence) if self.received else self.patience.act
+
+    def next_frame(self, until: int) -> bytes | None:
+        """Return the next frame of the peer. Raises `Failed` if the peer does not act at all."""
+        if self.received:
+            return self.link.receive(until)
+        while (frame := self.link.receive(min(until, self.link.now + _LOOK))) is None:
+            if (ended := self.actor.ended()) is not None:
+                frame = self.link.receive(self.link.now)
+            if frame is None and (ended is not None or self.link.now >= until):
+                raise Failed(
+                    f"the peer did not act: {self.actor.words()}", silent=ended != CANNOT,
+                    verdict=ConformanceVerdict.INCONCLUSIVE,
+                )  # fmt: skip
+            if frame is not None:
+                break
+        return frame
+
+    def matters(self, found: AnswerPacket) -> bool:
+        """Return whether a packet belongs to the act of the peer.
+
+        The PDCID of the peer and its first PSN are learned from the first packet that has syn (pds.md §6.2).
+        """
+        values, variables = found.values, self.variables
+        if values.get("dpdcid") == variables["other"]:  # of a PDC that we opened as the target
+            return True
+        if values.get("spdcid"):
+            if "peer" not in variables and values.get("syn"):
+                variables["peer"], variables["start"] = values["spdcid"], values["psn"] - values["psn_offset"] & _ALL
+            if values["spdcid"] != variables.get("peer") or values.get("dpdcid", 0) not in (0, variables["us"]):
+                self.result.aside += 1
+                return False
+        if found.kind in ("request", "rudi_request"):
+            variables["message"] = values.get("message_id", variables.get("message", 1))
+            variables["asked"] = values.get("request_length", variables.get("asked", 0))
+        return True
+
+    def counted(self, found: AnswerPacket) -> AnswerPacket:
+        """Return a packet with more values: the number of `copies` that came before it, the microseconds `waited` since
+        the last one, and half of them."""
+        if found.kind not in _HAS_PSN or found.values.get("dpdcid") == self.variables["other"]:
+            return found
+        times = self.came.setdefault(found.values["psn"], [])
+        waited = (self.link.now - times[-1]) // MICROSECOND if times else 0
+        more = {"copies": len(times), "waited": waited, "half_waited": waited // 2}
+        times.append(self.link.now)
+        return replace(found, values={**found.values, **more}, rows={**found.rows, **dict.fromkeys(more, _COUNTED)})
+
+    def tolerates(self, found: AnswerPacket) -> bool:
+        again = bool(found.values.get("copies")) and bool(found.values["retx"])
+        return again or found.kind in _AS_INITIATOR
+
+    def compares(self, told: Any) -> bool:
+        return not (str(told).startswith("@act") and "data" in self.peer.without)
+
+    def leave(self) -> None:
+        """Acknowledge what the peer still sends until its act ends, and judge its end."""
+        test, result, actor = self.test, self.result, self.actor
+        judged = result.verdict is ConformanceVerdict.PASS and actor.tells and bool(test.ends or test.result)
+        until = self.link.now + (self.patience.end if judged else self.patience.silence)
+        while actor.ended() is None and self.link.now < until:
+            found = self.take(min(until, self.link.now + _LOOK))
+            if found is not None and test.ends != "error":
+                self._acknowledge(found)
+        if judged:
+            self._judge_end()
+
+    def _judge_end(self) -> None:
+        """Fail a test that passed if the act of the peer did not end as it has to."""
+        test, actor = self.test, self.actor
+        ended, why = actor.ended(), ""
+        if test.ends and ended != test.ends:
+            wrong = "did not end" if ended is None else f"ended otherwise ({ended})"
+            why = f"the act has to end in {test.ends!r} at the peer, and {wrong}: {actor.words()}"
+        elif test.result and (found := actor.result()) is not None and found != (right := self.bytes_of(test.result)):
+            told = f"{right[:32].hex()} ({len(right)} bytes)"
+            why = f"the peer read {found[:32].hex()} ({len(found)} bytes), and it was sent {told}"
+        if why:
+            self.result.verdict, self.result.reason = ConformanceVerdict.FAIL, why
+
+    def _acknowledge(self, found: AnswerPacket) -> None:
+        """Acknowledge a packet of the peer and all before it. Nothing is judged any more."""
+        if not self.matters(found) or found.kind not in _HAS_PSN or "start" not in self.variables:
+            return
+        self.counted(found)
+        last = self.variables["start"] - 1 & _ALL
+        while last + 1 & _ALL in self.came:
+            last = last + 1 & _ALL
+        told = "ack response" if found.kind == "request" else "ack"
+        self.send({"send": told, "ack_psn": found.values["psn"], "cack_psn": last})
