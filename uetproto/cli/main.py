@@ -37,6 +37,7 @@ COMMANDS = {
     "wire":       ("uetproto.cli.live.wire", "Join two network interfaces, and lose, mark or trim frames."),
     "capture":    ("uetproto.cli.live.capture", "Capture, audit and draw the frames of an interface."),
     "conform":    ("uetproto.cli.conform.command", "Ask another implementation whether it follows the protocol."),
+    "replay":     ("uetproto.cli.live.replay", "Play one side of a capture to a peer, and compare the answers."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

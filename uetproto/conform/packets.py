@@ -100,6 +100,20 @@ class PeerFacts:
             "not_idempotent": "the memory may be reached by RUDI" if self.idempotent else "",
         }
 
+    def lower(self, values: Mapping[str, int], entropy: int) -> list[Layer]:
+        """Return the headers below PDS of a packet to the peer, with these values in the IP header."""
+        four, how = self.ip_version == 4, self.how
+        head = {"src": self.local, "dst": self.address}
+        if not how.udp:
+            head["protocol" if four else "next_header"] = how.ip_protocol
+        ip = Layer("ipv4" if four else "ipv6", {**head, **values})
+        last = (
+            Layer("udp", {"sport": entropy, "dport": how.udp_port})
+            if how.udp
+            else Layer("entropy", {"entropy": entropy})
+        )
+        return [Layer("ethernet", {}), ip, last]
+
     def variables(self) -> dict[str, int]:
         """Return the variables that tests may use of the peer."""
         return {
@@ -166,17 +180,7 @@ class PacketCraft:
 
     def _lower(self, values: Mapping[str, int], entropy: int = ENTROPY) -> list[Layer]:
         """Return the headers below PDS."""
-        peer, four = self.peer, self.peer.ip_version == 4
-        how = peer.how
-        head = {"src": peer.local, "dst": peer.address}
-        if not how.udp:
-            head["protocol" if four else "next_header"] = how.ip_protocol
-        ip = Layer("ipv4" if four else "ipv6", {**head, **values})
-        last = (
-            Layer("udp", {"sport": self._entropy(entropy), "dport": how.udp_port}) if how.udp
-            else Layer("entropy", {"entropy": self._entropy(entropy)})
-        )  # fmt: skip
-        return [Layer("ethernet", {}), ip, last]
+        return self.peer.lower(values, self._entropy(entropy))
 
     def _trimmed(self, layers: list[Layer], payload: bytes, where: str) -> bytes:
         """Return a packet as a switch would trim it: the PDS header alone, with the DSCP of trimmed packets."""
@@ -295,7 +299,11 @@ def read(frame: bytes, how: Encapsulation) -> AnswerPacket | None:
     if how.udp:  # it is at our port, whatever that is
         at = 36 if frame[12:14] == IPV4_TYPE else 56
         settings["udp_port"] = max(int.from_bytes(frame[at : at + 2], "big"), 1)
-    packet = decode(frame, **settings)
+    return answer_of(decode(frame, **settings))
+
+
+def answer_of(packet: Packet) -> AnswerPacket | None:
+    """Return what a decoded packet says, as `read` does, or None if it is none of UET."""
     values: dict[str, int] = {}
     rows: dict[str, Field] = {}
     for form, named, _ in packet.layers:

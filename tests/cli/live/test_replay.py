@@ -1,0 +1,66 @@
+"""`uetproto replay` over loopback, against `uetproto serve`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.cli.frames import invoke
+from tests.support.cli.serving import serving
+from tests.support.live import addresses
+from tests.support.paths import PCAPS
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+
+FETCHING = str(PCAPS / "ses-fetching-atomic.pcapng")
+
+
+def told(output: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    *differences, summary = [json.loads(line) for line in output.splitlines()]
+    return differences, summary
+
+
+def test_frames_and_work_of_a_capture(tmp_path: Path) -> None:
+    here, there = addresses()
+    capture = tmp_path / "replayed.pcapng"
+    common = ("--peer", there, "--local", here, "--seed", "3", "--json")
+    with serving(there):
+        frames = invoke("replay", FETCHING, "--as", "10.0.0.11", "--frames", "-o", str(capture), *common)
+        again = invoke("replay", str(capture), "--as", here, "--frames", "--ignore", "payload", *common)
+        work = invoke("replay", FETCHING, "--as", "10.0.0.11", "--work", *common)
+        same = invoke("replay", FETCHING, "--as", "10.0.0.11", "--work", "--ignore", "payload", *common)
+    differences, summary = told(frames.stdout)
+    assert frames.exit_code == 1
+    assert (summary["sent"], summary["same"], summary["differs"], summary["missing"], summary["extra"]) == (
+        3,
+        1,
+        2,
+        0,
+        0,
+    )
+    assert [one["packet"] for one in differences] == [1, 3]
+    assert differences[0]["fields"]["payload"] == {"capture": "8 bytes, at 7: 28", "now": "8 bytes, at 7: 00"}
+    found = audit([capture], Options(complete=True))
+    assert found.findings == []
+    _, summary = told(again.stdout)
+    assert (again.exit_code, summary["same"], summary["sent"]) == (0, 3, 3)
+    differences, summary = told(work.stdout)
+    assert (work.exit_code, summary["sent"], summary["differs"], len(differences)) == (1, 2, 2, 2)
+    _, summary = told(same.stdout)
+    assert (same.exit_code, summary["same"], summary["differs"]) == (0, 2, 0)
+
+
+def test_what_cannot_be_replayed_is_refused_with_a_line() -> None:
+    here, there = addresses()
+    common = ("--peer", there, "--local", here)
+    for arguments, line in (
+        ((FETCHING, "--as", "10.9.9.9", "--frames"), "legal: 10.0.0.11, 10.0.1.11"),
+        ((FETCHING, "--as", "10.0.0.11"), "neither --frames nor --work"),
+        (("-", "--as", "10.0.0.11", "--work"), "- is no file"),
+        ((FETCHING, "--as", "10.0.0.11", "--work", "--ignore", "sckpsn"), "'sckpsn' is no field"),
+        ((FETCHING, "--as", "10.0.0.11", "--frames", "-o", FETCHING), "-o"),
+        ((FETCHING, "--as", "10.0.0.11", "--frames"), "no rendezvous at"),
+    ):
+        result = invoke("replay", *arguments, *common)
+        assert (result.exit_code, line in result.output) == (2, True), result.output
+    result = invoke("replay", FETCHING, "--as", "10.0.0.11", "--frames", "--rendezvous", "off", *common)
+    assert (result.exit_code, "the peer does not answer" in result.output) == (1, True)

@@ -1,0 +1,164 @@
+"""The packets of one side of a capture, sent to another peer: what that peer answers otherwise is told."""
+
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
+
+import pytest
+
+from tests.conform.faulty_peers import FAULTS, peer_with
+from tests.support.conform import FACTS, US, AdapterLink, facts
+from tests.support.effort import effort
+from tests.support.paths import PCAPS, SHARED
+from uetproto import Packet, decode
+from uetproto.conform.player import Patience
+from uetproto.conform.replay.differences import AnswerDifference
+from uetproto.conform.replay.frames import FrameReplay
+from uetproto.conform.replay.side import of_side, survey
+from uetproto.errors import LocalError
+from uetproto.wire.capture.base import Record
+from uetproto.wire.capture.pcap import ETHERNET, open_capture
+from uetproto.wire.flow_crc import decoded
+
+Packets = Iterable[tuple[Record, Packet]]
+CAPTURES = ("ses-write", "ses-fetching-atomic", "ses-fail-bad-mkey", "ladder-L06", "gradient-lossy", "ladder-L16",
+            "gradient-native-v6", "ses-rudi-write", "ladder-L24")  # fmt: skip
+PROVIDER = ["client_sync_rod", "client_refprov_rud_atomic", "client_refprov_rod_rma"]
+
+
+def read(name: str) -> Packets:
+    with open_capture(PCAPS / f"{name}.pcapng") as reader:
+        yield from decoded(reader, lambda record, crc: decode(record.data, crc=crc, length=record.length), pipe=False)
+
+
+def sender(packets: Packets) -> tuple[int, int]:
+    """Return IP version and address of who sent the first packet."""
+    for _, packet in packets:
+        if "ipv4" in packet:
+            return 4, packet["ipv4"]["src"]
+        if "ipv6" in packet:
+            return 6, packet["ipv6"]["src"]
+    raise AssertionError("no packet")
+
+
+class Played:
+    """A replay in virtual time, with the frames that it sent and received."""
+
+    def __init__(self, packets: Packets, version: int, address: int, link: AdapterLink, **more: bool) -> None:
+        self.records: list[Record] = []
+        self.replay = FrameReplay(link, FACTS, Patience(), "1", recorded=self._record, **more)
+        self.found: list[AnswerDifference] = [*self.replay.play(of_side(packets, version, address))]
+
+    def _record(self, time: int, frame: bytes) -> None:
+        self.records.append(Record(0, time // 1000, frame, len(frame), 0, ETHERNET, 0, None))
+
+    def packets(self) -> Iterator[tuple[Record, Packet]]:
+        return ((record, decode(record.data, crc="on")) for record in self.records)
+
+
+@pytest.mark.parametrize("name", CAPTURES[:: effort(2, 1, 1)])
+def test_a_replay_played_again_has_no_difference(name: str) -> None:
+    version, address = sender(read(name))
+    first = Played(read(name), version, address, AdapterLink())
+    alignment = first.replay.alignment
+    assert first.replay.sent
+    assert alignment.counts == {one: sum(two.what == one for two in first.found) for one in alignment.counts}
+    again = Played(first.packets(), 4, int(ip_address(US)), AdapterLink())
+    assert again.found == []
+    assert again.replay.alignment.same
+    assert again.replay.sent >= first.replay.sent
+    assert [frame.data[:42] for frame in again.records][:1] == [frame.data[:42] for frame in first.records][:1]
+
+
+def test_what_is_sent_has_other_pdcids_and_psns_and_is_the_same_otherwise() -> None:
+    version, address = sender(read("gradient-lossy"))
+    before = [one.answer for one in of_side(read("gradient-lossy"), version, address) if one.sent]
+    played = Played(read("gradient-lossy"), version, address, AdapterLink(), addresses=False)
+    now = [one.answer for one in of_side(played.packets(), 4, int(ip_address(US))) if one.sent]
+    assert len(before) == len(now) > 5
+    shifts = {(new.values["psn"] - old.values["psn"]) & 0xFFFFFFFF for old, new in zip(before, now, strict=True)}
+    assert len(shifts) == 1
+    assert 0 not in shifts
+    for old, new in zip(before, now, strict=True):
+        others = {name for name, value in old.values.items() if new.values[name] != value}
+        assert others <= {"psn", "spdcid", "dpdcid", "clear_psn"}
+        assert (old.payload, new.fault) == (new.payload, "")
+
+
+def recorded() -> Played:
+    """Return a replay with a retransmission of an error, a read and a close, whose peer is right."""
+    version, address = sender(read("ses-fail-bad-mkey"))
+    return Played(read("ses-fail-bad-mkey"), version, address, AdapterLink(), addresses=False)
+
+
+def test_a_fault_of_the_peer_is_told_by_its_field() -> None:
+    right = recorded()
+    faults = {
+        "CACK is one too high behind the wrap": None,
+        "a reserved bit of ACKs is 1": "rsvd2",
+        "an error of the initiator is executed": None,
+    }
+    for name, field in faults.items():
+        link = AdapterLink(peer_with(FAULTS[name]))
+        found = Played(right.packets(), 4, int(ip_address(US)), link, addresses=False).found
+        assert {one for difference in found for one in difference.fields} == ({field} if field else set())
+
+
+def test_a_peer_that_answers_nothing_misses_all_and_takes_little_time() -> None:
+    class Silent(AdapterLink):
+        def send(self, frame: bytes) -> None:
+            pass
+
+    version, address = sender(read("gradient-lossy"))
+    link = Silent()
+    played = Played(read("gradient-lossy"), version, address, link)
+    assert {one.what for one in played.found} == {"missing"}
+    assert link.now < 3 * 10**12
+
+
+def test_fields_that_are_ignored_are_not_compared() -> None:
+    version, address = sender(read("ses-fetching-atomic"))
+    side = [*of_side(read("ses-fetching-atomic"), version, address)]
+    every = FrameReplay(AdapterLink(), FACTS, Patience(), "1")
+    told = {name for one in every.play(side) for name in one.fields}
+    assert "payload" in told
+    fewer = FrameReplay(AdapterLink(), FACTS, Patience(), "1", ignored=frozenset({*told} - {"type"}))
+    assert {name for one in fewer.play(side) for name in one.fields} == told & {"type"}
+
+
+@pytest.mark.parametrize(("name", "address", "told"), [
+    ("ses-write", "10.9.9.9", "10.9.9.9 sends no UET packet .*10.0.0.11, 10.0.1.11"),
+    ("roce-write", "10.0.0.11", "RoCE.* which is not replayed"),
+    ("gradient-sealed-cluster", "10.0.0.11", "packet 0 is sealed.*open --keys"),
+])  # fmt: skip
+def test_a_side_that_cannot_be_sent_is_refused(name: str, address: str, told: str) -> None:
+    with pytest.raises(LocalError, match=told):
+        survey(read(name), 4, int(ip_address(address)), name)
+
+
+def test_a_capture_with_cut_frames_is_refused() -> None:
+    cut = [(record._replace(data=record.data[:96]), decode(record.data[:96], length=record.length))
+           for record, _ in read("ses-write")]  # fmt: skip
+    with pytest.raises(LocalError, match=r"packet 0 has 96 of its \d+ bytes"):
+        survey(cut, 4, int(ip_address("10.0.0.11")), "cut")
+    assert survey(cut, 4, int(ip_address("10.0.1.11")), "cut").senders
+
+
+@pytest.mark.skipif(not (SHARED / "captures" / "interop").exists(), reason="captures of others are not at hand")
+@pytest.mark.parametrize(
+    "name", ["client_sync_rod", "client_refprov_rud_atomic", "client_refprov_rod_rma"][: effort(2, 3, 3)]
+)
+def test_the_provider_is_answered_as_it_was(name: str) -> None:
+    """Our engine with the personality of the provider answers the packets that the provider sent as it did then."""
+    from uetproto.engine.config import PERSONALITIES
+
+    refprov = PERSONALITIES["refprov"]
+    link = AdapterLink(
+        payload_mtu=1024, knobs={n: v for n, v in (refprov["pds"] | refprov["ses"]).items() if n != "payload_mtu"}
+    )
+    with open_capture(SHARED / "captures" / "interop" / f"{name}.pcap") as reader:
+        packets = [(record, decode(record.data, crc="on", ip_protocol=253)) for record in reader]
+    replay = FrameReplay(link, facts(payload_mtu=1024), Patience(), "1")
+    found = [*replay.play(of_side(packets, 4, int(ip_address("10.1.0.2"))))]
+    assert replay.alignment.same > 40
+    assert {name for one in found for name in one.fields} <= {"payload"}  # of memory that the provider had
+    assert {one.what for one in found} <= {"differs"}

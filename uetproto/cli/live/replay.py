@@ -1,0 +1,232 @@
+"""This module has the command `uetproto replay`: one side of a capture is played to a live peer."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import click
+
+from uetproto import LocalError, Packet
+from uetproto.analysis.decoding import Decoding
+from uetproto.cli.captures import report_damage
+from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.live.initiator import Stop, connected
+from uetproto.cli.live.options import LinkOptions, number_of, some_link_options
+from uetproto.cli.live.peer_bench import bench_for
+from uetproto.cli.live.replay_work import WorkReplay
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_outputs
+from uetproto.cli.terminal import printable, status, tell
+from uetproto.conform.replay.differences import FAULT as FAULT_FIELD
+from uetproto.conform.replay.differences import PAYLOAD, Alignment
+from uetproto.conform.replay.frames import FrameReplay
+from uetproto.conform.replay.side import SideSurvey, of_side, survey
+from uetproto.errors import similar
+from uetproto.live.interface import address_of
+from uetproto.live.recorder import Recorder
+from uetproto.wire.capture.pcap import Record, open_capture
+from uetproto.wire.forms import FORMS, UDP_PORT
+from uetproto.wire.words.summary import count
+
+_EVERY = 512
+"""Number of packets from one report of progress to the next."""
+Packets = Iterator[tuple[Record, Packet]]
+
+
+class Replacing(NamedTuple):
+    """This record says which addresses of the capture are replaced by those of the peer."""
+
+    on: bool
+    key: int | None
+    """Memory key that is replaced; None: the first one."""
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto replay run.pcapng --as 10.0.0.1 --peer 10.99.0.2 --frames
+  uetproto replay run.pcapng --as 10.0.0.1 --peer 10.99.0.2 --work -o replayed.pcapng
+  uetproto replay run.pcapng --as 10.0.0.1 --peer 10.99.0.2 --frames --rendezvous off --key 7 --json
+
+At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
+
+{EXIT_STATUS}"""
+)
+@click.argument("capture", metavar="CAPTURE")
+@click.option("--as", "side", required=True, metavar="A", help="Address in the capture whose side is played.")
+@click.option("--peer", required=True, metavar="B", help="Address of the live peer.")
+@click.option("--frames", "mode", flag_value="frames",
+              help="Send the packets of the side, with PDCIDs, PSNs and CRCs as the peer needs them.")  # fmt: skip
+@click.option("--work", "mode", flag_value="work", help="Let an engine do the operations of the side anew.")
+@click.option("--ignore", metavar="FIELD,…", default="",
+              help=f"Do not compare these fields; {PAYLOAD} are the bytes, {FAULT_FIELD} a wrong CRC.")  # fmt: skip
+@click.option("--addresses", type=click.Choice(("peer", "captured")), default="peer", show_default=True,
+              help="Send the first JobID, PIDonFEP, resource index, initiator and key of the capture as those of the"
+                   " peer, or as captured.")  # fmt: skip
+@click.option("--captured-key", metavar="N", help="Memory key in the capture for which the peer has its own.")
+@some_link_options(
+    "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
+    "cc", "personality", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
+    "seed", "output", "as_json",
+)  # fmt: skip
+def command(
+    options: LinkOptions, capture: str, side: str, peer: str, mode: str | None, ignore: str, addresses: str,
+    captured_key: str | None,
+) -> None:  # fmt: skip
+    """Play one side of a capture to a live peer, and tell where its answers differ from those of the capture.
+
+    --frames sends the packets themselves, wrong ones too. --work takes the messages out of the packets, and compares
+    return codes and data. Exit status 1 if answers differ, or if the peer does not answer.
+    """
+    if mode is None:
+        raise LocalError("replay", "neither --frames nor --work is given", "one of them")
+    address = address_of("--as", side)
+    if capture != "-":
+        os.stat(capture)  # tells that there is none
+    if not os.path.isfile(capture):
+        raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice")
+    check_outputs([("-o", options.output)], [("CAPTURE", capture)])
+    ignored = _ignored(ignore)
+    replacing = Replacing(
+        addresses == "peer", None if captured_key is None else number_of("--captured-key", captured_key)
+    )
+    with _packets(capture, options) as packets:
+        found = survey(packets, address.version, int(address), printable(capture))
+    with Interrupt() as interrupt, _packets(capture, options) as packets, status() as show:
+
+        def stop() -> bool:
+            return bool(interrupt)
+
+        side_packets = of_side(_shown(packets, found, show), address.version, int(address))
+        if mode == "frames":
+            summary = _play_frames(options, peer, side_packets, found, ignored, replacing, capture, stop)
+        else:
+            summary = _play_work(options, peer, side_packets, ignored, replacing, capture, stop)
+    summary = {"kind": "summary", "capture": capture, "as": side, "peer": peer, "mode": mode, **summary}
+    if options.as_json:
+        click.echo(json.dumps(summary))
+    else:
+        tell(_words(summary), aside=options.output == "-")
+    if interrupt:
+        click.echo("uetproto: partial: interrupted before the end", err=True)
+        raise click.exceptions.Exit(interrupt.status)
+    if summary["differs"] or summary["missing"] or summary["extra"] or summary["error"]:
+        raise click.exceptions.Exit(FAULT)
+
+
+def _ignored(text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    known = {row.name for form in FORMS.values() if form.name.startswith(("pds.", "ses.")) for row in form.fields}
+    known |= {PAYLOAD, FAULT_FIELD, "ack_psn", "clear_psn", *WorkReplay.FIELDS}
+    for name in sorted(names - known):
+        raise LocalError("--ignore", f"{name!r} is no field{similar(name, known)}", "fields of wire.md, payload, fault")
+    return names
+
+
+@contextmanager
+def _packets(file: str, options: LinkOptions) -> Iterator[Packets]:
+    """Open a capture, and yield its records with their packets."""
+    with open_capture(file) as reader:
+        decoding = Decoding(
+            udp_port=options.udp_port or UDP_PORT, ip_protocol=options.ip_protocol or 253, reader=reader
+        )
+        yield iter(decoding.packets(file, reader))
+        report_damage(file, reader)
+
+
+def _shown(packets: Packets, found: SideSurvey, show: Callable[[str], None]) -> Packets:
+    """Yield packets, and show how many of them were read."""
+    for number, one in enumerate(packets):
+        if not number % _EVERY:
+            show(f"packet {number:,} of {found.packets:,}")
+        yield one
+
+
+def _play_frames(
+    options: LinkOptions, peer: str, packets: Iterator[Any], found: SideSurvey, ignored: frozenset[str],
+    replacing: Replacing, capture: str, stop: Stop,
+) -> dict[str, Any]:  # fmt: skip
+    """Send the packets of the side, print the differences, and return the summary."""
+    with ExitStack() as stack:
+        bench = stack.enter_context(bench_for(options, peer, frozenset()))
+        if not options.as_json:
+            tell([bench.words()], aside=options.output == "-")
+        facts = {"seed": bench.number, "path": bench.path.name, "rtt_ps": bench.rtt}
+        if bench.rtt is None:
+            return facts | _counts(Alignment()) | {"sent": 0, "left_out": {}, "error": "the peer does not answer"}
+        mtu = bench.path.mtu(bench.facts.address)
+        if found.longest > mtu:
+            raise LocalError(
+                printable(capture),
+                f"its longest packet of this side has {found.longest} bytes",
+                f"at most {mtu}, the MTU",
+            )
+        recorder = None
+        if options.output is not None:
+            recorder = Recorder(
+                options.output, bench.path.link, bench.clock, name=options.interface or bench.local,
+                comment=f"uetproto replay, {bench.local} plays {capture}",
+            )  # fmt: skip
+            stack.callback(recorder.close)
+
+        def record(time: int, frame: bytes) -> None:
+            if recorder is not None:
+                recorder.sent((frame,), time)
+
+        replay = FrameReplay(
+            bench.link,
+            bench.facts,
+            bench.patience,
+            bench.seed,
+            ignored=ignored,
+            addresses=replacing.on,
+            key=replacing.key,
+            recorded=record,
+        )
+        for difference in replay.play(packets, stop):
+            _tell(difference, options)
+        error = None if replay.sent else "nothing was played"
+        return facts | _counts(replay.alignment) | {
+            "sent": replay.sent, "received": replay.received, "aside": replay.aside,
+            "left_out": dict(replay.left_out), "error": error,
+        }  # fmt: skip
+
+
+def _play_work(
+    options: LinkOptions, peer: str, packets: Iterator[Any], ignored: frozenset[str], replacing: Replacing,
+    capture: str, stop: Stop,
+) -> dict[str, Any]:  # fmt: skip
+    """Let an engine do the operations of the side, print the differences, and return the summary."""
+    with connected(options, peer) as one:
+        replay = WorkReplay(one, options, capture, ignored, replacing.on, replacing.key)
+        for difference in replay.play(packets, stop):
+            _tell(difference, options)
+    return replay.summary()
+
+
+def _tell(difference: Any, options: LinkOptions) -> None:
+    if options.as_json:
+        click.echo(json.dumps(difference.as_dict()))
+    else:
+        tell(map(printable, difference.lines()), aside=options.output == "-")
+
+
+def _counts(alignment: Alignment) -> dict[str, Any]:
+    return {"same": alignment.same, "covered": alignment.covered, **alignment.counts}
+
+
+def _words(summary: dict[str, Any]) -> list[str]:
+    thing = "packet" if summary["mode"] == "frames" else "operation"
+    same, differing = f"{summary['same']:,} the same", f"{summary['differs']:,} differ"
+    missing, extra = f"{summary['missing']:,} missing", f"{summary['extra']:,} extra"
+    lines = [f"{count(summary['sent'], thing)} played; answers: {same}, {differing}, {missing}, {extra}"]
+    if summary.get("covered"):
+        lines.append(f"  {summary['covered']:,} ACKs of one side are covered by a later one of the other")
+    if summary.get("unanswered"):
+        lines.append(f"  {count(summary['unanswered'], thing)} without an answer in the capture")
+    lines += [f"  not played, {count(many, thing)}: {printable(why)}" for why, many in summary["left_out"].items()]
+    if summary["error"]:
+        lines.append(f"  failed: {printable(summary['error'])}")
+    return lines

@@ -1,0 +1,108 @@
+"""This module reads one side of a capture: whose packets there are, and whether they can be sent again."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from uetproto.conform.packets import AnswerPacket, answer_of
+from uetproto.errors import LocalError
+from uetproto.wire.capture.base import Record
+from uetproto.wire.packet import Packet
+
+MOST_ADDRESSES = 4096
+"""Number of addresses of a capture that are remembered."""
+_TOLD = 12
+"""Number of addresses that an error names."""
+
+
+class SidePacket(NamedTuple):
+    """This record is a UET packet of a capture that one side sent or received."""
+
+    number: int
+    """Number of the packet in the capture, from 0."""
+    time_ns: int
+    sent: bool
+    """Whether the side sent the packet."""
+    other: int
+    """Address of the other end."""
+    answer: AnswerPacket
+
+
+@dataclass(slots=True)
+class SideSurvey:
+    """This class has what one reading of a capture tells of a side."""
+
+    senders: dict[int, int] = field(default_factory=dict)
+    """Number of UET packets by the address that sent them."""
+    packets: int = 0
+    """Number of packets of the capture."""
+    longest: int = 0
+    """Number of bytes of the longest packet of the side, from the IP header on."""
+
+
+def address_of(packet: Packet) -> tuple[int, int, int] | None:
+    """Return IP version, source and destination of a packet, or None if it is no IP packet."""
+    for form, version in (("ipv4", 4), ("ipv6", 6)):
+        if form in packet:
+            ip = packet[form]
+            return version, ip["src"], ip["dst"]
+    return None
+
+
+def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int, file: str) -> SideSurvey:
+    """Read a capture, and return what it has of the side with an address.
+
+    Raises `LocalError` if the capture has no UET packet from this address, or one that cannot be sent again: sealed, or
+    cut by the capture.
+    """
+    found, roce, texts = SideSurvey(), 0, dict[int, str]()
+    for number, (record, packet) in enumerate(packets):
+        found.packets += 1
+        ends = address_of(packet)
+        if ends is None or "fragment" in packet.notes:
+            continue
+        sender = ends[1]
+        ours = (ends[0], sender) == (version, address)
+        if "bth" in packet:
+            roce += ours
+            continue
+        sealed = "sealed" in packet.notes
+        if not sealed and not any(layer.form.startswith("pds.") for layer in packet.layers):
+            continue
+        if sender in found.senders or len(found.senders) < MOST_ADDRESSES:
+            found.senders[sender] = found.senders.get(sender, 0) + 1
+            texts[sender] = str(ip_address(sender.to_bytes(4 if ends[0] == 4 else 16, "big")))
+        if not ours:
+            continue
+        if sealed:
+            raise LocalError(file, f"packet {number} is sealed", "a capture that `uetproto open --keys` has opened")
+        if record.length > len(record.data):
+            raise LocalError(
+                file, f"packet {number} has {len(record.data)} of its {record.length} bytes",
+                "whole packets; the capture was cut (snap length)",
+            )  # fmt: skip
+        lower = next(layer for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
+        found.longest = max(found.longest, record.length - lower.offset)
+    if address not in found.senders:
+        told = ip_address(address.to_bytes(4 if version == 4 else 16, "big"))
+        what = (
+            f"{told} sends RoCE in {file}, which is not replayed" if roce else f"{told} sends no UET packet in {file}"
+        )
+        names = [texts[sender] for sender in sorted(found.senders)]
+        more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+        raise LocalError("--as", what, ", ".join(names[:_TOLD]) + more or "a sender of UET; the capture has none")
+    return found
+
+
+def of_side(packets: Iterable[tuple[Record, Packet]], version: int, address: int) -> Iterator[SidePacket]:
+    """Yield the UET packets that an address sent or received. Packets that were trimmed on their way are left out, as
+    nobody has sent them so."""
+    for number, (record, packet) in enumerate(packets):
+        ends = address_of(packet)
+        if ends is None or ends[0] != version or address not in ends[1:] or "trimmed" in packet.notes:
+            continue
+        answer = answer_of(packet)
+        if answer is not None:
+            sent = ends[1] == address
+            yield SidePacket(number, record.time_ns, sent, ends[2] if sent else ends[1], answer)
