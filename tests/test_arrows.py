@@ -78,8 +78,9 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "emulator.run": {"emulator", "check", "engine", "framing", "impair", "steps", "wire"},
     "toml": {"engine", "framing", "wire"},  # what keys take: scenarios, profiles, and the APIs for their arguments
     "traffic": {"emulator.network", "engine", "framing", "impair", "toml", "wire"},
-    "fabric": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing",
-               "wire"},  # studies of congestion
+    # studies of congestion; who calls the package calls analysis.commands.fabric
+    "fabric": {"analysis.commands", "emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing",
+               "wire"},
     # real time: the same engines on sockets; never the emulator
     "live": {"engine", "framing", "impair", "wire"},
     "scapy": {"framing", "layers", "live", "wire"},  # packets of Scapy on a real link
@@ -103,6 +104,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
                 "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command
     # the door for Python programs: captures, and the commands as functions
     "analysis": {"audit", "cli.ladder", "engine.tss", "wire"},
+    "analysis.commands": {EVERYTHING},
     # commands
     "cli": {EVERYTHING},
     "cli.audit": {EVERYTHING},

@@ -16,13 +16,14 @@ _PLACES = {
     "wire.packet": ("Fault", "Layer", "Packet", "Trailer"),
     "wire.stack": ("decode", "encode"),
     "analysis.capture": ("Capture", "CaptureWarning"),
+    "analysis.commands": ("collective", "fabric", "generate", "run"),
     "analysis.packet_view": ("PacketView",),
 }
 _RENAMED = {"open": ("analysis.capture", "open_captures")}
 """Names that their modules cannot have, because Python has them too."""
 __all__ = [
     "Capture", "CaptureWarning", "Fault", "Layer", "LocalError", "Packet", "PacketView", "RemoteError", "Trailer",
-    "UetError", "__version__", "decode", "encode", "open",
+    "UetError", "__version__", "collective", "decode", "encode", "fabric", "generate", "open", "run",
 ]  # fmt: skip
 
 

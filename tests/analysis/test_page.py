@@ -23,4 +23,7 @@ def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
                 checked += 1
     assert checked >= 10
     assert (tmp_path / "ladder.svg").exists()
-    assert "ROD_REQ" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "ROD_REQ" in told
+    assert "bad-crc: " in told
+    assert len(re.findall(r"rccc +\d hosts: mean +\d+\.\d\d µs", told)) == 2

@@ -31,6 +31,7 @@ from uetproto.bench import (
     fabric,
     live,
     network,
+    python,
     security,
     small,
     wireshark,
@@ -43,7 +44,7 @@ from uetproto.errors import similar
 MIB = 1 << 20
 ROWS = (
     "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
-    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live",
+    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live", "python",
 )  # fmt: skip
 
 
@@ -144,6 +145,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
             "audit": ("audit", audit.measure(quick, Path(folder), in_a_process)),
             "wireshark": ("tshark", wireshark.measure(quick, Path(folder))),
             "live": ("a real link", live.measure(quick)),
+            "python": ("Python programs", python.measure(quick, Path(folder))),
         }
         parts = [_announced("state machines", engine.measure(names, quick))]
         parts += [_announced("small and many", small.measure(names, quick))]

@@ -1,0 +1,21 @@
+"""The row of `uetproto bench` about Python programs: what it measures is real, whatever the machine."""
+
+from pathlib import Path
+
+import pytest
+
+from uetproto.bench import python
+
+
+def test_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "IMPORTS", 4)
+    monkeypatch.setattr(python, "PACKETS", 2_000)
+    imported, read = python.measure(True, tmp_path)
+    assert imported.most
+    assert 0 < imported.value < 100
+    assert read.value > 0
+
+
+def test_a_process_that_fails_is_no_measurement() -> None:
+    with pytest.raises(Exception, match="returned non-zero exit status"):
+        python.seconds_of("import nothing_of_the_kind", 1)

@@ -1,0 +1,44 @@
+"""This module measures what Python programs feel first, for `uetproto bench`: the import, and reading packets."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import process_time
+
+from uetproto.analysis.capture import open_captures
+from uetproto.bench.engine import Figure
+from uetproto.errors import LocalError
+from uetproto.traffic import profile
+from uetproto.traffic.generate import generate
+
+IMPORTS, PACKETS = 20, 50_000
+"""Number of processes that import a package, and of packets of mixed traffic that are read."""
+_IMPORT = 1.3
+_RATE = 40_000
+"""Limits: the time of `import uetproto` as a multiple of that of `import click`, packets read a second of CPU."""
+
+
+def measure(quick: bool, folder: Path) -> Iterator[Figure]:
+    """Yield the figures. `quick` makes sizes small."""
+    times = IMPORTS // 4 if quick else IMPORTS
+    ours, theirs = seconds_of("import uetproto", times), seconds_of("import click", times)
+    yield Figure("python", "import uetproto, as a multiple of import click", ours / theirs, "×", _IMPORT, most=True)
+    packets = PACKETS // 10 if quick else PACKETS
+    path = folder / "python.pcapng"
+    generate(profile.load("mixed"), str(path), packets=packets)
+    began = process_time()
+    read = sum(1 for _ in open_captures(path))
+    if read != packets:
+        raise LocalError(f"bench: {read} of {packets} packets were read")
+    yield Figure("python", "packets of uetproto.open, mixed traffic", read / (process_time() - began), "/s", _RATE)
+
+
+def seconds_of(code: str, times: int) -> float:
+    """Return the CPU seconds of a Python process that runs `code`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(times):
+        subprocess.run([sys.executable, "-c", code], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / times
