@@ -1,4 +1,4 @@
-"""This module reads conformance tests from TOML files: those of the package (`uet/`) and those of the user."""
+"""This module reads conformance tests from TOML files: those of the package (`uet/`, `roce/`) and those of the user."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from uetproto.conform.packets import KINDS, MEDIUM, NOTHING, OPTIONAL, PeerFacts
+from uetproto.conform.roce import packets as roce
+from uetproto.conform.roce import pairs as roce_pairs
 from uetproto.errors import LocalError, Location, shown, similar
 from uetproto.toml.file import TomlFile
 
-SHIPPED = Path(__file__).parent / "uet"
-"""Folder of the tests of the package."""
-_KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result", "steps"}
+SHIPPED, ROCE = Path(__file__).parent / "uet", Path(__file__).parent / "roce"
+"""Folders of the tests of the package: of UET, and of RoCE."""
+_KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result", "pairs", "steps"}
 _NEEDED = ("id", "section", "purpose", "steps")
 _KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow", "forbid")
 MODES = ("rud", "rod", "rudi", "uud")
@@ -27,7 +29,9 @@ ACTS = {
 ENDS = ("ok", "error")
 INITIATOR, TARGET = "initiator", "target"
 """Our side of a test."""
-_NUMBERS = {"ecn": (0, 3), "entropy": (1, 65535), "cut": (0, 16384)}
+_RECEIVED = "received"
+"""Kind of a step of RoCE alone."""
+_NUMBERS = {"ecn": (0, 3), "entropy": (1, 65535), "cut": (0, 16384), "pad": (0, 7)}
 """Keys of a step that are numbers, with their least and greatest values."""
 _ID = re.compile(r"[A-Z0-9]+(?:-[A-Z0-9]+)+")
 
@@ -53,6 +57,9 @@ class ConformanceTest:
     """How the act has to end at the peer: one of `ENDS`; empty if it does not matter."""
     result: str = ""
     """Data that the peer has to have read, such as "@NAME"."""
+
+    pairs: tuple[Mapping[str, Any], ...] = ()
+    """Queue pairs of the peer, each with its kind and settings (`roce/pairs.py`); none if the test is one of UET."""
 
     @property
     def role(self) -> str:
@@ -90,7 +97,8 @@ class ConformanceFile(TomlFile):
         if not _ID.fullmatch(row["id"]):
             raise self.refuse(f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014")
         lists = {name: self._texts(f"{at}.{name}", row.get(name, [])) for name in ("covers", "needs")}
-        known = PeerFacts(address=0, local=0).offers
+        pairs = self._pairs(f"{at}.pairs", row["pairs"]) if "pairs" in row else ()
+        known = roce_pairs.NEEDS if pairs else PeerFacts(address=0, local=0).offers
         for name in lists["needs"]:
             if name not in known:
                 raise self.refuse(f"{at}.needs", f"{name!r}{similar(name, known)}", ", ".join(known))
@@ -98,7 +106,7 @@ class ConformanceFile(TomlFile):
         if not isinstance(steps, list):
             raise self.refuse(f"{at}.steps", shown(steps), "a list of steps")
         for number, step in enumerate(steps, 1):
-            self._check(f"{at}.steps", f"step {number}", step)
+            self._check(f"{at}.steps", f"step {number}", step, len(pairs))
         act, ends = row.get("act", ""), row.get("ends", "")
         words = act.split(maxsplit=2)
         if act and (len(words) < 3 or words[0] not in MODES or words[1] not in ACTS):
@@ -108,14 +116,13 @@ class ConformanceFile(TomlFile):
             raise self.refuse(f"{at}.ends", shown(ends), ", ".join(ENDS))
         if not act and not any("send" in step for step in steps):
             raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
-        lists["needs"] += tuple(
-            name for name in (*_used(steps), *words[:2]) if name in known and name not in lists["needs"]
-        )
+        used = ["reports"] if any(_RECEIVED in step for step in steps) else [*_used(steps), *words[:2]]
+        lists["needs"] += tuple(name for name in used if name in known and name not in lists["needs"])
         line = self.lines.get(at, 1)
         return ConformanceTest(
             id=row["id"], section=row["section"], purpose=row["purpose"],
             steps=tuple(steps), place=Location(str(self.path), line), act=act, ends=ends,
-            result=row.get("result", ""), **lists,
+            result=row.get("result", ""), pairs=pairs, **lists,
         )  # fmt: skip
 
     def _texts(self, key: str, found: Any) -> tuple[str, ...]:
@@ -123,12 +130,38 @@ class ConformanceFile(TomlFile):
             raise self.refuse(key, shown(found), "a list of texts")
         return tuple(found)
 
-    def _check(self, key: str, where: str, step: Any) -> None:
-        """Raise `LocalError` for a step that is none."""
-        kinds = [name for name in _KINDS_OF_STEPS if name in step] if isinstance(step, dict) else []
+    def _pairs(self, key: str, found: Any) -> tuple[Mapping[str, Any], ...]:
+        """Return the queue pairs of a test: a list of kinds, or of tables of a kind and settings."""
+        legal = f"a list of {', '.join(roce_pairs.KINDS)}, or of tables {{ kind, {', '.join(roce_pairs.SETTINGS)} }}"
+        if not isinstance(found, list) or not 1 <= len(found) <= roce_pairs.MOST:
+            raise self.refuse(key, shown(found), legal)
+        pairs = [one if isinstance(one, dict) else {"kind": one} for one in found]
+        for pair in pairs:
+            for name, value in pair.items():
+                least, most = roce_pairs.SETTINGS.get(name, (1, 0))
+                is_kind = name == "kind" and value in roce_pairs.KINDS
+                if not is_kind and not (type(value) is int and least <= value <= most):
+                    raise self.refuse(key, f"{name} {shown(value)}", f"{least} … {most}" if most else legal)
+            if "kind" not in pair:
+                raise self.refuse(key, "a table without kind", legal)
+        return tuple(pairs)
+
+    def _check(self, key: str, where: str, step: Any, pairs: int) -> None:
+        """Raise `LocalError` for a step that is none. `pairs` is the number of queue pairs, which is 0 for UET."""
+        legal = (*_KINDS_OF_STEPS, _RECEIVED) if pairs else _KINDS_OF_STEPS
+        kinds = [name for name in legal if name in step] if isinstance(step, dict) else []
         if len(kinds) != 1:
-            raise self.refuse(key, f"{where}: {shown(step)}", f"one of {', '.join(_KINDS_OF_STEPS)} in each step")
+            raise self.refuse(key, f"{where}: {shown(step)}", f"one of {', '.join(legal)} in each step")
         kind = kinds[0]
+        if "on" in step and not (type(step["on"]) is int and 1 <= step["on"] <= pairs):
+            raise self.refuse(key, f"{where}: on {shown(step['on'])}", f"1 … {pairs}" if pairs else "a test with pairs")
+        if kind == _RECEIVED:
+            if type(step[kind]) is not int or not 0 <= step[kind] <= 64:
+                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "a number of messages, 0 … 64")
+            for name in step:
+                if name not in roce_pairs.REPORTED:
+                    raise self.refuse(key, f"{where}: {name}", ", ".join(roce_pairs.REPORTED))
+            return
         if kind in ("any", "all"):
             parts = step[kind]
             if len(step) > 1 or not isinstance(parts, list) or not parts:
@@ -136,7 +169,7 @@ class ConformanceFile(TomlFile):
             for part in parts:
                 if not isinstance(part, dict) or "expect" not in part:
                     raise self.refuse(key, f"{where}: {shown(part)}", "a table with expect")
-                self._check(key, where, part)
+                self._check(key, where, part, pairs)
             return
         for name, (least, most) in _NUMBERS.items():
             if name in step and not (type(step[name]) is int and least <= step[name] <= most):
@@ -150,9 +183,10 @@ class ConformanceFile(TomlFile):
             raise self.refuse(key, f"{where}: sack {shown(sack)}", "a list of PSNs")
         if not isinstance(step[kind], str):
             raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "a text")
-        if kind != "send" and step[kind] not in (*KINDS, NOTHING):
-            wrong = f"{where}: {kind} {step[kind]!r}{similar(step[kind], KINDS)}"
-            raise self.refuse(key, wrong, ", ".join((*KINDS, NOTHING)))
+        known = roce.KINDS if pairs else KINDS
+        if kind != "send" and step[kind] not in (*known, NOTHING):
+            wrong = f"{where}: {kind} {step[kind]!r}{similar(step[kind], known)}"
+            raise self.refuse(key, wrong, ", ".join((*known, NOTHING)))
 
 
 def _used(steps: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -161,10 +195,10 @@ def _used(steps: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     return dict.fromkeys(word for word in words if word in OPTIONAL)
 
 
-def load(files: Iterable[Path] = ()) -> list[ConformanceTest]:
-    """Return the tests of files, or of the package if there are none, by their ids. Raises `LocalError` for what is no
-    test, and for an id that two tests have."""
-    paths = list(files) or sorted(SHIPPED.glob("*.toml"))
+def load(files: Iterable[Path] = (), shipped: Path = SHIPPED) -> list[ConformanceTest]:
+    """Return the tests of files, or of a folder of the package if there are none, by their ids. Raises `LocalError` for
+    what is no test, and for an id that two tests have."""
+    paths = list(files) or sorted(shipped.glob("*.toml"))
     found: dict[str, ConformanceTest] = {}
     for path in paths:
         for test in ConformanceFile(path).tests():

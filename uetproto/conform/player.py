@@ -25,7 +25,7 @@ MOST = 4096
 """Number of packets of a peer in one test from which on it floods."""
 _NEAR = 256
 """PSNs of a test that are not so far above its first one count as sent when its PDC is closed."""
-_FREE = ("save", "data", "sack", "expect", "allow", "forbid")
+_FREE = ("save", "data", "sack", "expect", "allow", "forbid", "on")
 _NUMBER = Field(32, "number")
 
 
@@ -211,7 +211,7 @@ class Play(ABC, Generic[AnswerT]):
         result = self.result
         for number, step in enumerate(self.test.steps, 1):
             try:
-                self._step(step)
+                self.step(step)
             except Failed as failed:
                 result.verdict, result.reason, result.step = failed.verdict, str(failed), number
                 result.silent = failed.silent
@@ -222,7 +222,8 @@ class Play(ABC, Generic[AnswerT]):
         self.leave()
         return result
 
-    def _step(self, step: Mapping[str, Any]) -> None:
+    def step(self, step: Mapping[str, Any]) -> None:
+        """Take a step. Raises `Failed`."""
         if "send" in step:
             self.send(step)
         elif "allow" in step:
@@ -247,7 +248,7 @@ class Play(ABC, Generic[AnswerT]):
         silence = next((one for one in wanted if one["expect"] == NOTHING), None)
         until = self.link.now + self.wait_for(silence=silence is not None)
         tolerated = ""
-        while (found := self._next(until)) is not None:
+        while (found := self.next(until)) is not None:
             for one in wanted:
                 if not self._differs(one, found):
                     self._save(one, found)
@@ -255,13 +256,13 @@ class Play(ABC, Generic[AnswerT]):
             if any(not self._differs(one, found) for one in self.allowed):
                 continue
             if not self.tolerates(found):
-                raise Failed(self._wrong(wanted, found))
-            tolerated = f"; {self._wrong(wanted, found)}"
+                raise Failed(self.wrong(wanted, found))
+            tolerated = f"; {self.wrong(wanted, found)}"
         if silence is None:
             raise Failed(f"no answer came; allowed is {self._words(wanted)}{tolerated}", silent=True)
         return silence
 
-    def _next(self, until: int) -> AnswerT | None:
+    def next(self, until: int) -> AnswerT | None:
         """Return the next packet of the peer that matters to the test, or None if none comes in time."""
         while (frame := self.next_frame(until)) is not None:
             self.result.frames.append(PlayedFrame(self.link.now, False, frame))
@@ -305,7 +306,8 @@ class Play(ABC, Generic[AnswerT]):
         told = (f"{name} {named(found.values[name], found.rows[name])}" for name in self.told if name in found.values)
         return f"the peer sent {found.kind} ({', '.join(told)})"
 
-    def _wrong(self, wanted: list[Mapping[str, Any]], found: AnswerT) -> str:
+    def wrong(self, wanted: list[Mapping[str, Any]], found: AnswerT) -> str:
+        """Return what the peer sent, and what is allowed, in words."""
         return "; ".join((self._said(found), *(self._differs(one, found) for one in wanted)))
 
     def _words(self, wanted: Iterable[Mapping[str, Any]]) -> str:
@@ -458,9 +460,14 @@ UET = Suite(play, LIVENESS)
 
 
 def round_trip(link: Link, peer: Any, seed: str, patience: Patience, suite: Suite = UET) -> int | None:
-    """Return the time in picoseconds in which the peer answers, or None if it does not."""
+    """Return the time in picoseconds in which the peer answers, or None if it does not.
+
+    The time is 0 if the peer cannot be asked.
+    """
     for number in range(_ASKED):
         outcome = suite.play(suite.liveness, link, peer, f"{seed}#{number}", patience)
+        if outcome.verdict is ConformanceVerdict.INCONCLUSIVE:
+            return 0
         if outcome.verdict is ConformanceVerdict.PASS:
             sent = next(frame for frame in outcome.frames if frame.sent)
             answer = next(frame for frame in outcome.frames if not frame.sent)

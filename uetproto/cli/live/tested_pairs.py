@@ -1,0 +1,200 @@
+"""This module makes the queue pairs and the memory that `uetproto conform` asks of `uetproto serve` for a test of
+RoCE, and asks for them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from uetproto import LocalError
+from uetproto.api import verbs
+from uetproto.conform.roce.pairs import (
+    KINDS,
+    MEMORY,
+    MOST,
+    NEEDS,
+    SETTINGS,
+    OpenPair,
+    PairWish,
+    PeerMemory,
+    PeerSetup,
+    TakenMessage,
+)
+from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.live.rendezvous import Json, RendezvousClient, number
+
+_PSN = 1 << 24
+_SHOWN = 1 << 14
+"""Largest number of bytes of a message that are told."""
+_MESSAGES = 64
+_READ, _WRITE = verbs.Access.REMOTE_READ, verbs.Access.REMOTE_WRITE | verbs.Access.LOCAL_WRITE
+_MEMORY: dict[str, tuple[verbs.Access, bool]] = {
+    "": (verbs.ALL, False), "read_only": (_READ | verbs.Access.LOCAL_WRITE, False), "write_only": (_WRITE, False),
+    "other_domain": (verbs.ALL, True),
+}  # fmt: skip
+"""Rights of each piece of memory, and whether it is in another protection domain than the queue pairs."""
+
+
+@dataclass(slots=True)
+class _Served:
+    """A queue pair of a test."""
+
+    qp: verbs.QP
+    regions: list[verbs.MR]
+    taken: list[Json] = field(default_factory=list)
+
+
+class TestedPairs:
+    """This class has the queue pairs and the memory of the test that a session plays; the next test gets others."""
+
+    __test__ = False  # for pytest, which takes it for a class of tests
+
+    def __init__(self, pd: verbs.PD, other: verbs.PD, cq: verbs.CQ, peer: int, path_mtu: int) -> None:
+        self._pd, self._other, self._cq = pd, other, cq
+        self._peer, self._path_mtu = peer, path_mtu
+        self.served: dict[int, _Served] = {}
+        self._memory: list[verbs.MR] = []
+
+    def open(self, told: Json) -> Json:
+        """Free what the test before had, and make queue pairs and memory. Raises `LocalError` for a wish that is not
+        legal."""
+        self.close()
+        wishes = told.get("pairs")
+        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST or not all(map(_is_wish, wishes)):
+            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST} objects with kind")
+        try:
+            pairs = [self._pair(wish) for wish in wishes]
+            regions = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
+        except BaseException:
+            self.close()
+            raise
+        memory = {name: [mr.rkey, mr.addr, mr.length] for name, mr in regions.items()}
+        return {"pairs": pairs, "memory": memory}
+
+    def _region(self, rights: verbs.Access, other: bool) -> verbs.MR:
+        mr = (self._other if other else self._pd).reg_mr(bytearray(MEMORY), rights)
+        self._memory.append(mr)
+        return mr
+
+    def _pair(self, wish: Json) -> Json:
+        kind = verbs.QpType[str(wish["kind"]).upper()]
+        set_ = {name: number(wish, name, *SETTINGS[name]) for name in SETTINGS if name in wish}
+        theirs, psn = number(wish, "qp_num", 2, _PSN - 1), number(wish, "psn", 0, _PSN - 1)
+        ours = self._pd.device.psns.getrandbits(24)
+        qp = self._pd.create_qp(kind, self._cq)
+        self.served[qp.qp_num] = served = _Served(qp, [])
+        wanted = {
+            "pkey_index": 0, "port": 1, "av": verbs.AddressVector(self._peer), "path_mtu": self._path_mtu,
+            "access_flags": verbs.Access(set_.get("access", int(verbs.ALL))), "qkey": verbs.QKEY,
+            "dest_qpn": theirs, "sq_psn": ours, "rq_psn": psn, **set_,
+        }  # fmt: skip
+        for state, values in bring_up_steps(kind, self._pd.device.config, wanted):
+            qp.modify(state, **values)
+        size = set_.get("receive_size", 2 * self._path_mtu)
+        for at in range(set_.get("receives", 4)):
+            mr = self._pd.reg_mr(bytearray(size))
+            served.regions.append(mr)
+            qp.post_recv(mr, wr_id=at)
+        return {"qp_num": qp.qp_num, "q_key": verbs.QKEY}
+
+    def take(self, entry: verbs.WorkCompletion) -> bool:
+        """Take a completion, and return whether it is one of these queue pairs."""
+        served = self.served.get(entry.qp_num)
+        if served is None:
+            return False
+        if entry.receive and entry.status is verbs.Status.SUCCESS and len(served.taken) < _MESSAGES:
+            data = served.regions[entry.wr_id].read(0, min(served.regions[entry.wr_id].length, _SHOWN))
+            served.taken.append({
+                "data": data[: entry.byte_len].hex(), "length": entry.byte_len, "immdt": entry.imm_data,
+                "se": int(entry.solicited), "srcqp": entry.src_qp,
+            })  # fmt: skip
+        return True
+
+    def messages(self, told: Json) -> Json:
+        """Return a message that receives of a queue pair have taken, with how many there are after it."""
+        served = self.served.get(number(told, "qp_num", 2, _PSN - 1))
+        if served is None:
+            raise LocalError("qp_num", f"{told['qp_num']} is no queue pair of this test", "one of the last pairs")
+        found = served.taken.pop(0) if served.taken else None
+        return {"message": found, "left": len(served.taken)}
+
+    def close(self) -> None:
+        """Free queue pairs and memory."""
+        for served in self.served.values():
+            served.qp.destroy()
+            for mr in served.regions:
+                mr.dereg()
+        for mr in self._memory:
+            mr.dereg()
+        self.served.clear()
+        self._memory.clear()
+
+
+def _is_wish(wish: Any) -> bool:
+    return isinstance(wish, dict) and wish.get("kind") in KINDS
+
+
+class AskedPairs:
+    """This class has the queue pairs that a peer makes at its rendezvous. It is a `PairSource`."""
+
+    def __init__(self, rendezvous: RendezvousClient, lacks: Sequence[str] = ()) -> None:
+        self.lacks = lacks
+        self._rendezvous = rendezvous
+
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+        asked = [
+            {"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes
+        ]  # fmt: skip
+        return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked))
+
+    def messages(self, pair: OpenPair) -> list[TakenMessage]:
+        found: list[TakenMessage] = []
+        while len(found) < _MESSAGES:
+            answer = self._rendezvous.ask("messages", qp_num=pair.theirs)
+            if not isinstance(answer.get("message"), dict):
+                break
+            found.append(message_of(answer["message"]))
+            if not answer.get("left"):
+                break
+        return found
+
+    def close(self, opened: PeerSetup) -> None:
+        """Do nothing: what the next test asks for replaces this, and the end of the session frees all."""
+
+
+def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
+    """Return what a peer says that it made. Raises `LocalError` for what is no answer."""
+    pairs, memory = answer.get("pairs"), answer.get("memory")
+    if not isinstance(pairs, list) or len(pairs) != len(wishes) or not isinstance(memory, dict):
+        raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
+    found = [
+        OpenPair(
+            wish.kind, wish.number, number(pair, "qp_num", 0, _PSN - 1), wish.psn,
+            q_key=number(pair, "q_key", 0, 2**32 - 1, 0),
+        )
+        for wish, pair in zip(wishes, pairs, strict=True) if isinstance(pair, dict)
+    ]  # fmt: skip
+    places: dict[str, PeerMemory] = {}
+    for name, place in memory.items():
+        if name and name not in NEEDS:
+            continue
+        told: Mapping[str, Any] = dict(zip(("key", "address", "length"), place, strict=False))
+        places[name] = PeerMemory(
+            number(dict(told), "key", 0, 2**32 - 1), number(dict(told), "address", 0, 2**64 - 1),
+            number(dict(told), "length", 0, 2**64 - 1),
+        )  # fmt: skip
+    if len(found) != len(wishes) or "" not in places:
+        raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
+    return PeerSetup(found, places)
+
+
+def message_of(told: Json) -> TakenMessage:
+    """Return a message that a peer tells of. Raises `LocalError` for what is none."""
+    try:
+        data = bytes.fromhex(str(told.get("data")))
+    except ValueError:
+        raise LocalError("data", f"{str(told.get('data'))[:40]!r} is not legal", "hexadecimal text") from None
+    immdt = None if told.get("immdt") is None else number(told, "immdt", 0, 2**32 - 1)
+    return TakenMessage(
+        data, number(told, "length", 0, 2**32), immdt, number(told, "se", 0, 1, 0),
+        number(told, "srcqp", 0, _PSN - 1, 0),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""This package has what tests of RoCE need beside those of UET: packets, queue pairs, and the tests as data."""

@@ -1,0 +1,138 @@
+"""This module has the queue pairs of a peer that a test of RoCE talks to: those that the peer makes for each test, or
+those that somebody made by hand."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+KINDS = ("rc", "uc", "ud")
+"""Services of queue pairs."""
+NEEDS = {
+    "read_only": "memory that peers may only read", "write_only": "memory that peers may only write",
+    "other_domain": "memory of another protection domain", "own_memory": "memory of the test alone, of a known length",
+    "reports": "reports of the messages that its receives have taken", "cnp": "CNPs for marked packets",
+}  # fmt: skip
+"""What tests may need of the peer, by the names that they have for it, and in words."""
+SETTINGS = {
+    "receives": (0, 32), "receive_size": (1, 1 << 16), "min_rnr_timer": (0, 31), "max_dest_rd_atomic": (0, 16),
+    "access": (0, 15), "start": (0, (1 << 24) - 1),
+}  # fmt: skip
+"""What a test may ask of a queue pair, with least and greatest values: `access` are the rights of roce.md §10, and
+`start` is the PSN that the peer expects first."""
+MOST = 4
+"""Largest number of queue pairs of a test."""
+REPORTED = ("received", "on", "data", "from", "length", "immdt", "se", "srcqp", "network")
+"""Keys of a step that says what receives of the peer have taken."""
+MEMORY = 1 << 16
+"""Number of bytes of each piece of memory that the peer makes for a test."""
+
+
+class PairWish(NamedTuple):
+    """This tuple says what queue pair a test asks of the peer."""
+
+    kind: str
+    number: int
+    """Number of our queue pair, unless the peer has one that is connected to another."""
+    psn: int
+    """First PSN of ours, unless the peer expects another."""
+    settings: Mapping[str, int] = {}
+
+
+@dataclass(slots=True)
+class OpenPair:
+    """This class is a queue pair of the peer that is connected to one of ours."""
+
+    kind: str
+    number: int
+    theirs: int
+    """Number of the queue pair of the peer."""
+    psn: int
+    """PSN that the peer expects next."""
+    msn: int = 0
+    """Number of messages that the peer has completed."""
+    q_key: int = 0
+    dead: bool = False
+    """Whether the peer has refused a request, after which the queue pair takes no more."""
+
+
+class PeerMemory(NamedTuple):
+    """This tuple says where memory of the peer is."""
+
+    key: int
+    address: int
+    length: int
+
+
+class TakenMessage(NamedTuple):
+    """This tuple is what the peer tells of a message that a receive has taken."""
+
+    data: bytes
+    """Bytes of the receive; of UD with the 40 bytes before the payload."""
+    length: int
+    """Number of bytes that the peer reports: of a WRITE with immediate those that were written."""
+    immdt: int | None
+    se: int
+    srcqp: int
+
+
+class PeerSetup(NamedTuple):
+    """This tuple has what the peer made for a test: queue pairs in the order of the wishes, and memory by name: "" is
+    that which peers may read and write, the others are those of `NEEDS`."""
+
+    pairs: Sequence[OpenPair]
+    memory: Mapping[str, PeerMemory]
+
+
+class PairSource(Protocol):
+    """A pair source makes the queue pairs of tests at the peer."""
+
+    @property
+    def lacks(self) -> Iterable[str]:
+        """Return what the peer does not have: names of `NEEDS`."""
+
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+        """Return queue pairs for a test, or why there are none."""
+
+    def messages(self, pair: OpenPair) -> list[TakenMessage]:
+        """Return the messages that receives of a queue pair have taken since the last call."""
+
+    def close(self, opened: PeerSetup) -> None:
+        """Tell that a test has ended."""
+
+
+@dataclass(slots=True)
+class HandPairs:
+    """This class has queue pairs that somebody made at the peer, connected to numbers and PSNs of ours. A queue pair
+    serves tests, one after the other, until the peer refuses a request."""
+
+    pairs: list[OpenPair]
+    memory: PeerMemory
+    lacks: Iterable[str] = tuple(NEEDS)
+    used: list[OpenPair] = field(default_factory=list)
+
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+        chosen: list[OpenPair] = []
+        for wish in wishes:
+            if wish.settings:
+                told = ", ".join(f"{name} {value}" for name, value in wish.settings.items())
+                return f"a queue pair with {told} is made at the rendezvous alone"
+            free = (pair for pair in self.pairs if pair.kind == wish.kind and not pair.dead and pair not in chosen)
+            found = next(free, None)
+            if found is None:
+                return f"no {wish.kind.upper()} queue pair is left (--qp)"
+            chosen.append(found)
+        return PeerSetup(chosen, {"": self.memory})
+
+    def messages(self, pair: OpenPair) -> list[TakenMessage]:
+        return []
+
+    def close(self, opened: PeerSetup) -> None:
+        """Keep the queue pairs, whose PSNs the test has moved on."""
+
+
+def wishes_of(pairs: Iterable[Mapping[str, Any]], numbers: Sequence[int], psns: Sequence[int]) -> list[PairWish]:
+    """Return what a test wishes."""
+    return [
+        PairWish(str(pair["kind"]), number, psn, {name: value for name, value in pair.items() if name != "kind"})
+        for pair, number, psn in zip(pairs, numbers, psns, strict=False)
+    ]
