@@ -337,7 +337,7 @@ def test_times_that_do_not_fit_are_told(tmp_path: Path, seconds: int) -> None:
     with pcap.open_capture(path) as reader:
         first = next(reader)
     assert damage.offset == first.offset
-    assert damage.reason == f"time {first.time_ns} ns of packet 0 does not fit 64 bits, and 2 more"
+    assert damage.reason == f"time {first.time_ns} ns of #1 does not fit 64 bits, and 2 more"
     assert columns.read(shifted(path, 9_223_372_036, [bytes(60)])).times.tolist() == [9_223_372_036 * 10**9]
     pieces = list(columns.iter_batches(shifted(path, seconds, [bytes(60)] * 3), 2))
     assert [len(piece.damage) for piece in pieces] == [1, 0]

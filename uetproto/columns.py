@@ -769,7 +769,7 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
             late = {record.index: record for record in some if not NO_TIME < record.time_ns <= _LAST}
             if late:
                 first = next(iter(late.values()))
-                reason = f"time {first.time_ns} ns of packet {first.index} does not fit 64 bits"
+                reason = f"time {first.time_ns} ns of #{first.index + 1} does not fit 64 bits"
                 damage.append(Damage(first.offset, reason + (f", and {len(late) - 1} more" if len(late) > 1 else "")))
             ends = np.cumsum([len(record.data) for record in some], dtype=np.intp)
             yield _Batch(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from uetproto.audit.baseline import Baseline
-from uetproto.audit.finding import Finding, FindingPlace, as_frames, merged, unnumbered
+from uetproto.audit.finding import Finding, FindingPlace, merged, unnumbered
 from uetproto.audit.rule import Rule, Severity
 from uetproto.errors import LocalError
 
@@ -23,7 +23,7 @@ FLOW = {"src": "10.0.0.1", "dst": "10.0.0.2", "spdcid": 5}
 
 
 def finding(*packets: int, rule: Rule = RULE, file: str = "a.pcap", interface: str = "", **values: Any) -> Finding:
-    texts = {"flow": FLOW, "expected": f"what packet {packets[0]} has", "seen": "2"} | values
+    texts = {"flow": FLOW, "expected": f"what #{packets[0] + 1} has", "seen": "2"} | values
     return Finding(rule, Severity.ERROR, packets, 1000, file=file, interface=interface, **texts)
 
 
@@ -31,8 +31,8 @@ def test_json() -> None:
     """The shape that interfaces.md §8 promises, no key more."""
     assert finding(3, 7, interface="eth0").as_dict() == {
         "kind": "finding", "rule": "X-ONE", "severity": "error", "file": "a.pcap", "interface": "eth0",
-        "packets": [3, 7], "first_time_ns": 1000, "flow": FLOW, "expected": "what packet 3 has", "seen": "2",
-        "cite": "UE 1.0.1 §3.5.8", "text": "One is one. Expected what packet 3 has, seen 2.",
+        "packets": [3, 7], "first_time_ns": 1000, "flow": FLOW, "expected": "what #4 has", "seen": "2",
+        "cite": "UE 1.0.1 §3.5.8", "text": "One is one. Expected what #4 has, seen 2.",
     }  # fmt: skip
 
 
@@ -77,9 +77,9 @@ def test_the_order_of_keys_does_not_matter() -> None:
 
 
 def test_numbers_of_packets_in_texts() -> None:
-    text = "what packet 12 carried, PSN 7, as packet 0"
-    assert unnumbered(text) == "what packet carried, PSN 7, as packet"
-    assert as_frames(text) == "what frame 13 carried, PSN 7, as frame 1"
+    """Baselines of earlier versions have "packet 12" for "#13"."""
+    assert unnumbered("what #13 carried, PSN 7, as #1") == "what # carried, PSN 7, as #"
+    assert unnumbered("what packet 12 carried, PSN 7, as packet 0") == "what # carried, PSN 7, as #"
 
 
 # The baseline ---------------------------------------------------------------------------------------------------------
@@ -90,6 +90,7 @@ def test_numbers_of_packets_in_texts() -> None:
     {"rule": "X-ONE", "flow": {}},
     {"rule": "X-ONE", "flow": {"spdcid": 5}},
     {"rule": "X-ONE", "expected": "what packet 99 has"},
+    {"rule": "X-ONE", "expected": "what #99 has"},
     {"rule": "X-ONE", "seen": "2", "packets": [77], "file": "elsewhere.pcap"},
     finding(3, 7).as_dict(),
 ], ids=str)  # fmt: skip
@@ -102,7 +103,7 @@ def test_what_a_line_hides(known: dict[str, Any]) -> None:
     {"rule": "X-ONE", "flow": {"spdcid": 6}},
     {"rule": "X-ONE", "flow": {"dpdcid": 5}},
     {"rule": "X-ONE", "seen": "3"},
-    {"rule": "X-ONE", "expected": "what packet 99 has not"},
+    {"rule": "X-ONE", "expected": "what #99 has not"},
     finding(3, 7, rule=OTHER).as_dict(),
 ], ids=str)  # fmt: skip
 def test_what_a_line_does_not_hide(known: dict[str, Any]) -> None:

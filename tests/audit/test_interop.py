@@ -73,11 +73,11 @@ def test_an_operation_that_is_never_answered() -> None:
 
 
 @pytest.mark.parametrize(("name", "taken"), [
-    ("client_somlost_som", "no completion data in packet 20"),
-    ("client_somlost_all", "0x40000000400, payload_length and message_offset, in packet 20"),
+    ("client_somlost_som", "no completion data in #21"),
+    ("client_somlost_all", "0x40000000400, payload_length and message_offset, in #21"),
 ])  # fmt: skip
 def test_completion_data_that_differs(name: str, taken: str) -> None:
-    """Row 5: packet 26, the SOM packet, comes last; the provider has taken packet 20 for it."""
+    """Row 5: #27, the SOM packet, comes last; the provider has taken #21 for it."""
     expected = "completion data 0xcaa in the first packet of the message that arrives"
     assert told(name, "SES-HD-BEHIND") == [((20, 26), expected, taken)]
     assert "SES-HD-BEHIND" not in {finding.rule.id for finding in findings(name, None)}, "to others it is right"

@@ -56,6 +56,7 @@ def test_the_object_of_a_packet(tmp_path: Path) -> None:
     forms = ["ethernet", "ipv4", "udp", "pds.rod_req.syn", "ses.request_std.som"]
     expected = {
         "index": 0,
+        "number": 1,
         "time_ns": 5_000_000_085,
         "length": 4198,
         "captured": 4198,
@@ -128,7 +129,7 @@ def test_a_flipped_bit_in_a_crc_shows_by_the_other_packets(tmp_path: Path) -> No
         assert [one["trailer"]["ok"] for one in seen] == [True, True, False, True, True][: len(seen)]
         assert {one["payload"]["length"] for one in seen} == {4096}
     for number in range(5):
-        (one,) = objects(path, "--packet", str(number))
+        (one,) = objects(path, "--packet", str(number + 1))
         assert one["trailer"] == right | {"value": one["trailer"]["value"], "ok": number != 2}
     assert invoke("dissect", path).stdout.count(" BAD\n") == 1
 
@@ -191,8 +192,8 @@ def test_several_files_are_named_and_counted_each(three: str, tmp_path: Path) ->
     assert list(seen[0])[-1] == "file"
     assert "file" not in objects(three)[0]
     text = invoke("dissect", three, other).stdout
-    assert f"{three}\n\n#0 " in text
-    assert "other\N{REPLACEMENT CHARACTER}.pcap\n\n#0 " in text
+    assert f"{three}\n\n#1 " in text
+    assert "other\N{REPLACEMENT CHARACTER}.pcap\n\n#1 " in text
 
 
 def test_count_and_packet(three: str) -> None:
@@ -202,11 +203,11 @@ def test_count_and_packet(three: str) -> None:
     assert indexes(three, "--count", "2") == [0, 1]
     assert indexes(three, three, "--count", "4") == [0, 1, 2, 0]
     assert indexes(three, "--count", "0") == []
-    assert indexes(three, "--packet", "1") == [1]
-    assert indexes(three, three, "--packet", "2") == [2, 2]
-    result = invoke("dissect", three, "--packet", "3")
+    assert indexes(three, "--packet", "2") == [1]
+    assert indexes(three, three, "--packet", "3") == [2, 2]
+    result = invoke("dissect", three, "--packet", "4")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"uetproto: {three}: there is no packet 3; it has 3 packets, from 0\n"
+    assert result.stderr == f"uetproto: {three}: there is no packet #4; it has 3 packets\n"
 
 
 def test_crc_setting(three: str) -> None:
@@ -273,7 +274,7 @@ def test_exit_status(data: bytes, status: int, tmp_path: Path) -> None:
 # Text -----------------------------------------------------------------------------------------------------------------
 
 TEXT = """\
-#0  0.000 µs  10.0.0.11 → 10.0.0.12  ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288
+#1  0.000 µs  10.0.0.11 → 10.0.0.12  ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288
      4198 bytes
     0  ethernet               Ethernet II
          dst = 02:00:0a:00:00:0c   src = 02:00:0a:00:00:0b   type = 0x0800 IPV4
@@ -330,7 +331,7 @@ def test_text_of_what_went_wrong(tmp_path: Path) -> None:
     wrong, cut, arp, short = invoke("dissect", capture(tmp_path / "x.pcap", frames)).stdout.split("\n\n")[:4]
     assert wrong.endswith(" BAD")
     assert cut.endswith("trimmed: a switch removed the end")
-    assert arp.startswith("#2  2.000 µs  00:00:00:00:00:00 → 00:00:00:00:00:00  EtherType 0x0806\n")
+    assert arp.startswith("#3  2.000 µs  00:00:00:00:00:00 → 00:00:00:00:00:00  EtherType 0x0806\n")
     assert "   14  raw                    46 bytes, not decoded\n" in arp
     assert arp.endswith("       not UET, byte 14: EtherType 0x0806")
     assert short.endswith("       malformed, byte 98: payload has 5 bytes, the headers imply 1024")

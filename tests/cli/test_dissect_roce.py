@@ -105,8 +105,8 @@ def test_text(capture: str) -> None:
 
 
 def test_options(capture: str) -> None:
-    [line] = run("dissect", "--json", "--rd", "headers", "--packet", "9", capture).splitlines()
+    [line] = run("dissect", "--json", "--rd", "headers", "--packet", "10", capture).splitlines()
     assert [layer["form"] for layer in json.loads(line)["layers"]][3:5] == ["bth", "rdeth"]
-    [line] = run("dissect", "--json", "--roce-port", "4000", "--packet", "0", capture).splitlines()
+    [line] = run("dissect", "--json", "--roce-port", "4000", "--packet", "1", capture).splitlines()
     assert json.loads(line)["error"]["reason"] == "UDP port 4791: not UET"
     assert "RC_RDMA_WRITE_ONLY" in run("ladder", capture)

@@ -15,7 +15,7 @@ Flow = Mapping[str, Any]
 """Type of the names and values that identify the conversation of a finding: addresses, PDCIDs, message id, queue
 pair."""
 
-_PACKET = re.compile(r"\bpacket (\d+)")
+_PACKET = re.compile(r"#\d+|\bpacket \d+")
 _OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
 
 
@@ -80,13 +80,7 @@ def opcode_name(opcode: int) -> str:
 
 def unnumbered(text: str) -> str:
     """Return a text without its packet numbers, which differ between captures of the same traffic."""
-    return _PACKET.sub("packet", text)
-
-
-def as_frames(text: str) -> str:
-    """Return a text with the frame numbers of Wireshark, which count from 1, in place of packet numbers, which count
-    from 0."""
-    return _PACKET.sub(lambda found: f"frame {int(found[1]) + 1}", text)
+    return _PACKET.sub("#", text)
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:

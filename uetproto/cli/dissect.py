@@ -36,6 +36,7 @@ from uetproto.wire.words.summary import (
     stamp,
     summary,
 )
+from uetproto.wire.words.text import numbered
 
 # For programs ---------------------------------------------------------------------------------------------------------
 
@@ -46,6 +47,7 @@ def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
     error = packet.error
     return _PACKET % (
         record.index,
+        record.index + 1,
         record.time_ns,
         record.length,
         len(record.data),
@@ -63,7 +65,7 @@ def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
 
 # Nearly all values are numbers, so a text template is enough, and four times as fast as `json.dumps`.
 _PACKET = (
-    '{"index": %d, "time_ns": %d, "length": %d, "captured": %d, "interface": %d, "layers": [%s], '
+    '{"index": %d, "number": %d, "time_ns": %d, "length": %d, "captured": %d, "interface": %d, "layers": [%s], '
     '"payload": {"offset": %d, "length": %d}, "trailer": %s, "notes": [%s], "error": %s%s%s}\n'
 )
 _FAULT = '{"kind": "%s", "offset": %d, "reason": %s}'
@@ -209,7 +211,7 @@ def as_text(
     name or empty. `remark` says whether and how a sealed packet was opened; it is empty for other packets."""
     bad = packet.error is not None and packet.error.kind == "malformed"
     bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
-    head = f"#{record.index}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
+    head = f"{numbered(record.index)}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
     lines = [f"{paint(head.rstrip(), 'bold')}  {paint(summary(packet), 'alarm' if bad else 'bold')}"]
     lines.append(paint("     " + " · ".join(_facts(record, interface)), "dim"))
     for layer in packet.layers:
@@ -308,7 +310,7 @@ def _hexdump(data: bytes, paint: Paint) -> list[str]:
     short_help="Show the packets of a capture, bit by bit.",
     epilog=f"""\b
 Example:
-  uetproto dissect capture.pcapng --packet 0
+  uetproto dissect capture.pcapng --packet 1
   uetproto dissect aggregation.pcapng --sharp
   uetproto dissect sealed.pcapng --keys keys.toml
   tcpdump -w - udp port 4793 | uetproto dissect --json -
@@ -320,7 +322,7 @@ protocols and wrong CRCs are no faults.""",
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and packet.")
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N packets.")
-@click.option("--packet", "only", type=click.IntRange(0), metavar="N", help="Show only packet N of each file, from 0.")
+@click.option("--packet", "only", type=click.IntRange(1), metavar="N", help="Show only packet #N of each file, from 1.")
 @click.option("--sharp", is_flag=True, help="Look for SHARP messages in payloads, which no header announces.")
 @click.option("--mcast", is_flag=True, help="Decode immediates as those of multicast broadcast and all-gather.")
 @decoding_options
@@ -339,8 +341,10 @@ def command(
 
     FILE is a pcap or pcapng, also compressed; - is standard input. With --json each line is an object whose
     fields are numbers. If several files are given, each object names its "file".
+    Text and --packet number packets from 1, as Wireshark does; "index" of --json counts from 0.
     """
     keys = read_keys(keys_file)
+    only = None if only is None else only - 1
     decoding = decoding._replace(keys=keys)
     show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
     left = limit
@@ -365,7 +369,7 @@ def command(
                         break
             faults += report_damage(file, reader)
             if only is not None and left != 0 and seen <= only:
-                raise LocalError(f"{file}: there is no packet {only}; it has {count(seen, 'packet')}, from 0")
+                raise LocalError(f"{file}: there is no packet {numbered(only)}; it has {count(seen, 'packet')}")
     if keys is not None:
         faults += report_closed(keys.complaints)
     if faults:

@@ -10,6 +10,7 @@ from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.capture.pcap import ETHERNET, RAW, open_writer
+from uetproto.wire.words.text import numbered
 
 
 def write(outcome: Outcome, path: Path, began_ns: int, *, link: int = ETHERNET) -> None:
@@ -35,5 +36,5 @@ def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts) -> None:
     for finding in audit([path], options).findings:
         if finding.severity is Severity.ERROR and not outcome.frames[finding.packet].sent:
             outcome.verdict, outcome.step = ConformanceVerdict.FAIL, 0
-            outcome.reason = f"packet {finding.packet}, audit {finding.rule.id}: {finding.text}"
+            outcome.reason = f"{numbered(finding.packet)}, audit {finding.rule.id}: {finding.text}"
             return

@@ -360,7 +360,7 @@ def test_damage_is_a_finding_and_the_rest_is_audited() -> None:
     assert [rule for rule, _ in f.found(report)] == ["CAP-DAMAGED"]
     assert report.packets == 19
     assert report.findings[0].packet == 5
-    assert report.findings[0].seen.startswith(f"before packet 5, at byte {at}: ")
+    assert report.findings[0].seen.startswith(f"before #6, at byte {at}: ")
 
 
 @pytest.mark.parametrize("whole", [20, 1, 0])
@@ -371,7 +371,7 @@ def test_behind_the_last_packet_a_capture_ends(whole: int) -> None:
     report = audit([io.BytesIO(data)], Options(rules=ALONE))
     last = max(0, whole - 1)
     assert (report.packets, f.found(report)) == (whole, [("CAP-DAMAGED", last)])
-    where = f"behind packet {last}, at byte {at}: " if whole else f"at byte {at}: "
+    where = f"behind #{last + 1}, at byte {at}: " if whole else f"at byte {at}: "
     assert report.findings[0].seen.startswith(where)
 
 

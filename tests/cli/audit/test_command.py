@@ -53,7 +53,7 @@ def good(tmp_path: Path) -> str:
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> str:
-    """Packet 3 has a reserved bit, packet 12 the PSN of packet 2."""
+    """#4 has a reserved bit, #13 the PSN of #3."""
     return capture(tmp_path / "wrong.pcapng", [*REQUESTS[:3], RESERVED, *REQUESTS[4:], TWICE, *GOOD[12:]])
 
 
@@ -127,9 +127,9 @@ def test_findings_are_grouped_and_come_with_a_command_that_shows_them(wrong: str
     assert "error WIRE-RESERVED-BIT: 1 finding\n" in done.stdout
     assert "error PDS-PSN-TWO-CONTENTS: 1 finding\n" in done.stdout
     assert "10.0.0.11 → 10.0.0.12, spdcid 5" in done.stdout
-    assert f"uetproto dissect {wrong} --packet 3\n" in done.stdout
-    assert f"uetproto ladder {wrong} --pdc 5 --packets 0-14 --mark 2 --mark 12\n" in done.stdout
-    assert f"uetproto dissect {wrong} --packet 12\n" in done.stdout
+    assert f"uetproto dissect {wrong} --packet 4\n" in done.stdout
+    assert f"uetproto ladder {wrong} --pdc 5 --packets 1-15 --mark 3 --mark 13\n" in done.stdout
+    assert f"uetproto dissect {wrong} --packet 13\n" in done.stdout
     for line in done.stdout.splitlines():
         if line.startswith("    uetproto "):
             shown = invoke(*shlex.split(line)[1:])
@@ -156,7 +156,7 @@ def test_many_findings_of_a_rule_are_numbers(tmp_path: Path) -> None:
     text = invoke("audit", capture(tmp_path / "many.pcapng", frames), "--rules", "WIRE-RESERVED-BIT").stdout
     assert "error WIRE-RESERVED-BIT: 72 findings\n" in text
     assert text.count(": expected pds.rod_req.syn.rsvd") == 12
-    assert "\n    also packets 3, 4, 5, 6, 7, 8, 9, 10 and 1 more\n" in text
+    assert "\n    also #4, #5, #6, #7, #8, #9, #10, #11 and 1 more\n" in text
     assert "and 24 findings in 2 more flows; --json has all" in text
 
 
@@ -175,7 +175,7 @@ def test_no_line_is_broken_within_a_command(wrong: str, tmp_path: Path) -> None:
     path = folder / "x.pcapng"
     path.write_bytes(Path(wrong).read_bytes())
     text = invoke("audit", str(path)).stdout
-    assert f"    uetproto dissect '{path}' --packet 3\n" in text
+    assert f"    uetproto dissect '{path}' --packet 4\n" in text
     table = text[text.index("judged  passed") :].splitlines()
     assert max(map(len, table)) <= PLAIN_WIDTH
 
@@ -271,9 +271,9 @@ def test_junit(wrong: str, noted: str, tmp_path: Path) -> None:
     failure = cases["PDS-PSN-TWO-CONTENTS"].find("failure")
     assert failure is not None
     assert failure.attrib["message"].startswith("1 error: ")
-    assert f"{wrong}, packet 12: 10.0.0.11 → 10.0.0.12" in (failure.text or "")
+    assert f"{wrong}, #13: 10.0.0.11 → 10.0.0.12" in (failure.text or "")
     assert cases["WIRE-ECN"].find("failure") is None
-    assert f"{noted}, packet 0" in (cases["WIRE-ECN"].findtext("system-out") or "")
+    assert f"{noted}, #1" in (cases["WIRE-ECN"].findtext("system-out") or "")
     assert len(cases["WIRE-CRC"]) == 0
     skipped = cases["PDS-ACK-UNSENT"].find("skipped")
     assert skipped is not None
@@ -372,8 +372,8 @@ def test_marked(wrong: str, tmp_path: Path, suffix: str) -> None:
     comments = {record.index: record.comment for record in after if record.comment}
     assert list(comments) == [3, 12]
     assert comments[3].startswith("error WIRE-RESERVED-BIT: Reserved bits are sent as 0. Expected ")
-    assert "Expected what frame 3 carried under PSN 73730, seen another content. [UE 1.0.1 §" in comments[12]
-    assert "] See frame 3" in comments[12]
+    assert "Expected what #3 carried under PSN 73730, seen another content. [UE 1.0.1 §" in comments[12]
+    assert "] See #3" in comments[12]
 
 
 def test_marks_come_behind_what_is_there(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_merged_finding_is_marked_at_every_interface(tmp_path: Path) -> None:
     (line, _) = lines(str(path), status=1)
     assert line["places"] == [{"file": str(path), "interface": "b", "packets": [7]}]
     text = invoke("audit", str(path), "-o", str(marked)).stdout
-    assert f"also {path}, b, packet 7" in text
+    assert f"also {path}, b, #8" in text
     assert [record.index for record in records(marked) if record.comment] == [6, 7]
 
 
@@ -697,8 +697,8 @@ def test_of_no_flow_none_is_told(good: str, tmp_path: Path) -> None:
     text = invoke("audit", str(cut), "--junit", str(report)).stdout
     says, told = text.split("note CAP-DAMAGED: 1 finding\n")[1].splitlines()[:2]
     assert says.startswith("  A capture can be read to its end.")
-    assert re.match(r"    packet (\d+): expected a record; seen behind packet \1, at byte \d+: ", told)
-    assert re.search(r"packet \d+: expected a record", report.read_text(encoding="utf-8"))
+    assert re.match(r"    #(\d+): expected a record; seen behind #\1, at byte \d+: ", told)
+    assert re.search(r"#\d+: expected a record", report.read_text(encoding="utf-8"))
     explained = invoke("audit", "--explain", "CAP-DAMAGED").stdout
     assert "  example     expected a record\n" in explained
 
@@ -736,4 +736,4 @@ def test_other_options_go_into_the_commands(tmp_path: Path) -> None:
     path = capture(tmp_path / "x.pcapng", moved)
     assert found(path, status=0) == []
     text = invoke("audit", path, "--crc", "off", "--udp-port", "5000").stdout
-    assert f"uetproto dissect {path} --packet 3 --crc off --udp-port 5000\n" in text
+    assert f"uetproto dissect {path} --packet 4 --crc off --udp-port 5000\n" in text

@@ -25,21 +25,21 @@ def finding(
     ("found", "commands"),
     [
         (finding(spdcid=7, dpdcid=9),
-         ["ladder x.pcap --pdc 7 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+         ["ladder x.pcap --pdc 7 --packets 4-8 --mark 6", "dissect x.pcap --packet 6"]),
         (finding(spdcid=0, dpdcid=9, interface="b.p0"),
-         ["ladder x.pcap --interface b.p0 --pdc 9 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+         ["ladder x.pcap --interface b.p0 --pdc 9 --packets 4-8 --mark 6", "dissect x.pcap --packet 6"]),
         (finding("ROCE-OPCODE-ORDER", destqp=70_000),
-         ["ladder x.pcap --pdc 70000 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+         ["ladder x.pcap --pdc 70000 --packets 4-8 --mark 6", "dissect x.pcap --packet 6"]),
         (finding("ROCE-OPCODE-ORDER", srcqp=3),
-         ["ladder x.pcap --pdc 3 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+         ["ladder x.pcap --pdc 3 --packets 4-8 --mark 6", "dissect x.pcap --packet 6"]),
         (finding(packets=(1, 101)),
-         ["ladder x.pcap --packets 0-103 --mark 1 --mark 101", "dissect x.pcap --packet 101"]),
+         ["ladder x.pcap --packets 1-104 --mark 2 --mark 102", "dissect x.pcap --packet 102"]),
         (finding(packets=(900, 1, 102)),  # far from one another: no hundreds of rows between
-         ["ladder x.pcap --packets 0-3,100-104,898-902 --mark 1 --mark 102 --mark 900", "dissect x.pcap --packet 102"]),
-        (finding("WIRE-RESERVED-BIT", spdcid=7), ["dissect x.pcap --packet 5"]),
-        (finding("SHARP-LENGTH"), ["ladder x.pcap --packets 3-7 --mark 5", "dissect x.pcap --packet 5 --sharp"]),
+         ["ladder x.pcap --packets 1-4,101-105,899-903 --mark 2 --mark 103 --mark 901", "dissect x.pcap --packet 103"]),
+        (finding("WIRE-RESERVED-BIT", spdcid=7), ["dissect x.pcap --packet 6"]),
+        (finding("SHARP-LENGTH"), ["ladder x.pcap --packets 4-8 --mark 6", "dissect x.pcap --packet 6 --sharp"]),
         (finding(file="two words"),
-         ["ladder 'two words' --packets 3-7 --mark 5", "dissect 'two words' --packet 5"]),
+         ["ladder 'two words' --packets 4-8 --mark 6", "dissect 'two words' --packet 6"]),
     ],
 )  # fmt: skip
 def test_commands(found: Finding, commands: list[str]) -> None:
@@ -81,10 +81,10 @@ def test_each_packet_of_each_finding_is_shown(profile: str, mutations: list[str]
     for line in told:
         found = finding(line["rule"], tuple(line["packets"]), path, line["interface"], **line["flow"])
         *ladders, dissected = reproduce_hints(found)
-        assert f"#{found.packet}  " in invoke(*shlex.split(dissected)[1:]).stdout
+        assert f"#{found.packet + 1}  " in invoke(*shlex.split(dissected)[1:]).stdout
         for command in ladders:
             drawn = invoke(*shlex.split(command)[1:])
             assert drawn.stderr == ""
             marked = [row for row in drawn.stdout.splitlines() if "▸" in row]
-            assert sorted(set(found.packets)) == [int(row.partition("#")[2].partition("▸")[0]) for row in marked]
+            assert sorted(set(found.packets)) == [int(row.partition("#")[2].partition("▸")[0]) - 1 for row in marked]
             assert len(drawn.stdout.splitlines()) < 120

@@ -266,7 +266,7 @@ def test_json_rows(small: str) -> None:
     result = invoke("ladder", small, "--json")
     seen = [json.loads(line) for line in result.stdout.splitlines()]
     assert seen[0] == {
-        "row": "packet", "index": 0, "time_ns": 0, "ip_version": 4, "src": 0x0A00000B, "dst": 0x0A00000C,
+        "row": "packet", "index": 0, "number": 1, "time_ns": 0, "ip_version": 4, "src": 0x0A00000B, "dst": 0x0A00000C,
         "tone": "data", "text": "ROD_REQ SYN PSN 73728 · WRITE id 1 0–1024 of 12288",
     }  # fmt: skip
     assert seen[1] == {
@@ -499,7 +499,7 @@ def test_a_lost_last_packet_is_sent_again() -> None:
 @pytest.mark.parametrize(
     ("numbers", "indices"),
     [
-        ("2", [2]), ("0-1", [0, 1]), ("3-5", [3, 4, 5]), ("18-99", [18, 19]), ("3,17-18,0", [0, 3, 17, 18]),
+        ("3", [2]), ("1-2", [0, 1]), ("4-6", [3, 4, 5]), ("19-99", [18, 19]), ("4,18-19,1", [0, 3, 17, 18]),
     ],
 )  # fmt: skip
 def test_only_some_packets(numbers: str, indices: list[int]) -> None:
@@ -513,19 +513,21 @@ def test_only_some_packets(numbers: str, indices: list[int]) -> None:
 
 
 def test_what_came_before_tells_retransmissions_of_roce() -> None:
-    done = invoke("ladder", str(PCAPS / "roce-fail-sequence.pcapng"), "--json", "--all", "--packets", "6-8")
+    done = invoke("ladder", str(PCAPS / "roce-fail-sequence.pcapng"), "--json", "--all", "--packets", "7-9")
     assert [json.loads(line)["tone"] for line in done.stdout.splitlines()] == ["retx"] * 3
 
 
-@pytest.mark.parametrize("numbers", ["", "-", "7-", "-7", "a", "1-b", "1-2-3", "1,", ",1", "1-2;3"])
+@pytest.mark.parametrize(
+    "numbers", ["", "-", "7-", "-7", "a", "1-b", "1-2-3", "1,", ",1", "1-2;3", "0", "0-2", "9" * 5000]
+)
 def test_what_are_no_packets(small: str, numbers: str) -> None:
     done = invoke("ladder", small, f"--packets={numbers}")
     assert done.exit_code == 2
-    assert "legal are numbers of packets, such as 7 or 7-12" in done.stderr
+    assert "legal are numbers of packets from 1, such as 7 or 7-12" in done.stderr
 
 
 def test_a_range_that_holds_nothing_is_refused(small: str) -> None:
-    done = invoke("ladder", small, "--packets", "0,5-2")
+    done = invoke("ladder", small, "--packets", "1,5-2")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "5-2: the last number is below the first; legal: 2-5" in done.stderr
 
@@ -535,43 +537,43 @@ def test_a_range_that_holds_nothing_is_refused(small: str) -> None:
 MARKED = """\
 time                     10.0.0.11                                                      10.0.0.12
                          │                                                                      │
-      0.000 µs      #0   ├───────── ROD_REQ SYN PSN 73728 · WRITE id 1 0–1024 of 12288 ────────▶│
-      0.085 µs      #1   ├─────── ROD_REQ SYN PSN 73729 · WRITE id 1 1024–2048 of 12288 ───────▶│
-      0.170 µs      #2   ├───────── ROD_REQ PSN 73730 · WRITE id 1 2048–3072 of 12288 ─────────▶│
-      0.255 µs      #3▸  ├───────── ROD_REQ PSN 73731 · WRITE id 1 3072–4096 of 12288 ─────────▶│
-      0.340 µs      #4   ├───────── ROD_REQ PSN 73732 · WRITE id 1 4096–5120 of 12288 ─────────▶│
-   1.005000 ms     #14▸  │◀────────────────── ACK PSN 73740 CACK 73740 · OK ────────────────────┤
+      0.000 µs      #1   ├───────── ROD_REQ SYN PSN 73728 · WRITE id 1 0–1024 of 12288 ────────▶│
+      0.085 µs      #2   ├─────── ROD_REQ SYN PSN 73729 · WRITE id 1 1024–2048 of 12288 ───────▶│
+      0.170 µs      #3   ├───────── ROD_REQ PSN 73730 · WRITE id 1 2048–3072 of 12288 ─────────▶│
+      0.255 µs      #4▸  ├───────── ROD_REQ PSN 73731 · WRITE id 1 3072–4096 of 12288 ─────────▶│
+      0.340 µs      #5   ├───────── ROD_REQ PSN 73732 · WRITE id 1 4096–5120 of 12288 ─────────▶│
+   1.005000 ms     #15▸  │◀────────────────── ACK PSN 73740 CACK 73740 · OK ────────────────────┤
 """
 
 
 def test_marked_packets_are_rows_of_their_own(small: str) -> None:
-    """Whatever the other options choose; without the mark, packet 3 is in a run (`CHART`)."""
-    done = invoke("ladder", small, "--packets", "0-4", "--mark", "3", "--mark", "14", "--width", "97")
+    """Whatever the other options choose; without the mark, #4 is in a run (`CHART`)."""
+    done = invoke("ladder", small, "--packets", "1-5", "--mark", "4", "--mark", "15", "--width", "97")
     drawn = [line for line in done.stdout.splitlines(keepends=True) if "later" not in line]
     assert (done.exit_code, "".join(drawn)) == (0, MARKED)
-    rows = [json.loads(line) for line in invoke("ladder", small, "--json", "--mark", "3").stdout.splitlines()]
+    rows = [json.loads(line) for line in invoke("ladder", small, "--json", "--mark", "4").stdout.splitlines()]
     assert [row["index"] for row in rows[:5]] == [0, 1, 2, 3, 4]
     assert [row["index"] for row in rows if row.get("marked")] == [3]
     assert "marked" not in rows[0]
-    other = invoke("ladder", small, "--json", "--mark", "3", "--pdc", "6").stdout.splitlines()
+    other = invoke("ladder", small, "--json", "--mark", "4", "--pdc", "6").stdout.splitlines()
     assert [json.loads(line)["index"] for line in other] == [3]
 
 
 def test_marks_in_a_drawing(small: str) -> None:
     assert "#" not in "".join(texts(picture(small), "time"))
-    numbers = [text for text in texts(picture(small, "--mark", "3"), "time") if text.startswith("#")]
-    assert numbers[:5] == ["#0", "#1", "#2", "#3 ▸", "#4"]
+    numbers = [text for text in texts(picture(small, "--mark", "4"), "time") if text.startswith("#")]
+    assert numbers[:5] == ["#1", "#2", "#3", "#4 ▸", "#5"]
 
 
 def test_marks_that_are_not_there(small: str) -> None:
-    """Packet 13 is ARP."""
-    said = invoke("ladder", small, "--mark", "3", "--mark", "99", "--mark", "13").stderr
-    assert said.startswith("uetproto: not drawn: --mark 13, 99\n")
-    assert "--mark" not in invoke("ladder", small, "--mark", "3").stderr
-    assert "--mark" not in invoke("ladder", small, "--mark", "14", "--count", "1").stderr
+    """#14 is ARP."""
+    said = invoke("ladder", small, "--mark", "4", "--mark", "99", "--mark", "14").stderr
+    assert said.startswith("uetproto: not drawn: #14, #99 of --mark\n")
+    assert "--mark" not in invoke("ladder", small, "--mark", "4").stderr
+    assert "--mark" not in invoke("ladder", small, "--mark", "15", "--count", "1").stderr
 
 
-@pytest.mark.parametrize("arguments", [["--pdc", "6"], ["--packets", "13"], ["--packets", "40-50", "--json"]])
+@pytest.mark.parametrize("arguments", [["--pdc", "6"], ["--packets", "14"], ["--packets", "40-50", "--json"]])
 def test_nothing_to_draw_is_said(small: str, arguments: list[str]) -> None:
     done = invoke("ladder", small, *arguments)
     assert (done.exit_code, done.stdout) == (2, "")

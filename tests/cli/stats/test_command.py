@@ -262,7 +262,7 @@ def test_damage_is_a_fault_and_the_rest_is_measured(tmp_path: Path) -> None:
     file.write_bytes(Path(INCAST).read_bytes()[:-50])
     done = call(str(file))
     assert done.exit_code == 1
-    assert "a.pcapng: damaged behind packet 298, at byte" in done.stderr
+    assert "a.pcapng: damaged behind #299, at byte" in done.stderr
     assert "RC, queue pair 24" in done.stdout
 
 

@@ -7,6 +7,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation, always
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import add32, diff32
+from uetproto.wire.words.text import numbered
 
 _M24 = 0xFFFFFF
 
@@ -24,12 +25,12 @@ def _unsent(state: PdcDirection, seen: ObservedPacket) -> Violation:
 
 def _retx(state: PdcDirection, seen: ObservedPacket) -> Violation:
     was = state.earlier
-    return Violation(f"retx {was.head.retx} as in packet {was.number}", f"retx {seen.head.retx}", (was.number,))
+    return Violation(f"retx {was.head.retx} as in {numbered(was.number)}", f"retx {seen.head.retx}", (was.number,))
 
 
 def _behind_clear(state: PdcDirection, seen: ObservedPacket) -> Violation:
     was = state.earlier
-    expected = f"CACK_PSN from {was.clear} on, the CLEAR_PSN of packet {was.number}"
+    expected = f"CACK_PSN from {was.clear} on, the CLEAR_PSN of {numbered(was.number)}"
     return Violation(expected, str(seen.head.cack_psn), (was.number,))
 
 

@@ -4,6 +4,7 @@ from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation, always
 from uetproto.wire.serial import add32, diff32
+from uetproto.wire.words.text import numbered
 
 COPIES = 1 + 5 + 5
 """Greatest number of copies of a packet that a source sends: 1, plus the defaults of Max_RTO_Retx_Cnt and
@@ -23,7 +24,7 @@ def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Verdict:
         return None
     if state.gap:
         return _OF_ANOTHER
-    return Violation(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
+    return Violation(f"what {numbered(was.number)} carried under PSN {seen.head.psn}", "another content", (was.number,))
 
 
 def _retx_missing(state: PdcDirection, seen: ObservedPacket) -> Verdict:
@@ -144,7 +145,7 @@ def _renumbered(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     if was.content == seen.content:
         return None
     offset = seen.head.psn_offset
-    return Violation(f"what packet {was.number} carried at psn_offset {offset}", "another content", (was.number,))
+    return Violation(f"what {numbered(was.number)} carried at psn_offset {offset}", "another content", (was.number,))
 
 
 def _after_close(state: PdcDirection, seen: ObservedPacket) -> Violation:
@@ -179,7 +180,7 @@ def _clear_fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
     was = state.earlier
     clear = add32(seen.head.psn, seen.head.clear_psn_offset)
     relation = "at least" if diff32(was.head.psn, seen.head.psn) <= 0 else "at most"
-    expected = f"CLEAR_PSN {relation} {was.clear}, that of PSN {was.head.psn} in packet {was.number}"
+    expected = f"CLEAR_PSN {relation} {was.clear}, that of PSN {was.head.psn} in {numbered(was.number)}"
     return Violation(expected, f"{clear} at PSN {seen.head.psn}", (was.number,))
 
 

@@ -8,6 +8,7 @@ from uetproto.audit.roce.tracker_requests import Contradicted, conflicts
 from uetproto.audit.roce.tracker_state import BEFORE, FULL, IDLE, KEY, M24, QpStream, RoceEvent
 from uetproto.audit.rule import Check, Inconclusive, Requires, Rule, Severity, Verdict, Violation, not_observable
 from uetproto.wire.headers.roce import Operation
+from uetproto.wire.words.text import numbered
 
 _ALIGNMENT = 8
 _BEGIN_OF_READ = frozenset({Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY})
@@ -43,7 +44,7 @@ def _order(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive:
     is_before = state.records.get(behind) is was
     if not state.is_reliable and BEFORE[was.operation if is_before else operation] == IDLE:
         return Inconclusive("UC gives a message up when its sender fails")
-    expected = f"what goes {'before' if is_before else 'behind'} the {_name(was.operation)} of packet {was.number}"
+    expected = f"what goes {'before' if is_before else 'behind'} the {_name(was.operation)} of {numbered(was.number)}"
     return Violation(expected, _name(operation), (was.number,))
 
 
@@ -56,7 +57,7 @@ def _two_contents(state: QpStream, seen: ObservedPacket) -> Verdict:
         return None
     other = "another content" if was.operation == operation else _name(operation)
     return Violation(
-        f"the {_name(was.operation)} of packet {was.number} under PSN {seen.head.psn}", other, (was.number,)
+        f"the {_name(was.operation)} of {numbered(was.number)} under PSN {seen.head.psn}", other, (was.number,)
     )
 
 
@@ -65,14 +66,14 @@ def _in_read(state: QpStream, seen: ObservedPacket) -> Violation | None:
     read = state.read
     assert read is not None
     last = (read.start + read.span - 1) & M24
-    numbers = f"PSNs {read.start} … {last} for the answer to the READ of packet {read.number}"
+    numbers = f"PSNs {read.start} … {last} for the answer to the READ of {numbered(read.number)}"
     if seen.head.opcode & 0x1F != Operation.RDMA_READ_REQUEST:
         return Violation(numbers, f"{_name(seen.head.opcode & 0x1F)} with PSN {seen.head.psn}", (read.number,))
     reth, expected = seen.more[0], read.rest(seen.head.psn)
     if (reth.va, reth.r_key, reth.dmalen) == expected:
         return None
     return Violation(
-        f"the rest of the READ of packet {read.number}: va 0x{expected[0]:x}, dmalen {expected[2]}",
+        f"the rest of the READ of {numbered(read.number)}: va 0x{expected[0]:x}, dmalen {expected[2]}",
         f"va 0x{reth.va:x}, dmalen {reth.dmalen}" + ("" if reth.r_key == read.r_key else ", another r_key"),
         (read.number,),
     )
@@ -81,9 +82,9 @@ def _in_read(state: QpStream, seen: ObservedPacket) -> Violation | None:
 def _size(state: QpStream, seen: ObservedPacket) -> Violation:
     most = "" if FULL[seen.head.opcode & 0x1F] else "at most "
     if seen.size == state.pmtu:  # this packet is the first that shows the path MTU
-        return Violation(f"at least {state.longest} bytes, as packet {state.size_number} has", f"{seen.size}",
+        return Violation(f"at least {state.longest} bytes, as {numbered(state.size_number)} has", f"{seen.size}",
                      (state.size_number,))  # fmt: skip
-    return Violation(f"{most}{state.pmtu} bytes, the path MTU of packet {state.size_number}", f"{seen.size}",
+    return Violation(f"{most}{state.pmtu} bytes, the path MTU of {numbered(state.size_number)}", f"{seen.size}",
                  (state.size_number,))  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def _key(state: QpStream, seen: ObservedPacket) -> Violation:
 
 
 def _elsewhere(state: QpStream, seen: ObservedPacket) -> Violation:
-    expected = f"destqp {state.qp}, as of packet {state.key_number} from the same UDP port"
+    expected = f"destqp {state.qp}, as of {numbered(state.key_number)} from the same UDP port"
     return Violation(expected, str(seen.head.destqp), (state.key_number,))
 
 
@@ -108,7 +109,7 @@ def _datagram(state: QpStream, seen: ObservedPacket) -> Violation | None:
     if was is None or not conflicts(was, was._replace(operation=seen.head.opcode & 0x1F, content=seen.content)):
         return None
     return Violation(
-        f"a PSN of its own, {seen.head.psn} being that of packet {was.number}", "two datagrams", (was.number,)
+        f"a PSN of its own, {seen.head.psn} being that of {numbered(was.number)}", "two datagrams", (was.number,)
     )
 
 
@@ -127,7 +128,9 @@ def _begin(state: QpStream, seen: ObservedPacket) -> Violation | None:
     assert state.read is not None
     if operation in _BEGIN_OF_READ:
         return None
-    return Violation(f"FIRST or ONLY to the READ of packet {state.read.number}", _name(operation), (state.read.number,))
+    return Violation(
+        f"FIRST or ONLY to the READ of {numbered(state.read.number)}", _name(operation), (state.read.number,)
+    )
 
 
 @_unless_doubtful
@@ -135,7 +138,7 @@ def _original(state: QpStream, seen: ObservedPacket) -> Violation | None:
     original, value = state.original, seen.more[1].origremdt
     if original is None or original[1] == value:
         return None
-    return Violation(f"0x{original[1]:x}, as packet {original[0]} answered", f"0x{value:x}", (original[0],))
+    return Violation(f"0x{original[1]:x}, as {numbered(original[0])} answered", f"0x{value:x}", (original[0],))
 
 
 def _msn(state: QpStream, seen: ObservedPacket) -> Violation | None:
@@ -144,7 +147,7 @@ def _msn(state: QpStream, seen: ObservedPacket) -> Violation | None:
         return None
     assert state.acked is not None
     number, before, _ = state.acked
-    return Violation(f"MSN {state.expected_msn}: packet {number} has {before}", f"{msn}", (number,))
+    return Violation(f"MSN {state.expected_msn}: {numbered(number)} has {before}", f"{msn}", (number,))
 
 
 @_unless_doubtful

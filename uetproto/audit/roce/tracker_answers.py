@@ -23,6 +23,7 @@ from uetproto.audit.roce.tracker_state import (
 from uetproto.audit.rule import Inconclusive, Requires, Violation
 from uetproto.audit.wire.tracker import WireEvent
 from uetproto.wire.headers.roce import PMTUS, Nak, Operation
+from uetproto.wire.words.text import numbered
 
 _ENDS = frozenset({Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY})
 _ACKNOWLEDGE = Operation.ACKNOWLEDGE
@@ -255,7 +256,7 @@ class Answers:
             return
         if requests.dead:
             return
-        wrong = Violation(f"{expected} of packet {asked}", "an ACK alone", (asked,))
+        wrong = Violation(f"{expected} of {numbered(asked)}", "an ACK alone", (asked,))
         if read is not None and read.span and psn != (read.start + read.span - 1) & M24:
             self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, asked)
             return
@@ -327,7 +328,7 @@ class Answers:
     def _strange(self, stream: QpStream, requests: QpStream, seen: ObservedPacket, was: RequestRecord) -> None:
         if not requests.dead:
             name = Operation(was.operation).name
-            wrong = Violation(f"an answer to the {name} of packet {was.number}", _name(seen), (was.number,))
+            wrong = Violation(f"an answer to the {name} of {numbered(was.number)}", _name(seen), (was.number,))
             self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, was.number)
 
     def _doubt(self, requests: QpStream, tell: Tell, state: Contradicted, seen: ObservedPacket, asked: int) -> None:

@@ -27,6 +27,7 @@ from uetproto.audit.roce.tracker_state import (
 from uetproto.audit.rule import Inconclusive, Requires, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent
 from uetproto.wire.headers.roce import PMTUS, Operation
+from uetproto.wire.words.text import numbered
 
 _READ = Operation.RDMA_READ_REQUEST
 _WRITE_FIRST = Operation.RDMA_WRITE_FIRST
@@ -184,7 +185,7 @@ class Requests:
             stated = read.dmalen if read is not None else stream.stated.get(seen.head.psn)
             if stated is not None and stated != seen.more[0].dmalen:
                 wrong = Violation(
-                    f"dmalen {stated}, as of packet {was.number}", f"{seen.more[0].dmalen}", (was.number,)
+                    f"dmalen {stated}, as of {numbered(was.number)}", f"{seen.more[0].dmalen}", (was.number,)
                 )
                 self._length(Contradicted(stream, wrong), seen)
 

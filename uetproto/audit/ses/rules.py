@@ -18,6 +18,7 @@ from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.engine.contract import Mode
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, Opcode
+from uetproto.wire.words.text import numbered
 
 _M32 = 0xFFFFFFFF
 _EMPTY = (Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
@@ -166,7 +167,7 @@ def _data_late(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     else:
         taken = f"{first.payload_length << 32 | first.message_offset:#x}, payload_length and message_offset,"
     return Violation(f"completion data {seen.ses.header_data:#x} in the first packet of the message that arrives",
-                     f"{taken} in packet {message.number}", (message.number,))  # fmt: skip
+                     f"{taken} in {numbered(message.number)}", (message.number,))  # fmt: skip
 
 
 # Where packets are ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from uetproto.audit.tss.tracker import (
     SplitCounter,
     TssEvent,
 )
+from uetproto.wire.words.text import numbered
 
 _HALF = 1 << 47
 """Bit of a counter that servers set."""
@@ -28,7 +29,9 @@ def _reused(state: RepeatedNonce, seen: ObservedPacket) -> Verdict:
         return Inconclusive("content not known")
     if was.content == seen.content:
         return None  # the network copied it
-    return Violation(f"a TSC that was not used: packet {was.number} has {seen.head.tsc}", "other bytes", (was.number,))
+    return Violation(
+        f"a TSC that was not used: {numbered(was.number)} has {seen.head.tsc}", "other bytes", (was.number,)
+    )
 
 
 def _shared(state: RepeatedNonce, seen: ObservedPacket) -> Verdict:

@@ -20,6 +20,7 @@ from uetproto.audit.rule import Event, Inconclusive, Verdict, Violation
 from uetproto.audit.tss.counters import CounterUse, UsedCounters, UsedNonces
 from uetproto.engine.tss.cipher import NonceSpace, Refused, SecurityHeader
 from uetproto.engine.tss.opener import Opened
+from uetproto.wire.words.text import numbered
 
 SenderKey = tuple[int, int, int | None]
 """Identifies a sender of a secure domain: SDI, address, and SSI. The SSI is None if the packets carry none."""
@@ -410,7 +411,7 @@ _KEY_UNKNOWN = Inconclusive("no other packet opens that has its key")
 
 def _unopened(seen: ObservedPacket, opened: int) -> Violation:
     head = seen.head
-    expected = f"the ICV of the key of SDI {head.sdi} and AN {head.an}, which packet {opened} has"
+    expected = f"the ICV of the key of SDI {head.sdi} and AN {head.an}, which {numbered(opened)} has"
     return Violation(expected, "another ICV", (opened,) if opened < seen.number else ())
 
 

@@ -21,6 +21,7 @@ from uetproto.wire.forms import UET_FORMS, code_fields, is_vendors, reserved_fie
 from uetproto.wire.headers.roce import BTH, SEQUENCES
 from uetproto.wire.headers.uet_pds import FIRST
 from uetproto.wire.packet import CRC_SUSPECT, Packet
+from uetproto.wire.words.text import numbered
 
 
 class WireEvent(Event):
@@ -120,7 +121,7 @@ class DamagedPlace(NamedTuple):
     @property
     def where(self) -> str:
         """Return the place in words, with its offset in bytes."""
-        return f"{self.side} packet {self.packet}, at byte {self.offset}" if self.side else f"at byte {self.offset}"
+        return f"{self.side} {numbered(self.packet)}, at byte {self.offset}" if self.side else f"at byte {self.offset}"
 
     def flow(self) -> Flow:
         return {}

@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterable, Sequence
 
 from uetproto import LocalError
-from uetproto.audit.finding import Finding, as_frames
+from uetproto.audit.finding import Finding
 from uetproto.audit.parquet import FINDINGS, PACKETS
 from uetproto.cli.outputs import Named, check_output
 from uetproto.cli.rewrite import Rewritten, rewrite
 from uetproto.wire.capture.pcap import Record, open_capture
+from uetproto.wire.words.text import numbered
 
 _ABOUT = "findings of uetproto audit as comments"
 
@@ -55,7 +56,7 @@ def write_marked(file: str, output: str, findings: Iterable[Finding]) -> int:
 
 
 def _comment(finding: Finding, others: Sequence[int]) -> str:
-    text = f"{finding.severity.value} {finding.rule.id}: {as_frames(finding.text)} [{finding.rule.cite}]"
+    text = f"{finding.severity.value} {finding.rule.id}: {finding.text} [{finding.rule.cite}]"
     if not others:
         return text
-    return f"{text} See frame{'s' * (len(others) > 1)} {', '.join(str(number + 1) for number in others)}"
+    return f"{text} See {', '.join(map(numbered, others))}"

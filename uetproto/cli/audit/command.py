@@ -51,7 +51,7 @@ Example:
   uetproto audit --explain PDS-PSN-TWO-CONTENTS
 
 Each interface of each file is a vantage point of its own. A finding that several show is printed once, with all of
-them. Packet numbers count from 0, as in dissect; in -o they are those of Wireshark, which counts frames from 1.
+them. #1 is the first packet of a file, as in Wireshark; "packets" of --json counts from 0.
 
 A rule is judged where the capture allows it. Packets that contradict each other are wrong whatever is missing.
 --complete promises that no packet is missing, --ordered that the order of capture is that of sending. The table at the

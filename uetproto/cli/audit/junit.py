@@ -11,6 +11,7 @@ from uetproto.audit.outcome import AuditOutcome, why
 from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.audit.text import flow_words
 from uetproto.wire.words.summary import count
+from uetproto.wire.words.text import numbered
 
 _MOST = 100  # number of findings of a rule that are listed in full
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
@@ -58,7 +59,7 @@ def _judged(
 
 def _line(finding: Finding, outcome: AuditOutcome) -> str:
     places = "; ".join(
-        ", ".join(filter(None, (place.file, place.interface, f"packet {place.packets[-1]}")))
+        ", ".join(filter(None, (place.file, place.interface, numbered(place.packets[-1]))))
         for place in finding.everywhere
     )
     said = f"expected {finding.expected}; seen {finding.seen}"

@@ -25,7 +25,7 @@ def reproduce_hints(finding: Finding, options: Sequence[str] = ()) -> Iterator[s
     if finding.rule.on is WireEvent.CAPTURE:
         yield again + shlex.join(["uetproto", "dissect", finding.file, *options])
         return
-    fields = ["--packet", str(finding.packet), *(["--sharp"] if finding.rule.id.startswith("SHARP-") else [])]
+    fields = ["--packet", str(finding.packet + 1), *(["--sharp"] if finding.rule.id.startswith("SHARP-") else [])]
     yield again + shlex.join(["uetproto", "dissect", finding.file, *fields, *options])
 
 
@@ -38,13 +38,13 @@ def _drawn(finding: Finding) -> Iterator[str]:
     packets = sorted(set(finding.packets))
     yield from ("--packets", _around(packets))
     for packet in packets:
-        yield from ("--mark", str(packet))
+        yield from ("--mark", str(packet + 1))
 
 
 def _around(packets: Iterable[int]) -> str:
-    """Return ranges of packet numbers around packets; packets that are close together share a range."""
+    """Return ranges of packet numbers, from 1, around packets; packets that are close together share a range."""
     spans: list[tuple[int, int]] = []
     for packet in packets:
         first = spans.pop()[0] if spans and packet - spans[-1][1] <= _FAR else packet
         spans.append((first, packet))
-    return ",".join(f"{max(0, first - _AROUND)}-{last + _AROUND}" for first, last in spans)
+    return ",".join(f"{max(1, first + 1 - _AROUND)}-{last + 1 + _AROUND}" for first, last in spans)

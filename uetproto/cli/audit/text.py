@@ -14,6 +14,7 @@ from uetproto.audit.rule import Severity
 from uetproto.cli.audit.reproduce_hints import reproduce_hints
 from uetproto.cli.terminal import Paint, printable
 from uetproto.wire.words.summary import count
+from uetproto.wire.words.text import numbered
 
 if TYPE_CHECKING:  # loaded where a table is printed
     from rich.table import Table
@@ -57,16 +58,16 @@ def _of_flow(found: Sequence[Finding], outcome: AuditOutcome, paint: Paint) -> I
         yield "  " + paint(printable(", ".join(filter(None, where))), "bold")
     for finding in found[:_LINES]:
         inner = flow_words({name: finding.flow[name] for name in _WITHIN if name in finding.flow})
-        packet = f"packet {finding.packet}" + (f" (about {inner})" if inner else "")
+        packet = numbered(finding.packet) + (f" (about {inner})" if inner else "")
         yield printable(f"{_INDENT}{packet}: expected {finding.expected}; seen {finding.seen}")
         for place in finding.places:
-            there = ", ".join(filter(None, (place.file, place.interface, f"packet {place.packets[-1]}")))
+            there = ", ".join(filter(None, (place.file, place.interface, numbered(place.packets[-1]))))
             yield printable(f"{_INDENT}  also {there}")
     more = found[_LINES:]
     if more:
-        numbers = ", ".join(str(finding.packet) for finding in more[:_NUMBERS])
+        numbers = ", ".join(numbered(finding.packet) for finding in more[:_NUMBERS])
         rest = f" and {len(more) - _NUMBERS} more" if len(more) > _NUMBERS else ""
-        yield f"{_INDENT}also packet{'s' * (len(more) > 1)} {numbers}{rest}"
+        yield f"{_INDENT}also {numbers}{rest}"
     for line in reproduce_hints(first, outcome.options):
         yield _INDENT + paint(printable(line), "green")
 

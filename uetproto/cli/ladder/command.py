@@ -34,6 +34,7 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import Paint, painter, printable, shortened, width, write_text
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
 from uetproto.wire.words.summary import address, count, duration, stamp
+from uetproto.wire.words.text import numbered
 
 # For a terminal -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class Chart:
     def _number(self, row: Arrow) -> str:
         if not self._numbered:
             return ""
-        number = f"{f'#{row.index}':>{_NUMBER - 1}}"
+        number = f"{numbered(row.index):>{_NUMBER - 1}}"
         return self._paint(f"{number}{_MARK}", "bold") if row.marked else f"{number} "
 
     def _fitted(self, text: str) -> str:
@@ -218,6 +219,7 @@ class Chart:
 # The command ----------------------------------------------------------------------------------------------------------
 
 SVG_ROWS = 200
+_DIGITS = 18  # of the largest number of a packet
 _LISTED = 16  # interfaces in a message
 
 
@@ -228,12 +230,17 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[r
     found = []
     for span in value.split(","):
         first, dash, last = span.partition("-")
-        if not first.isdecimal() or not (last.isdecimal() if dash else not last):
-            raise click.BadParameter(f"{value!r}; legal are numbers of packets, such as 7 or 7-12 or 7-12,30-35")
-        found.append(range(int(first), int(last or first) + 1))
+        if not _is_number(first) or not (_is_number(last) if dash else not last):
+            raise click.BadParameter(f"{value!r}; legal are numbers of packets from 1, such as 7 or 7-12 or 7-12,30-35")
+        found.append(range(int(first) - 1, int(last or first)))
         if not found[-1]:
             raise click.BadParameter(f"{span}: the last number is below the first; legal: {last}-{first}")
     return found
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a text is the number of a packet, from 1."""
+    return text.isdecimal() and len(text) <= _DIGITS and int(text) > 0
 
 
 @click.command(
@@ -258,10 +265,10 @@ Damage and malformed packets are faults, with --keys also sealed packets that do
 )  # fmt: skip
 @click.option(
     "--packets", "numbers", callback=_numbers, metavar="N-M,…",
-    help="Draw only packets with these numbers, from 0, and show numbers.",
+    help="Draw only packets with these numbers, from 1, and show numbers.",
 )  # fmt: skip
 @click.option(
-    "--mark", "marks", type=click.IntRange(0), multiple=True, metavar="N",
+    "--mark", "marks", type=click.IntRange(1), multiple=True, metavar="N",
     help="Draw this packet in any case, with a mark, and show numbers. May be repeated.",
 )  # fmt: skip
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N rows.")
@@ -292,7 +299,8 @@ def command(
     Times count from the first packet drawn, as captured. Runs of more than five similar packets are drawn as one row,
     long pauses as one line. A dashed arrow is a retransmission. An arrow ends with ✂ if the packet was trimmed, with ╳
     if the packet is malformed or its CRC or ICV is wrong. The arrow of a lost packet ends before the lifeline; only a
-    pcapng of `uetproto run` tells which packets were lost. FILE may be - for standard input.
+    pcapng of `uetproto run` tells which packets were lost. Text numbers packets from 1, as Wireshark does; "index" of
+    --json counts from 0. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")
@@ -300,19 +308,20 @@ def command(
     keys = read_keys(keys_file)
     decoding = decoding._replace(keys=keys)
     tally = LadderTally()
-    numbered = numbers is not None or bool(marks)
+    with_numbers = numbers is not None or bool(marks)
+    choice = LadderChoice(interface, pdc, numbers, frozenset(mark - 1 for mark in marks))
     with open_capture(file) as reader:
-        packets = arrows(file, reader, decoding, LadderChoice(interface, pdc, numbers, frozenset(marks)), tally)
+        packets = arrows(file, reader, decoding, choice, tally)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)
         if svg is not None:
-            _write_svg(svg, file, drawn, tally, numbered)
+            _write_svg(svg, file, drawn, tally, with_numbers)
         elif json_lines:
             for row in drawn:
                 sys.stdout.write(as_json(row) + "\n")
         else:
-            chart = Chart(columns or width(), painter(), numbered)
+            chart = Chart(columns or width(), painter(), with_numbers)
             for line in chart.lines(drawn, 0 if file == "-" else _AHEAD):
                 sys.stdout.write(line + "\n")
         _check_interface(reader, interface, file, tally)
@@ -353,9 +362,9 @@ def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int], chosen: S
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
     elif not tally.drawn:
         click.echo(f"uetproto: no packets match {' and '.join(chosen)}".rstrip(), err=True)
-    missing = sorted(set(marks) - tally.marked)
+    missing = sorted({mark - 1 for mark in marks} - tally.marked)
     if missing and tally.drawn and not tally.cut:
-        click.echo(f"uetproto: not drawn: --mark {', '.join(map(str, missing))}", err=True)
+        click.echo(f"uetproto: not drawn: {', '.join(map(numbered, missing))} of --mark", err=True)
     if tally.other_packets:
         click.echo(
             f"uetproto: not drawn: {count(tally.other_packets, 'packet')} without UET or RoCE between IP addresses",

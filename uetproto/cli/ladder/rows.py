@@ -348,7 +348,7 @@ def as_json(row: Row) -> str:
     else:
         ends = {"ip_version": 4 if row.src[1] == 32 else 6, "src": row.src[0], "dst": row.dst[0]}
         if isinstance(row, Arrow):
-            shape = {"row": "packet", "index": row.index, "time_ns": row.time_ns, **ends}
+            shape = {"row": "packet", "index": row.index, "number": row.index + 1, "time_ns": row.time_ns, **ends}
         else:
             shape = {"row": "more", "count": row.count, **ends}
         shape |= {"tone": row.tone, "text": row.text}

@@ -6,6 +6,7 @@ from html import escape
 from uetproto.cli.ladder.rows import TONES, Arrow, Host, More, Pause, Row
 from uetproto.cli.terminal import shortened
 from uetproto.wire.words.summary import address, duration, stamp
+from uetproto.wire.words.text import numbered
 
 _COLOURS = {
     # tone       light      dark
@@ -90,8 +91,8 @@ def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: 
 
 def _number(row: Arrow, left: int, y: int) -> str:
     if row.marked:
-        return f'<text class="time" style="font-weight: 600" x="{left - 6}" y="{y + 4}">#{row.index} ▸</text>'
-    return f'<text class="time" x="{left - 19}" y="{y + 4}">#{row.index}</text>'
+        return f'<text class="time" style="font-weight: 600" x="{left - 6}" y="{y + 4}">{numbered(row.index)} ▸</text>'
+    return f'<text class="time" x="{left - 19}" y="{y + 4}">{numbered(row.index)}</text>'
 
 
 def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:

@@ -35,6 +35,7 @@ from uetproto.live.path_packet import PacketSocket
 from uetproto.live.time import MonotonicClock
 from uetproto.wire.capture.base import CaptureInterface
 from uetproto.wire.capture.pcap import ETHERNET, CaptureWriter, Record, open_writer
+from uetproto.wire.words.text import numbered
 
 _TURN = 0.1
 """Longest time in seconds until a signal or the end of the time is noticed."""
@@ -228,7 +229,7 @@ def command(
     else:
         tell(_summary(told), aside)
         if outcome is not None:
-            tell([f"  withdrawn: {one.rule.id} packet {one.packet}" for one in withdrawn], aside)
+            tell([f"  withdrawn: {one.rule.id} {numbered(one.packet)}" for one in withdrawn], aside)
             tell(audit_text.verdict(outcome, None, paint), aside)
     if frames.error is not None:
         raise frames.error
@@ -261,7 +262,7 @@ def _line(finding: Finding, paint: Callable[[str, str], str]) -> str:
     """Return a finding in one line."""
     head = paint(f"{finding.severity.value} {finding.rule.id}", audit_text.STYLES[finding.severity])
     flow = audit_text.flow_words(dict(finding.flow))
-    body = f"packet {finding.packet}, {flow}: expected {finding.expected}; seen {finding.seen}"
+    body = f"{numbered(finding.packet)}, {flow}: expected {finding.expected}; seen {finding.seen}"
     return f"{head}  {printable(body)} {paint(f'[{finding.rule.cite}]', 'dim')}"
 
 

@@ -18,6 +18,7 @@ from uetproto.framing.roce import ECN
 from uetproto.wire.headers.ethernet import Ecn, internet_checksum
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
+from uetproto.wire.words.text import numbered
 
 _MOST = 1000  # findings that are kept
 
@@ -71,7 +72,7 @@ class FrameJudge:
         number = self.frames
         self.frames += 1
         packet = decode(frame, **self._decoding)
-        texts = [f"{self._names[interface]}, frame {number}: {text}" for text in self._faults(packet, frame)]
+        texts = [f"{self._names[interface]}, {numbered(number)}: {text}" for text in self._faults(packet, frame)]
         if texts and len(self._on_frames) < _MOST:
             self._on_frames.append(texts)
 

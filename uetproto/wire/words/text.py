@@ -17,6 +17,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def numbered(index: int) -> str:
+    """Return the number by which text names a packet: "#1" for the packet with the index 0, as Wireshark counts."""
+    return f"#{index + 1}"
+
+
 def span(first: int, length: int | None, total: int) -> str:
     """Return a range of bytes of a message as text, with exclusive end: "4096–8192 of 12288", or "100 bytes" for the
     whole message. `length` None means that the end of the range is not known."""
