@@ -98,7 +98,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.verbs": {"api.checks", "api.network", "api.node", "engine", "framing", "live", "toml", "wire"},
     "api.distributed": {"api.distributed.networks", "collectives"},
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
-    "examples": {"api", "collectives"},
+    "examples": {"api", "collectives", "live"},  # live: the interface of a driver of conformance tests
     # whoever tests an implementation of his own; nothing but cli imports it
     "testing": {"analysis.decoding", "api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair",
                 "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command

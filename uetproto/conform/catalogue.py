@@ -15,7 +15,7 @@ from uetproto.toml.file import TomlFile
 
 SHIPPED, ROCE = Path(__file__).parent / "uet", Path(__file__).parent / "roce"
 """Folders of the tests of the package: of UET, and of RoCE."""
-_KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result", "pairs", "steps"}
+_KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result", "audited", "pairs", "steps"}
 _NEEDED = ("id", "section", "purpose", "steps")
 _KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow", "forbid")
 MODES = ("rud", "rod", "rudi", "uud")
@@ -60,6 +60,8 @@ class ConformanceTest:
 
     pairs: tuple[Mapping[str, Any], ...] = ()
     """Queue pairs of the peer, each with its kind and settings (`roce/pairs.py`); none if the test is one of UET."""
+    audited: bool = True
+    """Whether `uetproto audit` judges the packets of the peer; not where our own ones mislead it."""
 
     @property
     def role(self) -> str:
@@ -94,6 +96,8 @@ class ConformanceFile(TomlFile):
         for name in ("id", "section", "purpose", "act", "ends", "result"):
             if not isinstance(row.get(name, ""), str):
                 raise self.refuse(f"{at}.{name}", shown(row[name]), "a text")
+        if not isinstance(row.get("audited", True), bool):
+            raise self.refuse(f"{at}.audited", shown(row["audited"]), "true, false")
         if not _ID.fullmatch(row["id"]):
             raise self.refuse(f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014")
         lists = {name: self._texts(f"{at}.{name}", row.get(name, [])) for name in ("covers", "needs")}
@@ -122,7 +126,7 @@ class ConformanceFile(TomlFile):
         return ConformanceTest(
             id=row["id"], section=row["section"], purpose=row["purpose"],
             steps=tuple(steps), place=Location(str(self.path), line), act=act, ends=ends,
-            result=row.get("result", ""), pairs=pairs, **lists,
+            result=row.get("result", ""), audited=row.get("audited", True), pairs=pairs, **lists,
         )  # fmt: skip
 
     def _texts(self, key: str, found: Any) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import select
 
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import IPV4_TYPE
 from uetproto.live.path import Path
 from uetproto.live.time import MonotonicClock
 
@@ -13,8 +14,9 @@ _AT_ONCE = 32
 class LiveLink:
     """This class implements `player.Link` on a path of `uetproto.live`."""
 
-    def __init__(self, path: Path, clock: MonotonicClock) -> None:
-        self.path, self.clock = path, clock
+    def __init__(self, path: Path, clock: MonotonicClock, peers: frozenset[int] = frozenset()) -> None:
+        """`peers` are the addresses whose packets are taken; without any, all are."""
+        self.path, self.clock, self.peers = path, clock, peers
         self.entropy = path.entropy
         self._waiting: list[bytes] = []
 
@@ -38,10 +40,16 @@ class LiveLink:
         while True:
             if self._waiting:
                 return self._waiting.pop(0)
-            self._waiting = self.path.receive(_AT_ONCE)
-            if self._waiting:
+            arrived = self.path.receive(_AT_ONCE)
+            self._waiting = [frame for frame in arrived if not self.peers or source_of(frame) in self.peers]
+            if arrived and (self._waiting or self.clock.now < until):
                 continue
             left = until - self.clock.now
             if left <= 0:
                 return None
             select.select((self.path.fileno(),), (), (), left / SECOND)
+
+
+def source_of(frame: bytes) -> int:
+    """Return the IP address from which a frame comes. Paths hand over frames without VLAN tags."""
+    return int.from_bytes(frame[26:30] if frame[12:14] == IPV4_TYPE else frame[22:38], "big")

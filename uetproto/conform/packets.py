@@ -44,7 +44,8 @@ MEDIUM = "medium"
 OPTIONAL = {
     "read": "READ", "atomic": "ATOMIC", "fetch": "FETCHING_ATOMIC", "cas": "FETCHING_ATOMIC with compare and swap",
     "tagged": "TAGGED_SEND", "rendezvous": "RENDEZVOUS_SEND", "deferrable": "DEFERRABLE_SEND", "rudi": "RUDI",
-    MEDIUM: "medium headers", "amos": "other atomic operations than SUM", "data": "bytes of ours to write or send",
+    "uud": "UUD", MEDIUM: "medium headers", "amos": "other atomic operations than SUM",
+    "data": "bytes of ours to write or send",
 }  # fmt: skip
 """What not every profile has (ses.md §4.3), by the names that steps have for it, and in words."""
 _SEND_KEYS = frozenset(("send", "clear", "data", "as", "crc", "trimmed", "cut", "ecn", "entropy", "header"))

@@ -1,6 +1,8 @@
 """This module has the command `uetproto conform`: whether another implementation of UET follows the protocol."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -8,20 +10,28 @@ from typing import Any
 import click
 
 from uetproto import LocalError
-from uetproto.cli.conform.report import chart, junit, result_of, verdict_lines
+from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
+from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions, some_link_options
-from uetproto.cli.live.peer_bench import PeerBench, bench_for
+from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
-from uetproto.cli.terminal import status, tell, write_text
+from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
-from uetproto.conform.catalogue import INITIATOR, ConformanceTest, chosen, load, of_role
-from uetproto.conform.packets import OPTIONAL
-from uetproto.conform.player import ConformanceVerdict, Outcome, judge
+from uetproto.conform.acting import Actor, acting, patience_for
+from uetproto.conform.catalogue import INITIATOR, TARGET, ConformanceTest, chosen, load, of_role
+from uetproto.conform.packets import OPTIONAL, PeerFacts
+from uetproto.conform.player import UET, ConformanceVerdict, Outcome, Patience, Suite, judge
+from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import similar
+from uetproto.live.interface import address_of
 
 _DEAD = "the peer answers nothing; the test was not played"
+_IDLE = "the peer does not act; the test was not played"
+_IDLE_TESTS = 2
+"""Number of tests, one after the other, after which a peer that does not act is told to act no more."""
+BOTH = "both"
 
 
 @click.command(
@@ -49,8 +59,14 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
     metavar="N",
     help="Play a test that fails up to N times, until it passes: for links that lose packets.",
 )
-@click.option("--as", "role", type=click.Choice((INITIATOR,)), default=INITIATOR, show_default=True,
-              help="Our side of the tests.")  # fmt: skip
+@click.option("--as", "role", type=click.Choice((INITIATOR, TARGET, BOTH)), default=INITIATOR, show_default=True,
+              help="Our side of the tests: we ask the peer, the peer acts, or both one after the other.")  # fmt: skip
+@click.option("--driver", metavar="CMD", help="Command that makes the peer act, run for each test (--as target).")
+@click.option("--acts-from", metavar="A", help="Address from which the peer acts; default: that of --peer.")
+@click.option("--wait", type=click.FloatRange(0.1, 3600), metavar="S",
+              help="Seconds in which the peer has to begin to act; default: 10 with --driver, 60 without.")  # fmt: skip
+@click.option("--rto", type=click.FloatRange(0.01, 60_000), default=200, show_default=True, metavar="MS",
+              help="First retransmission time-out of the peer (--as target).")  # fmt: skip
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @some_link_options(
@@ -59,17 +75,26 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 )  # fmt: skip
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
-    tries: int, role: str, folder: str | None, junit_file: str | None,
+    tries: int, role: str, driver: str | None, acts_from: str | None, wait: float | None, rto: float,
+    folder: str | None, junit_file: str | None,
 ) -> None:  # fmt: skip
     """Ask another implementation of UET, test by test, whether it follows the protocol.
 
     Each test sends packets of its own, right and wrong ones, and holds each answer against everything that the pages
-    allow. Exit status 1 if a test failed, or if the peer does not answer.
+    allow. With --as target the peer acts, and we answer it rightly and wrongly: --driver runs what makes it act, with
+    what it needs in the place of {names} and in its environment (docs/conform.md); without one a line says what it has
+    to do. Exit status 1 if a test failed, or if the peer does not answer, or does not act.
     """
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:
         raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
-    playing = of_role(chosen(load(map(Path, tests)), wanted), "both" if listed else role)
+    playing = of_role(chosen(load(map(Path, tests)), wanted), BOTH if listed else role)
+    if not playing:
+        raise LocalError("--as", f"{role}: no test is left", f"{INITIATOR}, {TARGET}, {BOTH}")
+    if role == INITIATOR:
+        for name, value in (("--driver", driver), ("--acts-from", acts_from), ("--wait", wait)):
+            if value is not None:
+                raise LocalError(name, f"does not go with --as {role}", f"--as {TARGET}, --as {BOTH}")
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
     for name in lacking - {*OPTIONAL}:
         raise LocalError("--without", f"{name!r} is not legal{similar(name, OPTIONAL)}", ", ".join(OPTIONAL))
@@ -81,18 +106,72 @@ def command(
     check_output("--junit", junit_file, ())
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-    with Interrupt() as interrupt, bench_for(options, peer, lacking) as bench, TemporaryDirectory() as spare:
+    spare = TemporaryDirectory()
+    asks = role != TARGET
+    with Interrupt() as interrupt, spare as spare_folder, bench_for(options, peer, lacking, asked=asks) as bench:
+        place = Path(folder or spare_folder)
+        sides: dict[str, Side] = {}
+        if asks:
+            sides[INITIATOR] = Side(UET, bench.facts, bench.patience, bench.repeat, dead=bench.rtt is None)
+        if role != INITIATOR:
+            sides[TARGET] = _target_side(
+                options, bench, driver, acts_from or peer, wait, rto, place, lacking, interrupt
+            )  # fmt: skip
         if not options.as_json:
-            tell([bench.words()])
-        place = Path(folder or spare)
-        results = _played(bench, playing, place, folder is not None, options.as_json, tries, interrupt)
+            tell(
+                [
+                    bench.words()
+                    if asks
+                    else f"{printable(acts_from or peer)} acts on {bench.local}, {bench.words_of_path()}"
+                ]
+            )
+        results = _played(bench, sides, playing, place, folder is not None, options.as_json, tries, interrupt)
         if junit_file is not None:
-            write_text(junit_file, junit(results, bench.repeat))
+            write_text(junit_file, junit(results, {role: side.repeat for role, side in sides.items()}))
         _sum_up(results, bench, options.as_json)
     if interrupt:
         raise click.exceptions.Exit(interrupt.status)
-    if bench.rtt is None or any(one.verdict is ConformanceVerdict.FAIL or one.silent for one in results):
+    if (asks and bench.rtt is None) or any(one.verdict is ConformanceVerdict.FAIL or one.silent for one in results):
         raise click.exceptions.Exit(FAULT)
+
+
+@dataclass
+class Side:
+    """This record says how the tests of one side of ours are played."""
+
+    suite: Suite
+    facts: PeerFacts
+    patience: Patience
+    repeat: str
+    """Command that plays one test again, without its id."""
+    dead: bool = False
+    """Whether the peer is asked no more."""
+    idle: int = 0
+    """Number of tests, one after the other, in which the peer did not act."""
+
+
+def _target_side(
+    options: LinkOptions, bench: PeerBench, driver: str | None, actor_address: str, wait: float | None, rto: float,
+    place: Path, lacking: frozenset[str], interrupt: Interrupt,
+) -> Side:  # fmt: skip
+    """Return how the tests are played in which the peer acts."""
+    address = address_of("--acts-from", actor_address)
+    facts = replace(facts_of(options, str(address), bench.local, {}), without=lacking)
+    if address.version != bench.facts.ip_version:
+        wrong = f"{address} is of IPv{address.version}"
+        raise LocalError("--acts-from", wrong, f"an address of IPv{bench.facts.ip_version}")
+    bench.link.peers |= {int(address)}
+    places = ActPlaces(place, bench.local, str(address), facts.how)
+    actor: Actor = (
+        PersonActor(places, lambda line: tell([line]), lambda: bool(interrupt), options.as_json) if driver is None
+        else DriverActor(driver, places)
+    )  # fmt: skip
+    seconds = wait if wait is not None else 60 if driver is None else 10
+    patience = replace(patience_for(int(rto * MILLISECOND)), act=int(seconds * SECOND))
+    more = ["--as", TARGET, *(["--driver", driver] if driver else []), "--rto", f"{rto:g}"]
+    more += [] if actor_address == bench.peer else ["--acts-from", actor_address]
+    repeat = repeating(options, bench.peer, bench.number, lacking, more)
+    return Side(acting(actor), facts, patience, repeat)
 
 
 def _list(tests: list[ConformanceTest], as_json: bool) -> None:
@@ -108,39 +187,37 @@ def _list(tests: list[ConformanceTest], as_json: bool) -> None:
 
 
 def _played(
-    bench: PeerBench,
-    tests: list[ConformanceTest],
-    place: Path,
-    kept: bool,
-    as_json: bool,
-    tries: int,
-    interrupt: Interrupt,
-) -> list[Outcome]:
-    """Play the tests, tell of each, and return the outcomes. A peer that answers nothing is asked no more."""
+    bench: PeerBench, sides: Mapping[str, Side], tests: list[ConformanceTest], place: Path, kept: bool, as_json: bool,
+    tries: int, interrupt: Interrupt,
+) -> list[Outcome]:  # fmt: skip
+    """Play the tests, tell of each, and return the outcomes. A peer that answers nothing, or does not act, is asked no
+    more."""
     results: list[Outcome] = []
-    dead = bench.rtt is None
     with status() as show:
-        for at, test in enumerate(tests, 1):
+        for at, test in enumerate(sorted(tests, key=lambda one: one.role), 1):
+            side = sides[test.role]
             if interrupt:
                 break
             show(f"{test.id}, {at} of {len(tests)}")
-            if dead:
-                outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, _DEAD)
+            if side.dead:
+                outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, _IDLE if side.idle else _DEAD)
             else:
-                outcome = judge(test, bench.link, bench.facts, bench.seed, bench.patience, tries)
-                dead = outcome.silent and outcome.verdict is ConformanceVerdict.INCONCLUSIVE
+                outcome = judge(test, bench.link, side.facts, bench.seed, side.patience, tries, side.suite)
+                lost = outcome.silent and outcome.verdict is ConformanceVerdict.INCONCLUSIVE
+                side.idle = side.idle + 1 if lost and test.act else 0
+                side.dead = side.idle >= _IDLE_TESTS if test.act else lost
             results.append(outcome)
             file = place / f"{test.id}.pcapng"
             if outcome.frames:
                 captures.write(outcome, file, bench.clock.of_day(0), link=bench.path.link)
-                captures.judge_capture(outcome, file, bench.facts)
+                captures.judge_capture(outcome, file, side.facts)
                 if kept:
-                    write_text(str(file.with_suffix(".txt")), chart(str(file), outcome, bench.facts))
+                    write_text(str(file.with_suffix(".txt")), chart(str(file), outcome, side.facts))
             if as_json:
-                found = result_of(outcome, bench.repeat, str(file) if kept and outcome.frames else None)
+                found = result_of(outcome, side.repeat, str(file) if kept and outcome.frames else None)
                 click.echo(json.dumps(found))
-            elif outcome.verdict is not ConformanceVerdict.PASS and outcome.reason != _DEAD:
-                tell(verdict_lines(outcome, bench.repeat))
+            elif outcome.verdict is not ConformanceVerdict.PASS and outcome.reason not in (_DEAD, _IDLE):
+                tell(verdict_lines(outcome, side.repeat))
     return results
 
 

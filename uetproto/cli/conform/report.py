@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
@@ -24,8 +25,10 @@ _USUAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def repeating(options: LinkOptions, peer: str, seed: int, lacking: frozenset[str]) -> str:
-    """Return the command that plays one test again; its id is to be put after it."""
+def repeating(
+    options: LinkOptions, peer: str, seed: int, lacking: frozenset[str], more: Iterable[str] = ()
+) -> str:  # fmt: skip
+    """Return the command that plays one test again; its id is to be put after it. `more` has further words of it."""
     words = ["uetproto", "conform", "--peer", peer]
     for name in _REPEATED:
         value = getattr(options, name)
@@ -33,7 +36,7 @@ def repeating(options: LinkOptions, peer: str, seed: int, lacking: frozenset[str
             words += [f"--{name.replace('_', '-')}", str(value)]
     words += [] if options.relative else ["--absolute"]
     words += ["--without", ",".join(sorted(lacking))] if lacking else []
-    return shlex.join([*words, "--seed", str(seed), "--only"])
+    return shlex.join([*words, *more, "--seed", str(seed), "--only"])
 
 
 def verdict_lines(outcome: Outcome, repeat: str) -> list[str]:
@@ -73,8 +76,9 @@ def chart(file: str, outcome: Outcome, peer: PeerFacts) -> str:
     return "\n".join([*map(printable, head), "", *lines, ""])
 
 
-def junit(results: list[Outcome], repeat: str) -> str:
-    """Return the verdicts as JUnit XML, with a test case for each test. An inconclusive test is skipped."""
+def junit(results: list[Outcome], repeats: Mapping[str, str]) -> str:
+    """Return the verdicts as JUnit XML, with a test case for each test. An inconclusive test is skipped. `repeats` has
+    the command of `repeating` by our side of the test."""
     counts = {verdict: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
     suite = ElementTree.Element(
         "testsuite", name="uetproto conform", tests=str(len(results)), failures=str(counts[ConformanceVerdict.FAIL]),
@@ -86,7 +90,7 @@ def junit(results: list[Outcome], repeat: str) -> str:
         reason = _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", one.reason)
         if one.verdict is ConformanceVerdict.FAIL:
             failure = ElementTree.SubElement(case, "failure", message=reason, type="fail")
-            failure.text = f"{one.test.purpose} [{one.test.section}]\nagain: {repeat} {one.test.id}"
+            failure.text = f"{one.test.purpose} [{one.test.section}]\nagain: {repeats[one.test.role]} {one.test.id}"
         elif one.verdict is ConformanceVerdict.INCONCLUSIVE:
             ElementTree.SubElement(case, "skipped", message=reason)
     root = ElementTree.Element("testsuites")

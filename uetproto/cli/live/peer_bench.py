@@ -36,7 +36,7 @@ class PeerBench:
             interface=interface, transport="uet", peer_port=how.udp_port if how.udp else None,
             ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
         ))  # fmt: skip
-        self.link = LiveLink(self.path, self.clock)
+        self.link = LiveLink(self.path, self.clock, frozenset((self.facts.address,)))
         self.number = secrets.randbits(32) if options.seed is None else options.seed
         self.seed = f"{self.number}#{self.clock.of_day(0)}"
         self.patience, self.rtt = Patience(), None
@@ -57,7 +57,11 @@ class PeerBench:
             answer = ", ".join(("does NOT answer", *self.path.counters.refused))
         else:
             answer = f"answers in {duration(self.rtt)}"
-        return f"{printable(self.peer)} from {self.local}: {answer}, path {self.path.name}, seed {self.number}"
+        return f"{printable(self.peer)} from {self.local}: {answer}, {self.words_of_path()}"
+
+    def words_of_path(self) -> str:
+        """Return the path and the seed, in words."""
+        return f"path {self.path.name}, seed {self.number}"
 
 
 def facts_of(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFacts:
@@ -91,16 +95,20 @@ def facts_of(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFac
 
 
 @contextmanager
-def bench_for(options: LinkOptions, peer: str, lacking: frozenset[str]) -> Iterator[PeerBench]:
-    """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end."""
+def bench_for(
+    options: LinkOptions, peer: str, lacking: frozenset[str], *, asked: bool = True
+) -> Iterator[PeerBench]:  # fmt: skip
+    """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end. A peer that is not
+    `asked` has no rendezvous, and no round-trip time is measured: it acts, and need not answer."""
     local = local_towards(options, peer)
-    rendezvous, told = begun(options, peer, local)
+    rendezvous, told = begun(options, peer, local) if asked else (None, {})
     bench: PeerBench | None = None
     try:
         bench = PeerBench(options, peer, local, told, lacking)
         if told.get("takes_no_checksum") is True and options.checksum == "auto":
             bench.path.checksum = False
-        bench.measure()
+        if asked:
+            bench.measure()
         yield bench
     finally:
         if bench is not None:

@@ -1,0 +1,206 @@
+"""This module makes a peer act, for the tests in which it is the initiator: it runs a command, or says which one is
+needed."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from uetproto import LocalError
+from uetproto.cli.terminal import printable
+from uetproto.conform.acting import CANNOT, PeerAct
+from uetproto.conform.catalogue import ACTS
+from uetproto.errors import similar
+from uetproto.framing.uet import Encapsulation
+
+CANNOT_STATUS = 77
+"""Exit status with which a driver says that its peer cannot do what a test wants."""
+TAG = 5
+"""Tag of a tagged send."""
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_TAIL = 4096
+"""Number of bytes of the output of a driver that are kept."""
+_MOST_READ = 1 << 20
+"""Longest file of a driver that is compared with what the peer was sent."""
+_GRACE = 2.0
+"""Seconds that a driver has to end after SIGTERM."""
+FACTS = {
+    "id": "id of the test", "action": f"what to do: {', '.join(ACTS)}", "mode": "rud, rod, rudi or uud",
+    "length": "number of bytes", "file": "file with the bytes to write or send",
+    "to": "file for the bytes that are read", "what": "{length} of a read, {file} of all else",
+    "operand": "operand of an atomic, a number", "tag": "tag of a tagged send", "target": "our address",
+    "peer": "address of the peer", "port": "UDP port of both ends, empty over native IP", "crc": "on or off: CRC32C",
+    "key": "memory key", "addr": "address in the memory", "job": "JobID", "pid": "PIDonFEP",
+    "index": "resource index", "initiator": "initiator id of the peer",
+    "mtu": "payload MTU",
+}  # fmt: skip
+"""Facts that a driver gets, and what each is: as placeholders, and in capitals with UETPROTO_ as its environment."""
+
+
+class ActPlaces:
+    """This class has the facts of an act that do not depend on the test, and the files of the act."""
+
+    def __init__(self, folder: Path, target: str, peer: str, how: Encapsulation) -> None:
+        self.folder, self.target, self.peer, self.how = folder, target, peer, how
+
+    def facts(self, act: PeerAct) -> dict[str, str]:
+        """Write the file of an act, and return its facts by the names of `FACTS`."""
+        file, to = self.folder / f"{act.test.id}.act", self.folder / f"{act.test.id}.read"
+        to.unlink(missing_ok=True)
+        if act.data:
+            file.write_bytes(act.data)
+        reads = act.operation == "read"
+        place = {name: str(value) for name, value in act.place.items() if name in FACTS}
+        return place | {
+            "id": act.test.id, "action": act.operation, "mode": act.mode, "length": str(act.length),
+            "file": "" if reads else str(file), "to": str(to), "what": str(act.length) if reads else str(file),
+            "operand": str(int.from_bytes(act.data[:8], "big")), "tag": str(TAG), "target": self.target,
+            "peer": self.peer, "port": str(self.how.udp_port) if self.how.udp else "",
+            "crc": "on" if self.how.crc else "off",
+        }  # fmt: skip
+
+
+def filled(command: str, facts: Mapping[str, str]) -> list[str]:
+    """Return the words of a driver with the facts in place of their names in braces. Raises `LocalError` for a name
+    that is none."""
+
+    def fact(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in facts:
+            raise LocalError("--driver", f"{found[0]} is not known{similar(name, facts)}", ", ".join(facts))
+        return facts[name]
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise LocalError("--driver", f"{command!r}: {error}", "a command with arguments") from None
+    if not words:
+        raise LocalError("--driver", "is empty", "a command with arguments")
+    return [_PLACEHOLDER.sub(fact, word) for word in words]
+
+
+class DriverActor:
+    """This class runs a command for each act (`acting.Actor`)."""
+
+    tells = True
+
+    def __init__(self, command: str, places: ActPlaces) -> None:
+        """Raises `LocalError` for a command with placeholders that are not known."""
+        filled(command, dict.fromkeys(FACTS, ""))
+        self.command, self.places = command, places
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+        self._said = b""
+        self._to = Path()
+
+    def begin(self, act: PeerAct) -> None:
+        facts = self.places.facts(act)
+        self._to = Path(facts["to"])
+        words, self._said = filled(self.command, facts), b""
+        environment = os.environ | {f"UETPROTO_{name.upper()}": value for name, value in facts.items()}
+        try:
+            self._process = subprocess.Popen(
+                words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise LocalError("--driver", f"{words[0]}: {why}", "a command that can be run") from None
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, output: IO[bytes]) -> None:
+        while data := os.read(output.fileno(), _TAIL):
+            self._said = (self._said + data)[-_TAIL:]
+
+    def ended(self) -> str | None:
+        status = None if self._process is None else self._process.poll()
+        if status is None:
+            return None
+        return {0: "ok", CANNOT_STATUS: CANNOT}.get(status, "error")
+
+    def words(self) -> str:
+        if self._process is None or (status := self._process.poll()) is None:
+            return "the driver has not ended"
+        if self._reader is not None:
+            self._reader.join(_GRACE)
+        lines = [line for line in self._said.decode(errors="replace").splitlines() if line.strip()]
+        last = f": {printable(lines[-1].strip()[:200])}" if lines else ""
+        return f"the driver ended with status {status}{last}"
+
+    def result(self) -> bytes | None:
+        try:
+            with self._to.open("rb") as file:
+                return file.read(_MOST_READ)
+        except OSError:
+            return None
+
+    def end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, None)):
+            try:
+                os.killpg(process.pid, number)
+            except (ProcessLookupError, PermissionError):
+                break
+            try:
+                process.wait(seconds)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait()
+        if self._reader is not None:
+            self._reader.join(_GRACE)
+        if process.stdout is not None and (self._reader is None or not self._reader.is_alive()):
+            process.stdout.close()
+
+
+class PersonActor:
+    """This class says what the peer has to do, and leaves it to whoever reads it (`acting.Actor`)."""
+
+    tells = False
+
+    def __init__(
+        self, places: ActPlaces, tell: Callable[[str], None], stopped: Callable[[], bool], as_json: bool
+    ) -> None:
+        self.places, self.tell, self.stopped, self.as_json = places, tell, stopped, as_json
+
+    def begin(self, act: PeerAct) -> None:
+        facts = self.places.facts(act)
+        self.tell(json.dumps({"kind": "act", **facts}) if self.as_json else act_words(act, facts))
+
+    def ended(self) -> str | None:
+        return "error" if self.stopped() else None
+
+    def words(self) -> str:
+        return "interrupted" if self.stopped() else "no packet came in time"
+
+    def result(self) -> bytes | None:
+        return None
+
+    def end(self) -> None:
+        """Nothing can be ended."""
+
+
+def act_words(act: PeerAct, facts: Mapping[str, str]) -> str:
+    """Return a line that says what the peer has to do."""
+    place = act.place
+    where = f"PIDonFEP {place['pid']}, resource index {place['index']}"
+    if act.operation not in ("send", "tagged", "deferrable", "rendezvous"):
+        where = f"key {place['key']:#x}, address {place['addr']:#x}, {where}"
+    if act.operation == "tagged":
+        where = f"tag {TAG}, {where}"
+    what = f"operand {facts['operand']}" if act.operation in ("atomic", "fetch") else f"{act.length:,} bytes"
+    file = "" if act.operation in ("read", "atomic", "fetch") else f" ({facts['file']})"
+    return (
+        f"{act.test.id}  at the peer: {act.mode.upper()} {ACTS[act.operation]}, {what}{file}, to {facts['target']},"
+        f" {where}, JobID {place['job']}"
+    )
