@@ -15,8 +15,11 @@ import pytest
 from tests.support.cli.serving import serving
 from tests.support.effort import effort
 from tests.support.namespaces import ADDRESSES, Hosts, hosts
+from tests.support.paths import PCAPS
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.pcap import open_capture
 
 SIZE = 150_000
@@ -31,9 +34,9 @@ def send(at: Hosts, *arguments: str, status: int = 0) -> dict[str, Any]:
     return found
 
 
-def clean(*files: Path) -> None:
+def clean(*files: Path, keys: KeyRing | None = None) -> None:
     for file in files:
-        report = audit([file], Options(complete=True))
+        report = audit([file], Options(complete=True, keys=keys))
         assert report.findings == []
         assert report.packets > 10
         assert not report.others
@@ -45,10 +48,12 @@ def two() -> Any:
         yield found
 
 
+KEYS = PCAPS / "gradient-sealed-cluster.keys.toml"  # with a new key for every second packet
 WAYS = {
     "uet-udp": ("udp",), "uet-raw": ("raw",), "uet-native": ("raw", "--ip-protocol", "253"),
     "roce-udp": ("udp", "--transport", "rc"), "roce-raw": ("raw", "--transport", "rc"),
     "roce-packet": ("packet", "--transport", "rc"),
+    **{f"sealed-{path}": (path, "--keys", str(KEYS)) for path in ("udp", "raw", "packet")},
     "uet-segments": ("udp", "--segmentation", "--entropies", "1", "--checksum", "on"),
 }  # fmt: skip
 """Paths with their options, by name."""
@@ -68,8 +73,16 @@ def test_write(two: Hosts, tmp_path: Path, way: str, version: int) -> None:
         found = send(two, "--write", str(data), "--peer", there, "--local", here, *common, "-o", str(ours))
         assert found["match"]
         assert found["refused"] == {}
-        assert server.ended()[0] == 0
-    clean(ours, theirs)
+        status, told = server.ended()
+        assert status == 0
+    keys = None
+    if way.startswith("sealed"):
+        keys = KeyRing.read(KEYS)
+        assert found["security"]["opened"] == told["security"]["sealed"] >= found["packets_received"]
+        assert (found["security"]["troubles"], told["security"]["troubles"]) == ([], [])
+        with open_capture(str(ours)) as records:
+            assert all(record.data[28 if version == 4 else 48] >> 3 == PdsType.TSS for record in records)
+    clean(ours, theirs, keys=keys)
 
 
 def test_an_address_of_our_own(two: Hosts, tmp_path: Path) -> None:

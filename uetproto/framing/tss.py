@@ -37,11 +37,12 @@ class SealingFramer(UetFramer):
         epoch_at: RekeyTrigger | None = None,
         now: Callable[[], int],
         ecn_capable: bool = True,
+        local_port: int | None = None,
     ) -> None:
-        """Make the framer of a member. `how` is the encapsulation of sealed packets and of packets in clear, and `now`
-        returns the time in picoseconds."""
-        super().__init__(address, ip_version, replace(how, crc=False), ecn_capable=ecn_capable)
-        self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable)
+        """Make the framer of a member. `how` is the encapsulation of sealed packets and of packets in clear, `now`
+        returns the time in picoseconds, and `local_port` is that of `UetFramer`."""
+        super().__init__(address, ip_version, replace(how, crc=False), ecn_capable=ecn_capable, local_port=local_port)
+        self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable, local_port=local_port)
         self.port = port
         self.domain = domain
         self.overhead = domain.domain.overhead
@@ -119,6 +120,18 @@ class SealingFramer(UetFramer):
         if self._rotation is not None:
             self._rotate(self._rotation, sealed, now)
 
+    def troubles(self) -> Iterator[str]:
+        """Yield a text for each kind of packets that did not open, were refused, or were not sent."""
+        counters, sdi = self.domain.counters, self.domain.domain.sdi
+        failed, tried = counters.in_auth_fail, counters.in_auth_fail + counters.in_auth_pkts
+        if failed:
+            yield f"{failed} of {tried} packets of SDI {sdi} did not open"
+        for reason, count in self.refused.items():
+            if reason != "does not open":
+                yield f"{count} refused: {reason}"
+        if counters.out_invoke_fail:
+            yield f"{counters.out_invoke_fail} not sent: no counter is left under the key of SDI {sdi}"
+
     def _rotate(self, rotation: KeyRotation, sealed: int, now: int) -> None:
         """Change to the other key when it is time, and delete the old key after the guard time (tss.md §10)."""
         domain = self.domain
@@ -128,6 +141,24 @@ class SealingFramer(UetFramer):
                 self._changed_at = now
         elif now >= self._changed_at + rotation.guard:
             domain.empty(1 - domain.tx_an)
+
+
+def sealing_framer(
+    security: Security, name: str, address: int, ip_version: int, how: Encapsulation, *, now: Callable[[], int],
+    ecn_capable: bool = True, local_port: int | None = None, ledger: NonceLedger | None = None, counter: int = 0,
+) -> SealingFramer:  # fmt: skip
+    """Return the framer of the member `name` of a secure domain, at an address. `counter` is that of `SecureDomain`."""
+    member = security.members[name]
+    settings = member.domain
+    port = SecurePort(plain=member.plain, clear_nacks=member.clear_nacks)
+    domain = SecureDomain(
+        settings, address, ip_version, tx_an=tx_an(settings), epoch=member.epoch, ledger=ledger, counter=counter
+    )
+    port.domains[settings.sdi] = domain
+    return SealingFramer(
+        address, ip_version, how, port=port, domain=domain, rotation=security.rotation, epoch_at=security.epoch_at,
+        now=now, ecn_capable=ecn_capable, local_port=local_port,
+    )  # fmt: skip
 
 
 class Secured:
@@ -141,19 +172,10 @@ class Secured:
 
     def framer(self, node: Any, how: Encapsulation) -> SealingFramer:
         """Return a framer for the NIC of `node`."""
-        security = self._security
-        member = security.members[node.name]
-        settings = member.domain
-        port = SecurePort(plain=member.plain, clear_nacks=member.clear_nacks)
-        domain = SecureDomain(
-            settings, node.address, node.ip_version, tx_an=tx_an(settings), epoch=member.epoch, ledger=self.ledger
-        )
-        port.domains[settings.sdi] = domain
-        framer = SealingFramer(
-            node.address, node.ip_version, how, port=port, domain=domain, rotation=security.rotation,
-            epoch_at=security.epoch_at, now=self._now, ecn_capable=node.pds.ecn_capable,
+        framer = self.framers[node.name] = sealing_framer(
+            self._security, node.name, node.address, node.ip_version, how, now=self._now,
+            ecn_capable=node.pds.ecn_capable, ledger=self.ledger,
         )  # fmt: skip
-        self.framers[node.name] = framer
         return framer
 
     def report(self) -> dict[str, dict[str, Any]]:
@@ -164,7 +186,7 @@ class Secured:
     def troubles(self) -> Iterator[str]:
         """Yield a text for each reason for which packets of a node were refused or not sent. These texts can explain
         why a run did not end."""
-        return (f"{name}: {text}" for name, framer in self.framers.items() for text in _troubles(framer))
+        return (f"{name}: {text}" for name, framer in self.framers.items() for text in framer.troubles())
 
     def failure(self, failure: str | None) -> str | None:
         """Return why a run failed, or None if it did not fail.
@@ -193,16 +215,3 @@ def _report(framer: SealingFramer) -> dict[str, Any]:
         "epoch": framer.domain.tx_epoch,
         "counters": {name: count for name, count in counters.items() if count},
     }
-
-
-def _troubles(framer: SealingFramer) -> Iterator[str]:
-    """Yield a text for each kind of packets of one framer that did not open, were refused, or were not sent."""
-    counters, sdi = framer.domain.counters, framer.domain.domain.sdi
-    failed, tried = counters.in_auth_fail, counters.in_auth_fail + counters.in_auth_pkts
-    if failed:
-        yield f"{failed} of {tried} packets of SDI {sdi} did not open"
-    for reason, count in framer.refused.items():
-        if reason != "does not open":
-            yield f"{count} refused: {reason}"
-    if counters.out_invoke_fail:
-        yield f"{counters.out_invoke_fail} not sent: no counter is left under the key of SDI {sdi}"

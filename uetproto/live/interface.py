@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from uetproto.errors import LocalError, similar, typed
+from uetproto.framing.security import Security
 from uetproto.impair.faults import Faults
 
 LOCAL = "local"
@@ -44,6 +45,9 @@ class Interface:
     """Name of a capture file, .pcapng or .pcap (also .gz), for all packets that are sent and received."""
     faults: Faults | None = None
     """Faults that frames meet between engine and path, in both directions."""
+    security: Security | None = None
+    """Secure domain whose packets are sealed, with one member, this end (`framing.security`). None: they travel in
+    clear, as those of RoCE always do."""
     seed: int | None = None
     """Seed of PDCIDs, PSNs, entropy values and faults. None: they differ in each run."""
 
@@ -60,6 +64,10 @@ class Interface:
                 raise LocalError(name, f"{value!r} is not legal", f"{least} … {most}")
         if self.checksum not in CHECKSUMS:
             raise LocalError("checksum", f"{self.checksum!r} is not legal", ", ".join(CHECKSUMS))
+        if self.security is not None:
+            typed("security", self.security, Security, "Security(...)")
+            if len(self.security.members) != 1:
+                raise LocalError("security", f"{len(self.security.members)} members", "one, which is this end")
         if self.faults is not None:
             typed("faults", self.faults, Faults, "Faults(...)")
             for name in ("drop", "trim", "corrupt", "duplicate", "reorder", "delay"):

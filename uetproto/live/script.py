@@ -93,7 +93,7 @@ class ScriptEnd:
         """Begin a row. Raises `LocalError` for a row that is not possible."""
         row = self.rows[number]
         state = self.states[number] = RowState(number)
-        work = _ACTIONS[row.do](self, state, row.fields)
+        work = ACTIONS[row.do](self, state, row.fields)
         if work is None:
             state.code = "OK"
         else:
@@ -184,7 +184,7 @@ class ScriptEnd:
         self._index(fields).enable()
 
 
-_ACTIONS: dict[str, Callable[[ScriptEnd, RowState, Mapping[str, Any]], Work | None]] = {
+ACTIONS: dict[str, Callable[[ScriptEnd, RowState, Mapping[str, Any]], Work | None]] = {
     "write": ScriptEnd._write, "read": ScriptEnd._read, "atomic": ScriptEnd._atomic, "send": ScriptEnd._send,
     "nop": ScriptEnd._nop, "receive": ScriptEnd._receive, "region": ScriptEnd._region,
     "withdraw": ScriptEnd._withdraw, "disable": ScriptEnd._disable, "enable": ScriptEnd._enable,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 from tests.support.cli.frames import invoke
 from tests.support.cli.serving import serving
 from tests.support.live import addresses
+from tests.support.paths import PCAPS
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
+from uetproto.engine.tss.keys import KeyRing
 
 SIZE = 200_000
+KEYS = str(PCAPS / "gradient-sealed-direct.keys.toml")
 
 
 def said(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
@@ -24,9 +28,9 @@ def said(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def clean(*files: Path) -> None:
+def clean(*files: Path, keys: Path | None = None) -> None:
     for file in files:
-        report = audit([file], Options(complete=True))
+        report = audit([file], Options(complete=True, keys=None if keys is None else KeyRing.read(keys)))
         assert report.findings == []
         assert report.packets > 4
 
@@ -118,7 +122,9 @@ def test_a_peer_that_is_recognised(tmp_path: Path) -> None:
         assert (server.line()["payload_mtu"], server.ended()[0]) == (1024, 0)
 
 
-@pytest.mark.parametrize("scenario", ["ses-fetching-atomic", "ses-tagged-send"])
+@pytest.mark.parametrize(
+    "scenario", ["ses-fetching-atomic", "ses-tagged-send", "gradient-sealed-client-server", "ses-fail-at-perm"]
+)
 def test_a_scenario(tmp_path: Path, scenario: str) -> None:
     here, there = addresses()
     file = tmp_path / "scenario.pcapng"
@@ -127,9 +133,34 @@ def test_a_scenario(tmp_path: Path, scenario: str) -> None:
         assert (wrong.exit_code, "differs from the one that is served" in wrong.stderr) == (2, True)
         (played,) = said("send", scenario, "--peer", there, "--local", here, "-o", str(file))
         assert played["match"]
-        assert {one["code"] for one in played["operations"]} <= {"OK", "NONE"}
-        assert server.ended()[0] == 0
-    clean(file)
+        assert {one["code"] for one in played["operations"]} <= {"OK", "NONE", "AT_PERM"}
+        status, told = server.ended()
+        assert (status, bool(told["security"])) == (0, "sealed" in scenario)
+    clean(file, keys=PCAPS / "gradient-sealed-direct.keys.toml" if "sealed" in scenario else None)
+
+
+def test_keys(tmp_path: Path) -> None:
+    """Both ends need the key of the domain. Who has none is refused at the rendezvous, and who has another one is told
+    that nothing opens."""
+    here, there = addresses()
+    data, file, other = (tmp_path / name for name in ("data", "sealed.pcapng", "other.toml"))
+    data.write_bytes(os.urandom(20_000))
+    keys = PCAPS / "gradient-sealed-direct.keys.toml"
+    other.write_text(keys.read_text().replace('key = "07', 'key = "08'))
+    common = ("send", "--write", str(data), "--peer", there, "--local", here)
+    with serving(there, "--keys", str(keys), "--count", "3") as server:
+        assert server.told["security"] == {"sdi": 1, "mode": "direct"}
+        plain = invoke(*common)
+        assert (plain.exit_code, "--keys: packets of this end travel in clear, and" in plain.stderr) == (2, True)
+        for _ in "12":  # no counter is used twice
+            (sealed,) = said(*common, "--keys", str(keys), "-o", str(file))
+            assert (sealed["match"], sealed["security"]["troubles"]) == (True, [])
+        clean(file, keys=keys)
+        (wrong,) = said(*common, "--keys", str(other), status=1)
+        assert wrong["error"]
+        status, told = server.ended()
+        assert (status, told["sessions"]) == (0, 3)
+        assert re.fullmatch(r"\d+ of \d+ packets of SDI 1 did not open", told["security"]["troubles"][0])
 
 
 def test_ctrl_c_leaves_a_capture_and_a_summary(tmp_path: Path) -> None:
@@ -195,6 +226,12 @@ def test_misuse() -> None:
         ),
         (("send", "--read", "8", "--peer", other, "--transport", "rc", "--key", "0x100000000"), "--key"),
         (("serve", "--local", other, "--transport", "rc", "--rendezvous", "off"), "--peer-gid: is missing"),
+        (("serve", "--local", local, "--sdi", "1"), "--sdi: does not go without --keys"),
+        (("serve", "--local", local, "--keys", "/nonexistent"), "/nonexistent: No such file"),
+        (("serve", "--local", local, "--keys", KEYS, "--sdi", "2"), "--sdi: 2 is not in"),
+        (("serve", "--local", local, "--keys", KEYS, "--transport", "rc"), "--keys: does not go with --transport rc"),
+        (("serve", "--local", "::1", "--keys", KEYS), "--ssi: is missing"),
+        (("serve", "--local", local, "--scenario", "uet-incast"), "traffic of several nodes"),
         (("serve", "--local", other, "--peer-gid", other), "--peer-gid: goes with --transport rc and --rendezvous off"),
     ):
         result = invoke(*arguments)

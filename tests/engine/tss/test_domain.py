@@ -130,6 +130,16 @@ def test_no_nonce_comes_twice(mode: str, version: int, with_ssi: bool, steps: li
     assert len(members.ledger) == sum(what == "seal" for what, _, _ in steps)
 
 
+@pytest.mark.parametrize(("at", "half"), [(A, 0), (B, HALF)])
+def test_a_counter_to_begin_with(at: int, half: int) -> None:
+    """A member that may have lost its counter begins above it, in its half, under each key."""
+    sender = member(at, domain("client-server", servers=frozenset({B}), keys=((key(1),), (key(2),))), counter=77)
+    below = Flow(src=at, dst=A + B - at).below(0)
+    assert [header_of(sealed_by(sender, below)).tsc - half for _ in range(2)] == [77, 78]
+    sender.switch(1)
+    assert header_of(sealed_by(sender, below)).tsc == half + 77
+
+
 def test_the_counter_is_0_only_after_a_change_of_key() -> None:
     """Property 5."""
     sender = member(how=domain(keys=((key(1),), (key(2),))))

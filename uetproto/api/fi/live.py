@@ -12,10 +12,12 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role
 from uetproto.errors import LocalError
 from uetproto.framing.sizes import UET_EXTENSION, ip_size
+from uetproto.framing.tss import sealing_framer
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.live.interface import Interface
 from uetproto.live.path import PathSetup
 from uetproto.live.rate import PeerRate, PeerRates, live_pds, live_ses, rto_for
+from uetproto.live.time import counter_now
 from uetproto.live.world import LiveWorld
 
 _NOMINAL = 40
@@ -30,12 +32,14 @@ class LiveFabric(LiveWorld):
     ) -> None:
         """Open the interface. `cc` is a congestion control algorithm or "off". Raises `LocalError` or `OSError` if a
         port, an address or a file is not to be had."""
-        if interface.faults is not None and interface.faults.corrupt and not how.crc:
+        security = interface.security
+        if interface.faults is not None and interface.faults.corrupt and not how.crc and security is None:
             raise LocalError("faults.corrupt", "does not go without a CRC: nobody would notice", "crc = True")
         address = interface.address
         seed = random.SystemRandom().getrandbits(64) if interface.seed is None else interface.seed
         rng, version = random.Random(seed), address.version
-        around = how.around(version)
+        sealing = None if security is None else security.domain.overhead
+        around = how.around(version, sealing=sealing)
         self._rates: PeerRates | None = None
         if cc != "off":
             overhead = around - ip_size(version) + _NOMINAL
@@ -45,9 +49,16 @@ class LiveFabric(LiveWorld):
         self.fep = Fep(int(address), rng, pds=config, ses=ses, ip_version=version, congestion=self._rates)
         # A peer may still hold PDCs of a program that had this address before; their PDCIDs would be refused.
         self.fep.pds.pool.next_id = 1 + rng.getrandbits(15)
-        framer = UetFramer(
-            int(address), version, how, ecn_capable=config.ecn_capable, local_port=interface.local_port
-        )  # fmt: skip
+        framer: UetFramer
+        if security is None:
+            framer = UetFramer(
+                int(address), version, how, ecn_capable=config.ecn_capable, local_port=interface.local_port
+            )  # fmt: skip
+        else:
+            framer = sealing_framer(
+                security, next(iter(security.members)), int(address), version, how, now=lambda: self.clock.now,
+                ecn_capable=config.ecn_capable, local_port=interface.local_port, counter=counter_now(),
+            )  # fmt: skip
         setup = PathSetup(
             interface=interface, transport="uet", peer_port=how.udp_port if how.udp else None,
             ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
@@ -55,7 +66,7 @@ class LiveFabric(LiveWorld):
         node = FiNode(NodePlace(name, int(address), version), self.fep, config, ses)
         node.shares_address = interface.local_port not in (None, how.udp_port)
         self.fi_node = node
-        longest = how.around(version, extension=UET_EXTENSION) + ses.payload_mtu
+        longest = how.around(version, extension=UET_EXTENSION, sealing=sealing) + ses.payload_mtu
         super().__init__(node, setup, framer, needed=longest, finish=self._closes, dscp=how.dscp)
 
     def learn(self, peer: int, rate: PeerRate) -> None:

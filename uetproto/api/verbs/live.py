@@ -7,6 +7,7 @@ from uetproto.api.node import NodePlace
 from uetproto.api.verbs.node import VerbsNode
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.hca import Hca
+from uetproto.errors import LocalError
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.sizes import around_roce
 from uetproto.live.interface import Interface
@@ -20,6 +21,8 @@ class LiveAdapter(LiveWorld):
 
     def __init__(self, name: str, interface: Interface, *, config: RoceConfig | None) -> None:
         """Open the interface. Raises `LocalError` or `OSError` if a port, an address or a file is not to be had."""
+        if interface.security is not None:
+            raise LocalError("security", "does not go with RoCEv2, whose packets nobody seals", "UET")
         address = interface.address
         seed = random.SystemRandom().getrandbits(64) if interface.seed is None else interface.seed
         self.psns = random.Random(seed)

@@ -10,7 +10,16 @@ from typing import Any, Self
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
-from uetproto.cli.live.options import RC, HandNumbers, LinkOptions, local_towards, meet, mtu_towards, own_address
+from uetproto.cli.live.options import (
+    RC,
+    HandNumbers,
+    LinkOptions,
+    local_towards,
+    meet,
+    mtu_towards,
+    own_address,
+    sealed_offer,
+)
 from uetproto.cli.live.words import link_facts
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
@@ -348,7 +357,7 @@ def begun(options: LinkOptions, peer: str, local: str) -> tuple[RendezvousClient
     rendezvous = meet(options, found, peer, local)
     try:
         offer: Json = {"transport": options.transport, "address": local}
-        offer |= own_address(options, local)
+        offer |= own_address(options, local) | sealed_offer(options)
         if options.local_udp_port is not None:
             offer["udp_port"] = options.local_udp_port
         told = rendezvous.begin(offer)

@@ -2,8 +2,8 @@
 
 import socket
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from functools import cache, wraps
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache, cached_property, wraps
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
@@ -13,9 +13,11 @@ from click.core import ParameterSource
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.faults import faults_of
+from uetproto.cli.live.security import domain_of_file, member_at
 from uetproto.cli.outputs import check_output
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.tss.keys import DomainConfig
 from uetproto.errors import similar
 from uetproto.framing.sizes import UET_EXTENSION, around_roce
 from uetproto.impair.faults import Faults
@@ -78,6 +80,9 @@ class LinkOptions:
     psn: str | None
     peer_qpn: str | None
     peer_psn: str | None
+    keys: str | None
+    sdi: int | None
+    ssi: int | None
     faults: str | None
     seed: int | None
     output: str | None
@@ -101,13 +106,15 @@ class LinkOptions:
             for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
                 if value is not None:
                     raise LocalError(name, "does not go with --transport rc", "--transport uet")
+            if self.keys is not None:
+                raise LocalError("--keys", "does not go with --transport rc: nobody seals RoCEv2", "--transport uet")
             if self.memory_key >= 1 << 32:
                 raise LocalError("--key", f"{self.key} is not legal with --transport rc", "0 … 2^32 - 1")
         for name in ("qpn", "psn", "peer_qpn", "peer_psn"):
             if getattr(self, name) is not None and (self.transport != RC or self.rendezvous != OFF):
                 told = "goes with --transport rc and --rendezvous off: the rendezvous tells it"
                 raise LocalError(f"--{name.replace('_', '-')}", told)
-        _ = self.faulty, self.rendezvous_at, self.memory_key, self.address, self.by_hand
+        _ = self.faulty, self.rendezvous_at, self.memory_key, self.address, self.by_hand, self.domain
 
     @property
     def faulty(self) -> Faults | None:
@@ -132,6 +139,23 @@ class LinkOptions:
         except ValueError:
             raise LocalError("--key", f"{self.key} is not legal", MEMORY_KEY.legal) from None
         return found
+
+    @cached_property
+    def domain(self) -> DomainConfig | None:
+        """Return the secure domain that seals the packets, or None if they travel in clear."""
+        if self.keys is not None:
+            return domain_of_file(self.keys, self.sdi)
+        for name in ("sdi", "ssi"):
+            if getattr(self, name) is not None:
+                raise LocalError(f"--{name}", "does not go without --keys", "--keys FILE")
+        return None
+
+    @property
+    def sealing(self) -> int | None:
+        """Return how many bytes sealing adds to a packet, or None if packets travel in clear."""
+        if self.domain is None:
+            return None
+        return (self.domain if self.ssi is None else replace(self.domain, ssis={0: self.ssi})).overhead
 
     @property
     def by_hand(self) -> "HandNumbers":
@@ -168,6 +192,9 @@ class LinkOptions:
             checksum=self.checksum, entropies=self.entropies,
             receive_buffer=of_size("--receive-buffer", self.receive_buffer, 2048, 1 << 30),
             segmentation=self.segmentation, capture=self.output, faults=self.faulty, seed=self.seed,
+            security=None if self.domain is None else member_at(
+                local, self.domain, self.ssi, self.settings["security"]
+            ),
         )  # fmt: skip
 
     @property
@@ -177,7 +204,8 @@ class LinkOptions:
 
     def pds(self) -> PdsConfig:
         """Return the parameters of packet delivery of the personality."""
-        return PdsConfig(**self.settings["pds"])
+        sealed = {} if self.domain is None else {"secure_start": "expected"}
+        return PdsConfig(**sealed | self.settings["pds"])
 
     def ses(self, payload_mtu: int) -> SesConfig:
         """Return the parameters of SES of the personality, with a payload MTU."""
@@ -189,7 +217,7 @@ class LinkOptions:
         if self.transport == RC:
             sizes, around, name = tuple(PMTUS), around_roce(version), "--payload-mtu"
         else:
-            sizes, around, name = PAYLOAD_MTUS, self.how().around(version, extension=UET_EXTENSION), "--payload-mtu"
+            sizes, around, name = PAYLOAD_MTUS, around_uet(self, version), "--payload-mtu"
         if self.payload_mtu is not None:
             if self.payload_mtu not in sizes:
                 raise LocalError(name, f"{self.payload_mtu} is not legal", ", ".join(map(str, sizes)))
@@ -261,6 +289,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--psn", metavar="N", help="First PSN of this end, without a rendezvous; default: 0."),
     click.option("--peer-qpn", metavar="N", help=f"Queue pair of the peer; default: {USUAL_QPN:#x}."),
     click.option("--peer-psn", metavar="N", help="First PSN of the peer; default: 0."),
+    click.option("--keys", metavar="FILE", help="Seal all packets (TSS) with a key file that both ends have."),
+    click.option("--sdi", type=click.IntRange(0, 2**24 - 1), metavar="N", help="Secure domain of the key file."),
+    click.option("--ssi", type=click.IntRange(0, 2**32 - 1), metavar="N", help="Secure source identifier of this end."),
     click.option("--faults", metavar="NAME=SHARE,…",
                  help="Lose, duplicate, reorder, delay, corrupt or trim packets on their way out and in, such as"
                       " drop=0.01,reorder=0.02; reorder_by, reorder_time and delay_time say how (5 ms)."),
@@ -333,6 +364,11 @@ def number_of(name: str, text: str) -> int:
         raise LocalError(name, f"{text!r} is not legal", "a number, such as 7 or 0x10") from None
 
 
+def around_uet(options: LinkOptions, version: int) -> int:
+    """Return the number of bytes around the payload of the longest UET packet."""
+    return options.how().around(version, extension=UET_EXTENSION, sealing=options.sealing)
+
+
 def _of_24_bits(name: str, text: str | None, least: int, usual: int, most: int) -> int:
     found = usual if text is None else number_of(name, text)
     if not least <= found <= most:
@@ -388,6 +424,11 @@ def own_address(options: LinkOptions, local: str) -> Json:
     address = ip_address(local)
     is_ours = sockets.is_of_this_host(int(address), address.version, options.interface)
     return {} if is_ours else {"own_address": True}
+
+
+def sealed_offer(options: LinkOptions) -> Json:
+    """Return what the rendezvous is told of the secure domain of this end: nothing if packets travel in clear."""
+    return {} if options.domain is None else {"sdi": options.domain.sdi}
 
 
 _USUAL_MTU = 1500

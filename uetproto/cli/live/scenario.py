@@ -14,20 +14,22 @@ import click
 from uetproto import LocalError, RemoteError
 from uetproto.api import fi
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.options import LinkOptions, local_towards, meet, own_address
+from uetproto.cli.live.options import LinkOptions, local_towards, meet, own_address, sealed_offer
+from uetproto.cli.live.security import member_of_scenario
 from uetproto.cli.live.words import link_facts, link_lines
 from uetproto.cli.main import FAULT
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.emulator.scenario.operations import NONE, WORK, OperationRow, elements
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario, load
+from uetproto.emulator.scenario.target_faults import refusals
 from uetproto.engine.contract import MILLISECOND, SECOND, Work
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.ses import atomics
 from uetproto.errors import Location
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Json, RendezvousClient, number
-from uetproto.live.script import ScriptEnd
+from uetproto.live.script import ACTIONS, ScriptEnd
 from uetproto.live.world import LiveWorld
 from uetproto.wire.headers.uet_ses import ReturnCode
 
@@ -38,9 +40,11 @@ _POLL = 5 * MILLISECOND
 def loaded(name: str) -> Scenario:
     """Return a scenario that can be played on a real link. Raises `LocalError` for one that cannot."""
     scenario = load(name)
+    ends = {scenario.run.initiator, scenario.run.target}
     reasons = {
         "transport": scenario.run.transport is not UET, "step": bool(scenario.steps or scenario.script),
-        "faults.target": bool(scenario.target_faults), "security": scenario.security is not None,
+        "traffic of several nodes": bool({row.node for row in scenario.operations} - ends)
+        or bool({row.do for row in scenario.operations} - {*ACTIONS}),
     }  # fmt: skip
     for what, given in reasons.items():
         if given:
@@ -75,13 +79,23 @@ def identity(scenario: Scenario) -> str:
 
 
 def fabric_of(
-    options: LinkOptions, scenario: Scenario, node: str, local: str, peer_port: int | None = None
+    options: LinkOptions, scenario: Scenario, node: str, local: str, peer: str | None, peer_port: int | None = None
 ) -> fi.Fabric:
-    """Return a fabric with the parameters of a node of the scenario."""
+    """Return a fabric with the parameters of a node of the scenario. `peer` is the address of the other end, or None if
+    it is not known yet."""
     config = scenario.nodes[node]
     how = scenario.encapsulation
     how = replace(how, udp=options.ip_protocol is None, udp_port=options.udp_port or peer_port or how.udp_port)
-    fabric = fi.Fabric(live=options.live_interface(local), how=how, pds=config.pds, ses=config.ses, cc=options.cc)
+    interface, pds = options.live_interface(local), config.pds
+    sealed = member_of_scenario(scenario, node, local, peer)
+    if sealed is not None:
+        if options.domain is not None:
+            raise LocalError("--keys", f"does not go with {scenario.name}, which has keys of its own", "one of them")
+        interface = replace(interface, security=sealed)
+    elif options.domain is not None:
+        pds = replace(pds, secure_start="expected")
+    fabric = fi.Fabric(live=interface, how=how, pds=pds, ses=config.ses, cc=options.cc)
+    fabric.live.fep.target.fault = refusals(rule for rule in scenario.target_faults if rule.node == node)
     preset = config.preset
     if preset != Preset() and not preset.peer_pdcid:
         fabric.live.fep.pds.preset(preset)
@@ -252,8 +266,8 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
     with Interrupt() as interrupt:
         try:
             offer = {"transport": options.transport, "address": local, "scenario": identity(scenario)}
-            told = rendezvous.begin(offer | own_address(options, local))
-            fabric = fabric_of(options, scenario, scenario.run.initiator, local, told.get("udp_port"))
+            told = rendezvous.begin(offer | own_address(options, local) | sealed_offer(options))
+            fabric = fabric_of(options, scenario, scenario.run.initiator, local, peer, told.get("udp_port"))
             world, error = fabric.live, None
             try:
                 address = fabric.live.interface.address.__class__(peer)

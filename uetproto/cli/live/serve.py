@@ -105,6 +105,8 @@ def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None
         if name in told:
             pair = told[name]
             lines.append(f"  {words}  {pair['qp_num']:#x}, first PSN {pair['psn']}, GID {pair['gid']}")
+    if told.get("security"):
+        lines.append(f"  sealed  SDI {told['security']['sdi']}, mode {told['security']['mode']}")
     lines.append(f"  payload MTU {told['payload_mtu']:,}, receive buffer {told['buffer']:,} bytes")
     at = options.rendezvous_at
     lines.append(f"  rendezvous  {'off' if at is None else ', '.join((*filter(None, at[:1]), f'TCP port {at[1]}'))}")

@@ -15,6 +15,7 @@ from uetproto.cli.live.words import link_facts
 from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
+from uetproto.errors import shown
 from uetproto.live.interface import AUTO, address_of
 from uetproto.live.path_raw import NativeListener
 from uetproto.live.rate import PeerRate
@@ -108,6 +109,10 @@ class Target(ABC):
     def _begun(self, session: PeerSession, offer: Json) -> Json:
         if offer.get("transport") != self.options.transport:
             raise LocalError("transport", f"{offer.get('transport')!r} is not served here", self.options.transport)
+        sdis = offer.get("sdi"), None if self.options.domain is None else self.options.domain.sdi
+        if sdis[0] != sdis[1]:
+            said = ["travel in clear" if sdi is None else f"are sealed in SDI {shown(sdi)}" for sdi in sdis]
+            raise LocalError("--keys", f"packets of this end {said[0]}, and those of the peer {said[1]}", "one domain")
         port = self.told["peer_udp_port"]
         if offer.get("udp_port", port) != port:
             raise LocalError(
@@ -243,6 +248,9 @@ class UetTarget(Target):
                     "initiator_id": options.initiator_id, "relative": options.relative,
                 },
                 "receive": {"count": RECEIVES, "size": RECEIVE_SIZE},
+                "security": None if options.domain is None else {
+                    "sdi": options.domain.sdi, "mode": options.domain.mode
+                },
             }  # fmt: skip
             self._serve(local)
         except BaseException:
@@ -333,7 +341,7 @@ class ScenarioTarget(Target):
         self._scenario = loaded(name)
         self._identity = identity(self._scenario)
         self._script: ScriptEnd | None = None
-        fabric = fabric_of(options, self._scenario, self._scenario.run.target, local)
+        fabric = fabric_of(options, self._scenario, self._scenario.run.target, local, None)
         self._fabric, self.world = fabric, fabric.live
         how = self._scenario.encapsulation
         port = options.udp_port or how.udp_port
@@ -351,6 +359,7 @@ class ScenarioTarget(Target):
 
     def _begun(self, session: PeerSession, offer: Json) -> Json:
         from uetproto.cli.live.scenario import end_of
+        from uetproto.cli.live.security import introduce
 
         if offer.get("scenario") != self._identity:
             raise LocalError(
@@ -359,6 +368,9 @@ class ScenarioTarget(Target):
         if self._script is not None:
             raise LocalError("SCENARIO", "is being played with another peer, or was", "one session; serve it again")
         self._script = end_of(self.world, self._fabric, self._scenario, int(ip_address(session.peer)))
+        security = self.world.interface.security
+        if security is not None:
+            introduce(security, self._scenario, self._scenario.run.target, session.peer)
         return super()._begun(session, offer)
 
     def _asks(self) -> dict[str, Answer]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from uetproto.cli.terminal import printable
+from uetproto.framing.tss import SealingFramer
 from uetproto.live.faulty_path import FaultyPath
 from uetproto.live.world import LiveWorld
 
@@ -17,6 +18,10 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
     for reason, count in summary["refused"].items():
         where = "were lost" if "ICMP" in reason else "were lost here"
         lines.append(f"  {count:,} packets {where}: {reason}")
+    sealing = summary.get("security")
+    if sealing is not None:
+        lines.append(f"  {sealing['sealed']:,} packets sealed, {sealing['opened']:,} opened")
+        lines += [f"  {text}" for text in sealing["troubles"]]
     not_closed = summary.get("not_closed")
     if not_closed and summary["packets_received"]:
         lines.append(f"  {not_closed:,} PDCs were not closed in order; the peer may keep them until its program ends")
@@ -35,8 +40,17 @@ def link_facts(world: LiveWorld, capture: str | None) -> dict[str, Any]:
     return {
         "packets_sent": path.counters.sent, "packets_received": path.counters.received,
         "refused": dict(path.counters.refused), "faults": path.done if isinstance(path, FaultyPath) else {},
-        "stood_still_ps": world.driver.stood_still, "capture": capture,
+        "stood_still_ps": world.driver.stood_still, "capture": capture, "security": _sealing(world),
     }  # fmt: skip
+
+
+def _sealing(world: LiveWorld) -> dict[str, Any] | None:
+    """Return how many packets were sealed and opened, and why others were not; None if packets travel in clear."""
+    framer = world.framer
+    if not isinstance(framer, SealingFramer):
+        return None
+    counters = framer.domain.counters
+    return {"sealed": counters.out_auth_pkts, "opened": counters.in_auth_pkts, "troubles": list(framer.troubles())}
 
 
 def duration(picoseconds: float) -> str:

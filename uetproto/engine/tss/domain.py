@@ -72,12 +72,13 @@ class SecureDomain:
 
     def __init__(
         self, domain: DomainConfig, address: int, ip_version: int, *, tx_an: int = 0, epoch: int = 0,
-        ledger: NonceLedger | None = None,
+        ledger: NonceLedger | None = None, counter: int = 0,
     ) -> None:  # fmt: skip
         """`tx_an` is the association number with which the member seals first; `epoch` is the first epoch of the
-        member; 0 stands for the epoch of its key.
+        member; 0 stands for the epoch of its key. Under each key the member begins with `counter`, in its half.
 
-        A member that may have lost its counter needs a new epoch, as no nonce may be used twice.
+        A member that may have lost its counter needs a new epoch, or a counter that it cannot have reached, as no nonce
+        may be used twice.
 
         Raises `LocalError` if nonces would repeat (tss.md §4, §10).
         """
@@ -101,7 +102,7 @@ class SecureDomain:
         self._ledger = ledger
         self._is_split = domain.mode == "client-server" and domain.strict_tsc_halves
         is_server = address in domain.servers
-        self._first = _HALF if self._is_split and is_server else 0
+        self._first = (_HALF if self._is_split and is_server else 0) + counter
         end = min(self._first + domain.invoke_fatal_threshold, _LAST)
         self._end = min(end, _HALF) if self._is_split and not is_server else end
         self.tx_counter = self._first

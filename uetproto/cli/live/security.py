@@ -1,0 +1,77 @@
+"""This module has the secure domain of a command on a real link: a key file, and which member this end is."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+from uetproto import LocalError
+from uetproto.emulator.scenario.settings import Scenario
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import DomainConfig, KeyRing
+from uetproto.engine.tss.port import CLEAR_NACKS
+from uetproto.framing.security import Security, SecurityMember, tx_an
+
+_HERE = "local"
+
+
+def domain_of_file(file: str, sdi: int | None) -> DomainConfig:
+    """Return the secure domain of a key file: the only one, or that with an SDI. Raises `LocalError` without one."""
+    ring = KeyRing.read(file)
+    if sdi is None and len(ring) > 1:
+        raise LocalError("--sdi", "is missing", f"one of {', '.join(map(str, ring))}, which {file} has")
+    if sdi is not None and sdi not in ring:
+        raise LocalError("--sdi", f"{sdi} is not in {file}", ", ".join(map(str, ring)))
+    found = ring[next(iter(ring)) if sdi is None else sdi]
+    if found.mode == "client-server" and not found.servers:
+        raise LocalError("--keys", f"SDI {found.sdi} has no servers in {file}", 'servers = ["10.0.0.2"], its address')
+    return replace(found, strict_tsc_halves=True)
+
+
+def member_at(local: str, domain: DomainConfig, ssi: int | None, habits: dict[str, Any]) -> Security:
+    """Return the secure domain with one member, this end at a local address. `habits` are those of a personality.
+
+    Raises `LocalError` if nonces would repeat, or if this end has no key.
+    """
+    address = ip_address(local)
+    if ssi is not None and domain.mode == "client-server":
+        raise LocalError("--ssi", "does not go with mode client-server here", "mode direct or cluster, or a scenario")
+    if ssi is None and domain.mode == "direct" and address.version == 6:
+        raise LocalError("--ssi", "is missing: mode direct over IPv6 needs one of each end", "0 … 2^32 - 1")
+    habits = dict(habits)
+    of_member: dict[str, Any] = {name: habits.pop(name) for name in ("plain", "epoch") if name in habits}
+    if "clear_nacks" in habits:
+        of_member["clear_nacks"] = frozenset(CLEAR_NACKS[name] for name in habits.pop("clear_nacks"))
+    own = replace(domain, ssis={} if ssi is None else {int(address): ssi}, **habits)
+    SecureDomain(own, int(address), address.version, tx_an=tx_an(own))
+    return Security(members={_HERE: SecurityMember(domain=own, **of_member)})
+
+
+def member_of_scenario(scenario: Scenario, node: str, local: str, peer: str | None) -> Security | None:
+    """Return the secure domain of a scenario with one member, a node that lives at a local address. The address of the
+    other one, if it is not known yet, is added by `introduce`."""
+    security, run = scenario.security, scenario.run
+    if security is None:
+        return None
+    member, here = security.members[node], int(ip_address(local))
+    ssis, servers = member.domain.ssis, member.domain.servers
+    if servers and scenario.nodes[run.target].address not in servers:
+        legal = "the target is the server"
+        raise LocalError("SCENARIO", f"{scenario.name} has security.server {run.initiator}", legal)
+    at_server = {here} if node == run.target else {int(ip_address(peer or local))}
+    domain = replace(
+        member.domain, ssis={here: ssis[scenario.nodes[node].address]} if ssis else {},
+        servers=frozenset(at_server if servers else ()),
+    )  # fmt: skip
+    found = replace(security, members={node: replace(member, domain=domain)})
+    if peer is not None:
+        introduce(found, scenario, node, peer)
+    return found
+
+
+def introduce(security: Security, scenario: Scenario, node: str, peer: str) -> None:
+    """Tell a member the SSI of the other node of a scenario, which lives at the address of a peer."""
+    run, ssis = scenario.run, security.domain.ssis
+    if ssis and scenario.security is not None:
+        other = scenario.nodes[run.initiator if node == run.target else run.target].address
+        assert isinstance(ssis, dict)
+        ssis[int(ip_address(peer))] = scenario.security.domain.ssis[other]
