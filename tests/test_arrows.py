@@ -63,7 +63,9 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "audit.reader": {"audit.rule", "engine.tss", "wire"},
     **{f"audit.{name}": {"audit.reader", "audit.rule", "audit.judge", "audit.finding", "audit.flows", "audit.wire",
                          "audit.contract",  # what pds and ses know of each other
-                         "engine.contract", "wire", *(["engine.tss"] if name == "tss" else [])}
+                         "engine.contract", "wire", *(["engine.tss"] if name == "tss" else []),
+                         # windows of NSCC: its parameters, and the model that was written from cms.md
+                         *(["check.cc.model", "engine.cc.config"] if name == "pds" else [])}
        for name in ("pds", "ses", "roce", "sharp", "tss", "wire")},
     "audit.stats": {"audit", "wire"},
     "audit.per_packet": {"wire"},

@@ -239,7 +239,8 @@ class EmulatedNetwork(ABC):
         self._owned = ExitStack()
         writer = None
         if capture is not None:
-            interfaces = [(f"{name}.0", ETHERNET) for name in tapped]
+            about = None if self.plane is None else self.plane.told
+            interfaces = [(f"{name}.0", ETHERNET, about) for name in tapped]
             writer = self._owned.enter_context(open_writer(capture, comment=comment, interfaces=interfaces))
         attachments = {
             name: NodeAttachment(

@@ -175,10 +175,11 @@ class _Capture:
         if reader.section != self._section:
             self._section = reader.section
             self._close()
-        return self._add(reader.interfaces[number].name or str(number or ""), number, record.link)
+        interface = reader.interfaces[number]
+        return self._add(interface.name or str(number or ""), number, record.link, interface.comment or "")
 
-    def _add(self, name: str, number: int, link: int) -> "_Place":
-        place = self._open[number] = _Place(self, name, link)
+    def _add(self, name: str, number: int, link: int, comment: str = "") -> "_Place":
+        place = self._open[number] = _Place(self, name, link, comment)
         if self.listen is not None:
             place.listen(self.listen, number)
         return place
@@ -257,7 +258,7 @@ class _Work:
     __slots__ = ("auditor", "judge", "reading")
 
     def __init__(self, place: "_Place", capture: _Capture, judge: Judge | None, packets: int, rested: Resting) -> None:
-        options = capture.options
+        options = capture.options if not place.comment else replace(capture.options, stated_cc=place.comment)
         if judge is None:
             judge = Judge(capture.rules)
         if place.listener is not None:
@@ -280,10 +281,10 @@ class _Work:
 class _Place:
     """This class audits one interface of a capture while it is read."""
 
-    __slots__ = ("_capture", "_judge", "_name", "_packets", "_rested", "_work", "link", "listener")
+    __slots__ = ("_capture", "_judge", "_name", "_packets", "_rested", "_work", "comment", "link", "listener")
 
-    def __init__(self, capture: _Capture, name: str, link: int) -> None:
-        self._capture, self._name, self.link = capture, name, link
+    def __init__(self, capture: _Capture, name: str, link: int, comment: str = "") -> None:
+        self._capture, self._name, self.link, self.comment = capture, name, link, comment
         self.listener: PacketListener | None = None
         self._judge: Judge | None = None
         """Judge of the vantage point, or None if there is none yet or it noted nothing."""

@@ -17,7 +17,19 @@ from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet, ip_siz
 from uetproto.framing.uet import Encapsulation
 from uetproto.impair.queue import QueueRules
 from uetproto.impair.red import Red
-from uetproto.knobs import SIZE, SIZE_LEGAL, SIZES, KeyType, check_knobs, keys_of, knob, with_unit
+from uetproto.knobs import (
+    RATE,
+    SIZE,
+    SIZE_LEGAL,
+    SIZES,
+    TIME,
+    KeyType,
+    check_knobs,
+    default_text,
+    keys_of,
+    knob,
+    with_unit,
+)
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_ses import RESPONSE
 
@@ -257,12 +269,28 @@ class NetworkPlane:
             return pds
         return replace(pds, inferred_loss="ooo", tail_loss_time=3 * self.config.base_rtt, max_tail_loss_retx=15)
 
+    @property
+    def told(self) -> str | None:
+        """Return what the comment of an interface says of a host in this network, so that an audit can recompute its
+        windows; None: it has none."""
+        config = self.config
+        if not self.controls or not config.window:
+            return None
+        units = {name: unit if (unit := CC_KEYS[name].unit) in (RATE, TIME) else "" for name in _TOLD}
+        said = (f"{name}={default_text(getattr(config, name), unit)}" for name, unit in units.items())
+        return f"cc {','.join(said)}"
+
     def contexts(self, rng: Rng) -> CongestionContexts:
         """Return the contexts of one endpoint."""
         overhead = self.around - ETHERNET_SIZE - ip_size(self.ip_version) + NOMINAL
         return CongestionContexts(self.config, rng, overhead=overhead, largest=self.config.mtu)
 
 
+_TOLD = (
+    "algorithm", "form", "rate", "base_rtt", "mtu", "mss", "trimming", "quick_adapt", "base_rtt_probe",
+    "probe_allowance",
+)  # fmt: skip
+"""Parameters that windows depend on, as `uetproto audit --cc` takes them."""
 _BY_NETWORK = ("rate", "base_rtt", "mtu", "mss", "trimming", "probe_allowance")
 CC_KEYS: dict[str, KeyType] = {
     name: replace(key, default="what fits the network") if name in _BY_NETWORK

@@ -12,7 +12,7 @@ from uetproto.emulator.flows import Flow
 from uetproto.emulator.network.build import build
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
-from uetproto.emulator.network.layouts import cable_of, cables_between_switches, layout_of, places_of
+from uetproto.emulator.network.layouts import Layout, cable_of, cables_between_switches, layout_of, places_of
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.tap import FrameWriter
 from uetproto.engine.cc.registry import CongestionContexts
@@ -28,6 +28,7 @@ from uetproto.fabric.result import StudyResult, summarize
 from uetproto.fabric.samples import Sampler
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.garbage import seldom_collected
+from uetproto.wire.capture.base import ETHERNET
 
 SLOW = 4
 """Number by which the rate of a slow link is divided."""
@@ -97,11 +98,7 @@ class Study:
         """Time at which each flow ended, by its number."""
         self.failed: list[str] = []
         self.layout = layout_of(config.topology, matrix.hosts, config.parameters)
-        self.plane = NetworkPlane(
-            rate=config.rate, delay=config.delay, hops=hops_of(self.layout, config.topology), how=config.how,
-            payload_mtu=config.ses.payload_mtu, trimming=config.trim, algorithm=config.cc, lb=config.lb,
-            profile=config.profile, capacity=config.queue, given=config.given, switch=config.switch,
-        )  # fmt: skip
+        self.plane = self._plane(config, self.layout)
         self.plane.check()
         self.taps = self.places(config, matrix)
         """Interfaces of the capture: places by name, in order."""
@@ -120,6 +117,22 @@ class Study:
         for cable, instant in config.failing:
             self.clock.at(instant, self._cut, cables_between_switches(self.layout)[cable_of(self.layout, cable)])
         self.sampler = None if config.sample is None else Sampler(self, config.sample)
+
+    @staticmethod
+    def _plane(config: StudyConfig, layout: Layout | None) -> NetworkPlane:
+        return NetworkPlane(
+            rate=config.rate, delay=config.delay, hops=hops_of(layout, config.topology), how=config.how,
+            payload_mtu=config.ses.payload_mtu, trimming=config.trim, algorithm=config.cc, lb=config.lb,
+            profile=config.profile, capacity=config.queue, given=config.given, switch=config.switch,
+        )  # fmt: skip
+
+    @classmethod
+    def interfaces(cls, config: StudyConfig, matrix: TrafficMatrix) -> list[tuple[str, int, str | None]]:
+        """Return the interfaces of a capture: name, link type, and at hosts what they have of congestion control.
+        Raises `LocalError` for a place that does not exist."""
+        layout = layout_of(config.topology, matrix.hosts, config.parameters)
+        about, cables = cls._plane(config, layout).told, cables_between_switches(layout)
+        return [(name, ETHERNET, None if name in cables else about) for name in cls.places(config, matrix)]
 
     @staticmethod
     def places(config: StudyConfig, matrix: TrafficMatrix) -> tuple[str, ...]:

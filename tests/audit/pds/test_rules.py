@@ -1,6 +1,7 @@
 """Every rule about PDCs: a conversation that violates it, found at the right packet, and one that is right."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,8 +46,19 @@ def cp_of_b(kind: CtlType, psn: int = 0, payload: int = 0, **others: Any) -> Lin
 
 def rcvd(units: int) -> Line:
     """Return an ACK with rcvd_bytes."""
-    src, header, more = ack(START, START, sack_bitmap=1)
+    return with_rcvd(ack(START, START, sack_bitmap=1), units)
+
+
+def with_rcvd(line: Line, units: int) -> Line:
+    """Return an ACK_CC with rcvd_bytes."""
+    src, header, more = line
     return src, header, more | {"more": (head("pds.cc_state.nscc", rcvd_bytes=units),)}
+
+
+def whole(line: Line) -> Line:
+    """Return a request of 1,080 nominal bytes."""
+    src, header, more = line
+    return src, header, more | {"ses": head("ses.request_std"), "size": 984}
 
 
 def asks(line: Line, target: int, size: int = 984) -> Line:
@@ -64,12 +76,18 @@ ASKED = (asks(syn(START), 10), ack(START, START))
 """A PDC whose context asks for 10 quanta."""
 
 
+def run_of(first: int, last: int) -> tuple[Line, ...]:
+    """Return the requests that follow START at these distances."""
+    return tuple(whole(req(START + psn, START)) for psn in range(first, last + 1))
+
+
 class Case(NamedTuple):
     """A conversation in which only the last packet differs: as it should be, and as it must not be."""
 
     before: tuple[Line, ...]
     right: Line
     wrong: Line
+    options: Options = ALL
 
 
 CASES: dict[str, Case] = {
@@ -155,6 +173,12 @@ CASES: dict[str, Case] = {
     "PDS-CREDIT-OVERDRAWN": Case(
         (*ASKED, credit(4), asks(req(START + 1, START), 10)),
         asks(req(START + 2, START), 10, 984 - 64 - 12), asks(req(START + 2, START), 10)),
+    "PDS-WINDOW-EXCEEDED": Case(  # a window of 6,000 bytes
+        (whole(syn(START)), rcvd(5), *run_of(1, 6)), with_rcvd(ack(START + 1, START + 1, sack_bitmap=1), 9),
+        *run_of(7, 7), replace(ALL, cc="rate=8 Gb/s,base_rtt=4 us,mtu=1080")),
+    "PDS-WINDOW-INFERRED": Case(  # a packet in a µs, and a base RTT of 2 µs: twice 3,240 bytes
+        (whole(syn(START)), whole(syn(START + 1)), rcvd(5), *run_of(2, 7)),
+        with_rcvd(ack(START + 1, START + 1, sack_bitmap=1), 9), *run_of(8, 8)),
     "PDS-TWO-TARGETS": Case(OPEN, ack(START, START), ack(START, START, spdcid=9)),
     "PDS-SACK-UNSENT": Case(
         OPEN, ack(START, START, sack_bitmap=1), ack(START, START, sack_bitmap=3)),
@@ -207,19 +231,19 @@ def test_each_rule_has_a_violation() -> None:
 @pytest.mark.parametrize("rule", CASES)
 def test_violation_is_found_where_it_is(rule: str) -> None:
     case = CASES[rule]
-    assert (rule, len(case.before) - (rule in SHOWN_LATER)) in found((*case.before, case.wrong))
+    assert (rule, len(case.before) - (rule in SHOWN_LATER)) in found((*case.before, case.wrong), case.options)
 
 
 @each("rule", CASES)
 def test_nothing_is_found_where_all_is_well(rule: str) -> None:
     case = CASES[rule]
-    assert rule not in dict(found((*case.before, case.right)))
+    assert rule not in dict(found((*case.before, case.right), case.options))
 
 
 @each("rule", RULES)
 def test_finding_can_be_read(rule: Any) -> None:
     case = CASES[rule.id]
-    audit = PdsAudit(ALL)
+    audit = PdsAudit(case.options)
     audit.see(packets((*case.before, case.wrong)))
     one = next(finding for finding in audit.end() if finding.rule is rule)
     assert one.as_dict()["text"].startswith(rule.says)

@@ -7,9 +7,10 @@
 from uetproto.audit.pds.rules_control import CONTROL
 from uetproto.audit.pds.rules_replies import REPLIES
 from uetproto.audit.pds.rules_sent import SENT
+from uetproto.audit.pds.rules_window import WINDOWS
 from uetproto.audit.rule import Rule, not_observable
 
-RULES: tuple[Rule, ...] = SENT + CONTROL + REPLIES
+RULES: tuple[Rule, ...] = SENT + CONTROL + REPLIES + WINDOWS
 
 NOT_OBSERVABLE = not_observable("pds", {
     "Delivery to SES is inside an end.": (1, 2, 4, 5),

@@ -15,6 +15,7 @@ from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_replies import PdcReplies
 from uetproto.audit.pds.tracker_sent import SentPackets
 from uetproto.audit.pds.tracker_state import M32, TRIES, PdcConversation, PdcDirection, PdsEvent, PsnRecord
+from uetproto.audit.pds.tracker_window import Windows, window_parameters
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
@@ -29,7 +30,7 @@ class PdsTracker:
 
     __slots__ = (
         "_ack", "_acked", "_by_key", "_complete", "_credits", "_first", "_is_certain", "_most", "_replies",
-        "_rod_first", "_sack", "_sent", "_ses", "table",
+        "_rod_first", "_sack", "_sent", "_ses", "_windows", "table",
     )  # fmt: skip
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
@@ -41,8 +42,10 @@ class PdsTracker:
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
         self._credits = Credits(tell, options.ordered and options.complete)
-        self._sent = SentPackets(self.table, tell, ses, self._credits, options.complete)
-        self._replies = PdcReplies(self.table, tell, ses, self._credits, options.complete)
+        self._windows = Windows(tell, window_parameters(options)) if options.complete else None
+        parts = self._credits, self._windows, options.complete
+        self._sent = SentPackets(self.table, tell, ses, *parts)
+        self._replies = PdcReplies(self.table, tell, ses, *parts)
         self._by_key = self.table.by_key
         self._most = self.table.most
         judge.rules.doubtful.add(PdsEvent)
@@ -87,6 +90,8 @@ class PdsTracker:
 
     def closed(self, direction: PdcDirection) -> None:
         """Stop following the messages of a direction."""
+        if direction.window is not None and self._windows is not None:
+            self._windows.closed(direction)
         if direction.ses is not None:
             self._check_silent(direction)
             self._ses.close(direction)
@@ -147,6 +152,8 @@ class PdsTracker:
         direction.pdc.last_ns = seen.time_ns
         if self._complete:
             self._sent.check_acknowledged(direction, seen, clear)
+        if self._windows is not None:
+            self._windows.request(direction, seen)
         self._first(direction, seen)
         if direction.pdc.rod:
             self._rod_first(direction, seen)
@@ -181,6 +188,8 @@ class PdsTracker:
             return
         direction.pdc.last_ns = seen.time_ns
         self._ack(direction, seen)
+        if direction.window is not None and self._windows is not None:
+            self._windows.ack(direction, seen)
         if not record.acked:
             record.acked = True
             direction.was = record

@@ -7,6 +7,7 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_credits import Credits
 from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, PdcDirection, PdsEvent, UnknownPdc, reaches
+from uetproto.audit.pds.tracker_window import Windows
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import diff32
@@ -17,12 +18,15 @@ _M24, _HALF24 = 0xFFFFFF, 1 << 23
 class PdcReplies:
     """This class follows NACKs, and the ACKs that take the slow path."""
 
-    __slots__ = ("_complete", "_credits", "_ses", "_table", "_tell")
+    __slots__ = ("_complete", "_credits", "_ses", "_table", "_tell", "_windows")
 
     def __init__(
-        self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, credits: Credits, complete: bool
-    ) -> None:
+        self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, credits: Credits,
+        windows: Windows | None, complete: bool,
+    ) -> None:  # fmt: skip
+        """`windows` follows windows of NSCC; None: nobody does."""
         self._credits = credits
+        self._windows = windows
         self._table = table
         self._tell = tell
         self._ses = ses
@@ -38,6 +42,8 @@ class PdcReplies:
             return
         psn = (head.cack_psn + head.ack_psn_offset) & M32
         self._tell[PdsEvent.ACK](direction, seen)
+        if self._windows is not None:
+            self._windows.ack(direction, seen)
         self._check_reach(direction, seen, psn)
         self._check_request(direction, seen, psn)
         self.cumulative(direction, seen)
@@ -54,6 +60,8 @@ class PdcReplies:
         direction = self._of(seen)
         if direction is not None and not seen.is_trimmed:
             self._tell[PdsEvent.ACK](direction, seen)
+            if self._windows is not None:
+                self._windows.ack(direction, seen)
             self._check_reach(direction, seen, None)
             self.cumulative(direction, seen)
 
@@ -76,6 +84,8 @@ class PdcReplies:
             direction.demanded = head.nack_payload
             if abs(diff32(head.nack_payload, head.nack_psn)) < FAR:
                 self._table.note_again(direction.hosts)  # the PDC may have sent SYN packets that were not seen
+        if self._windows is not None:
+            self._windows.nack(direction, seen)
         self._tell[PdsEvent.NACK](direction, seen)
 
     # Finding the requests ---------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from uetproto.audit.pds.tracker_state import (
     UnknownPdc,
     reaches,
 )
+from uetproto.audit.pds.tracker_window import Windows
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType, NextHdr
 from uetproto.wire.serial import diff32
@@ -43,12 +44,15 @@ _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 class SentPackets:
     """This class follows control packets, and the requests that take the slow path."""
 
-    __slots__ = ("_complete", "_credits", "_ses", "_table", "_tell")
+    __slots__ = ("_complete", "_credits", "_ses", "_table", "_tell", "_windows")
 
     def __init__(
-        self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, credits: Credits, complete: bool
-    ) -> None:
+        self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, credits: Credits,
+        windows: Windows | None, complete: bool,
+    ) -> None:  # fmt: skip
+        """`windows` follows windows of NSCC; None: nobody does."""
         self._credits = credits
+        self._windows = windows
         self._table = table
         self._tell = tell
         self._ses = ses
@@ -288,6 +292,8 @@ class SentPackets:
         else:
             self._tell[PdsEvent.CLEAR_NOT_BELOW](direction, seen)
         first = self._psn(direction, seen, clear, seen.content)
+        if self._windows is not None:
+            self._windows.request(direction, seen)
         if seen.more and seen.more[0].form == "pds.req_cc_state":
             self._credits.request(direction, seen)
         if head.next_hdr > NextHdr.REQUEST_STD:

@@ -135,6 +135,10 @@ class PdsEvent(Event):
     """A request came that needs credit. The event is only counted."""
     OVERDRAWN = auto()
     """A request came for which its context had no credit."""
+    FLIGHT = auto()
+    """A request came whose sender has NSCC with parameters that are stated; `window.context` of the direction has what
+    is in flight with it, and the window. `FLIGHT_INFERRED` is the same, with parameters that are inferred."""
+    FLIGHT_INFERRED = auto()
     CACK_FELL = auto()
     """An ACK has a lower CACK_PSN than an earlier ACK."""
     SACK = auto()
@@ -283,6 +287,10 @@ class PdcDirection:
     credit: Any = None
     """Credit of the congestion control context (`tracker_credits.AuditedCredit`), or None if no request has asked for
     credit."""
+    window: Any = None
+    """What congestion control has in flight (`tracker_window.DirectionWindow`), or None if that is not followed."""
+    has_no_window: bool = False
+    """Whether an ACK has shown that the sender has no window of NSCC."""
     una: int | None = None
     """Oldest PSN for which no ACK was seen, or None if it is not computed yet. The value is kept only in a complete
     capture."""

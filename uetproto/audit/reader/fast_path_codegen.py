@@ -200,7 +200,7 @@ def _observed_packet(
     heads: list[str] = []
     kinds: list[str] = []
     scope: dict[str, Any] = {}
-    behind = shape.size
+    behind, outer = shape.size, shape.trailer
     for index, ((form, _, offset), fields) in enumerate(zip(layers, shape.fields, strict=True)):
         if form in ADDRESSED:
             src, dst = _ends(form, fields)
@@ -210,6 +210,7 @@ def _observed_packet(
                 dscp, ecn = fields.get("dscp", dscp), fields.get("ecn", ecn)
         elif form in ("udp", "entropy"):
             entropy = fields["sport" if form == "udp" else "entropy"]
+            outer += FORMS[form].size
         elif form.startswith(("pds.", "tss", "ses.")) or heads or form == "bth":
             scope[f"H{index}"] = head_class(form)
             made = f"({', '.join(fields.values())},)"
@@ -228,7 +229,7 @@ def _observed_packet(
     size, content = (f"end - {shape.size + tail}", f"crc32c(data[{behind}:{last}])") if whole else ("-1", "None")
     return (
         f"new(ObservedPacket, (number_, time_ns, {src}, {dst}, {dscp}, {ecn}, {entropy}, {heads[0]}, "
-        f"{told}, ({', '.join(more)}{',' if more else ''}), {size}, {content}, None, None))"
+        f"{told}, ({', '.join(more)}{',' if more else ''}), {size}, {content}, None, None, {outer}))"
     ), scope
 
 

@@ -46,6 +46,8 @@ class ObservedPacket(NamedTuple):
     right. For a truncated packet that has all its headers, None says this of the headers only."""
     opening: Opened | Refused | None = None
     """Result of opening a sealed packet. It is None if there are no keys or the packet is not sealed."""
+    outer: int = 0
+    """Number of bytes of the UDP or entropy header and of the trailer of a UET packet."""
 
     @property
     def is_trimmed(self) -> bool:

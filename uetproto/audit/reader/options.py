@@ -27,6 +27,11 @@ class Options:
     max_flows: int = 65_536
     """Greatest number of conversations of each type (such as PDCs or RoCE queue pairs) that are followed at the same
     time, over all interfaces of a file."""
+    cc: str | None = None
+    """Parameters of senders with NSCC, such as "rate=100 Gb/s,base_rtt=12 us"; None: those that captures state, or
+    inferred ones."""
+    stated_cc: str = ""
+    """Comment of the interface, which may state these parameters."""
     crc: str = "auto"
     """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and `udp_port`, `ip_protocol`, `roce_port`
     and `rd` have the same meaning as in `decode`."""

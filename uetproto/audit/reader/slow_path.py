@@ -5,7 +5,7 @@ from typing import Any
 from uetproto.audit.reader.address import ADDRESSED
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
-from uetproto.wire.crc import crc32c
+from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.forms import FORMS, Candidates, rows_after
 from uetproto.wire.headers.sharp import MAGIC
 from uetproto.wire.headers.uet_tss import ICV_SIZE
@@ -18,7 +18,7 @@ _INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
 def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedPacket:
     """Return `packet`, which was decoded from `data`, as an audit sees it. `head` is None if no transport header can be
     read."""
-    src = dst = dscp = ecn = entropy = 0
+    src = dst = dscp = ecn = entropy = outer = 0
     head: Head = None
     ses: Head | None = None
     more: list[Head] = []
@@ -34,6 +34,7 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
                 dscp, ecn = values.get("dscp", 0), values.get("ecn", 0)
         elif form in ("udp", "entropy"):
             entropy = values["sport" if form == "udp" else "entropy"]
+            outer += FORMS[form].size
         elif form == "bth" or (form in _HEADS and head is None):
             head = _head(layer)
         elif head is not None and form in FORMS:
@@ -67,6 +68,8 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
         size,
         content,
         None if expected else packet,
+        None,
+        outer + (CRC_SIZE if packet.trailer is not None else 0),
     )
 
 

@@ -34,6 +34,8 @@ class NsccModel:
     """This class has the variables of cms.md §3.2, and the pseudo code of §3.3 to §3.5."""
 
     config: CcConfig
+    slack: int = 0
+    """Picoseconds that are added to each time that has passed, for somebody whose clock has larger units."""
     cwnd: float = field(init=False)
     base_rtt: int = field(init=False)
     max_wnd: float = field(init=False)
@@ -81,7 +83,7 @@ class NsccModel:
                 self.inc_bytes += self.config.fi * new
             else:
                 self.proportional(new, d)
-        if now - self.last_adjust >= self.config.base_rtt or self.received > 8 * self.config.mtu:
+        if self.passed(now, self.last_adjust) >= self.config.base_rtt or self.received > 8 * self.config.mtu:
             self.fulfill(now)
 
     def nack(self, size: int, trim: Trim, rtt: int | None, now: int) -> None:
@@ -103,10 +105,13 @@ class NsccModel:
         self.bytes_ignored += size
         self.inflight -= size
 
+    def passed(self, now: int, before: int) -> int:
+        return now - before + self.slack
+
     def sample(self, rtt: int) -> None:
         if 0 < rtt < self.base_rtt:
             self.base_rtt = rtt
-            self.max_wnd = 1.5 * self.config.rate * rtt / (8 * SECOND)
+            self.max_wnd = min(self.max_wnd, 1.5 * self.config.rate * rtt / (8 * SECOND))
 
     def average_delay(self, d: float, marked: bool, now: int) -> None:
         if self.config.form == "htsim":
@@ -133,14 +138,14 @@ class NsccModel:
     def decrease(self, now: int) -> None:
         self.increase_mode, self.fi_count = False, 0
         a, t = self.average, self.config.target_qdelay
-        if a > t and now - self.last_dec > self.base_rtt:
+        if a > t and self.passed(now, self.last_dec) > self.base_rtt:
             self.cwnd = max(self.cwnd * max(1 - _GAMMA * (a - t) / a, _MAX_MD_JUMP), self.config.mtu)
             self.last_dec = now
             self.change |= Change.DECREASED
 
     def fulfill(self, now: int) -> None:
         self.cwnd += self.inc_bytes / self.cwnd
-        if now - self.last_adjust >= self.config.base_rtt:
+        if self.passed(now, self.last_adjust) >= self.config.base_rtt:
             self.last_adjust = now
             self.cwnd += self.config.eta
         self.cwnd = max(min(self.cwnd, self.max_wnd), self.config.mtu)
@@ -154,7 +159,7 @@ class NsccModel:
         if self.bytes_ignored < self.bytes_to_ignore and marked:
             handled = True
             self.change |= Change.IGNORED
-        elif now > self.qa_endtime or (now == self.qa_endtime and self.config.form == "notes"):
+        elif (over := self.passed(now, self.qa_endtime)) > 0 or (over == 0 and self.config.form == "notes"):
             threshold = self.config.qa_threshold
             needed = self.trigger_qa or loss or (threshold is not None and d > threshold)
             if self.qa_endtime and needed and self.achieved < self.max_wnd / 2**_QA_GATE:

@@ -12,6 +12,7 @@ from uetproto.analysis.decoding import Decoding
 from uetproto.audit.auditor import audit
 from uetproto.audit.baseline import Baseline
 from uetproto.audit.outcome import AuditOutcome, json_lines
+from uetproto.audit.pds.tracker_window import parameters_of
 from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
@@ -54,8 +55,8 @@ Each interface of each file is a vantage point of its own. A finding that severa
 them. #1 is the first packet of a file, as in Wireshark; "packets" of --json counts from 0.
 
 A rule is judged where the capture allows it. Packets that contradict each other are wrong whatever is missing.
---complete promises that no packet is missing, --ordered that the order of capture is that of sending. The table at the
-end shows how often each rule was judged, and why it was not.
+--complete promises that no packet is missing, --ordered that the order of capture is that of sending, which packets and
+ACKs on several paths do not keep. The table at the end shows how often each rule was judged, and why it was not.
 
 A baseline hides findings that it knows: lines of --json, compared in rule, flow, expected and seen. A line with fewer
 fields hides more findings: {{"rule": "PDS-ACK-RETX"}}.
@@ -84,6 +85,11 @@ Faults are findings from --fail-on up, and --keys that open none of the sealed p
 @click.option("--baseline", metavar="FILE", help="Hide known findings, and count them.")
 @click.option("--complete", is_flag=True, help="The captures contain every packet.")
 @click.option("--ordered", is_flag=True, help="The order of capture is the order of sending.")
+@click.option(
+    "--cc", metavar="KEY=VALUE,…",
+    help="Parameters of senders with NSCC at which the captures were taken, to recompute their windows: rate and"
+    " base_rtt, also max_wnd, mtu and others; default: what a capture states, else inferred.",
+)  # fmt: skip
 @click.option("--mirror", is_flag=True, help="Count a packet that a mirror port captured twice once.")
 @click.option(
     "--max-flows", type=click.IntRange(1), default=Options().max_flows, show_default=True, metavar="N",
@@ -114,6 +120,7 @@ def command(
     baseline: str | None,
     complete: bool,
     ordered: bool,
+    cc: str | None,
     mirror: bool,
     max_flows: int,
     output: str | None,
@@ -147,9 +154,13 @@ def command(
     _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
     if number is not None and plot is None:
         raise LocalError(f"--pdc {number}", "says what --plot draws", "with --plot FILE")
+    if cc is not None:
+        parameters_of(cc, "--cc")
+        if not complete:
+            raise LocalError(f"--cc {cc}", "has no effect without every packet", "with --complete")
     known = None if baseline is None else _known(baseline)
     options = Options(
-        complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),
+        complete=complete, ordered=ordered, cc=cc, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),
         personality=personality, max_flows=max_flows, **decoding.transports,
     )  # fmt: skip
     side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)

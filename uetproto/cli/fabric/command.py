@@ -30,7 +30,7 @@ from uetproto.impair.unencoded_frames import WIRES
 from uetproto.knobs import KeyType
 from uetproto.parquet import check_parquet
 from uetproto.toml.values import RATE, size, time
-from uetproto.wire.capture.pcap import ETHERNET, open_writer
+from uetproto.wire.capture.pcap import open_writer
 
 _SIZE, _TIME, _INTERVAL = size(1, 2**32 - 2), time(0), time(1)
 _MOST_SEEDS = 1000
@@ -252,9 +252,8 @@ def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> tuple[
         writer = None
         if output is not None:
             comment = f"uetproto fabric {load.name}, seed {config.seed}"
-            places = Study.places(config, load)
             writer = stack.enter_context(
-                open_writer(output, comment=comment, interfaces=[(name, ETHERNET) for name in places])
+                open_writer(output, comment=comment, interfaces=Study.interfaces(config, load))
             )
         study = Study(config, load, writer)
         show = stack.enter_context(_progress(load.name, len(load.flows)))

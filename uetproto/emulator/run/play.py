@@ -97,7 +97,11 @@ def run(
         if judge is not None:
             played.guard(judge)
         if output is not None:
-            interfaces = [(name, ETHERNET) for name in scenario.interfaces]
+            about = None if scenario.plane is None else scenario.plane.told
+            interfaces = [
+                (name, ETHERNET, about if tap in scenario.nodes else None)
+                for name, tap in zip(scenario.interfaces, scenario.taps, strict=True)
+            ]
             writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
         played.connect(judge.watch(writer) if judge else writer)
         try:

@@ -106,14 +106,14 @@ def open_writer(
     path: str | os.PathLike[str],
     *,
     comment: str | None = None,
-    interfaces: Sequence[tuple[str, int]] = (("", ETHERNET),),
+    interfaces: Sequence[tuple[str, int] | tuple[str, int, str | None]] = (("", ETHERNET),),
 ) -> CaptureWriter:
     """Return a writer of a capture. The suffix of the path selects the format, .pcap or .pcapng. A further suffix .gz
     compresses the capture.
 
-    The path "-" is standard output, in pcapng. `interfaces` are pairs of name and link type, and `comment` is about the
-    whole capture. A pcap cannot hold names or a comment: both are dropped. Raises `LocalError` for another
-    suffix, and for a pcap of several interfaces.
+    The path "-" is standard output, in pcapng. `interfaces` are pairs of name and link type, a comment may be the third
+    part, and `comment` is about the whole capture. A pcap cannot hold names or comments: they are dropped. Raises
+    `LocalError` for another suffix, and for a pcap of several interfaces.
     """
     typed("path", path, (str, os.PathLike), 'a path, or "-"')
     name = os.fspath(path)
@@ -126,8 +126,8 @@ def open_writer(
         raise LocalError(name, 'legal are names in .pcap, .pcapng, .pcap.gz, .pcapng.gz, and "-"')
     writer = PcapngWriter(path, comment)
     try:
-        for interface, link in interfaces:
-            writer.add_interface(interface, link)
+        for name, link, *about in interfaces:
+            writer.add_interface(name, link, comment=about[0] if about else None)
     except LocalError:
         writer.close()
         raise
