@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.conform import FACTS, AdapterLink
+from tests.support.conform_roce import RoceLink, RocePeer
 from tests.support.paths import ROOT
 from uetproto.conform.catalogue import chosen, load
 from uetproto.conform.player import ConformanceVerdict, Patience, play
+from uetproto.conform.roce.play import play as play_roce
 from uetproto.errors import LocalError
 
 TEST = """[[test]]
@@ -30,12 +32,15 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "conform.md").read_text(encoding="utf-8")
-    [text] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, of_roce = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert len(text.splitlines()) <= 25
     [test] = load([written(tmp_path, text)])
     assert play(test, AdapterLink(), FACTS, "1", Patience()).verdict is ConformanceVerdict.PASS
     [wrong] = load([written(tmp_path, text.replace('"job + 1"', '"job"'))])
     assert play(wrong, AdapterLink(), FACTS, "1", Patience()).step == 4
+    [test] = load([written(tmp_path, of_roce)])
+    peer = RocePeer()
+    assert play_roce(test, RoceLink(peer), peer.facts, "1", Patience()).verdict is ConformanceVerdict.PASS
 
 
 def test_globs_choose_tests() -> None:

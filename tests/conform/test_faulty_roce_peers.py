@@ -73,7 +73,7 @@ def by_hand(peer: RocePeer) -> RoceFacts:
         OpenPair(one["kind"], one["qp_num"], made["qp_num"], 77, q_key=made["q_key"])
         for one, made in zip(told, answer["pairs"], strict=True)
     ]
-    return replace(peer.facts, pairs=HandPairs(pairs, PeerMemory(*answer["memory"][""])))
+    return replace(peer.facts, pairs=HandPairs(pairs, PeerMemory(**answer["memory"][""])))
 
 
 def test_queue_pairs_made_by_hand_serve_until_the_peer_refuses_a_request() -> None:
@@ -87,7 +87,7 @@ def test_queue_pairs_made_by_hand_serve_until_the_peer_refuses_a_request() -> No
     assert len(found[ConformanceVerdict.PASS]) > 30
     assert "ROCE-RC-046" in found[ConformanceVerdict.PASS]
     reasons = {one.reason for one in outcomes if one.verdict is ConformanceVerdict.INCONCLUSIVE}
-    assert {"no RC queue pair is left (--qp)", "the peer has no CNPs for marked packets"} <= reasons
+    assert {"no RC queue pair is left that was made by hand", "the peer has no CNPs for marked packets"} <= reasons
 
 
 def test_a_peer_that_answers_nothing_is_inconclusive() -> None:

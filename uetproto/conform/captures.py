@@ -8,6 +8,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
+from uetproto.conform.roce.packets import RoceFacts
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.capture.pcap import ETHERNET, RAW, open_writer
 from uetproto.wire.words.text import numbered
@@ -23,7 +24,7 @@ def write(outcome: Outcome, path: Path, began_ns: int, *, link: int = ETHERNET) 
             writer.write(began_ns + frame.time // 1000, frame.data[cut:])
 
 
-def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts) -> None:
+def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts | RoceFacts) -> None:
     """Let the rules of `uetproto audit` judge the packets that the peer sent in a test that passed.
 
     The test fails by the first error whose packet is one of the peer. Our own packets are often wrong on purpose, so
@@ -31,9 +32,7 @@ def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts) -> None:
     """
     if outcome.verdict is not ConformanceVerdict.PASS or not outcome.frames or not outcome.test.audited:
         return
-    how = peer.how
-    options = Options(crc="on" if how.crc else "off", udp_port=how.udp_port, ip_protocol=how.ip_protocol)
-    for finding in audit([path], options).findings:
+    for finding in audit([path], Options(**peer.settings)).findings:
         if finding.severity is Severity.ERROR and not outcome.frames[finding.packet].sent:
             outcome.verdict, outcome.step = ConformanceVerdict.FAIL, 0
             outcome.reason = f"{numbered(finding.packet)}, audit {finding.rule.id}: {finding.text}"

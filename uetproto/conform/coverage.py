@@ -3,11 +3,11 @@
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from uetproto.conform.catalogue import load
+from uetproto.conform.catalogue import ROCE, ConformanceTest, load
 
-_FILE = Path(__file__).parent / "rows.toml"
+_FILE, _ROCE_FILE = (Path(__file__).parent / name for name in ("rows.toml", "rows_roce.toml"))
 NOT_YET = "not yet"
 HOW = {"driven": "driven", "faults": "driven through our own faults", "not": "impossible"}
 """How a ladder can be driven from one end, in words."""
@@ -38,24 +38,33 @@ _LADDERS = (
 
 def page_rows() -> list[PageRow]:
     """Return the rows of the pages' tables, in their order."""
-    with _FILE.open("rb") as file:
-        data = tomllib.load(file)
-    found = [
+    data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    roce = tomllib.loads(_ROCE_FILE.read_text(encoding="utf-8"))
+    ladders = data["ladders"]
+    of_ladders = [
+        PageRow(ladders["title"], f"{ladders['prefix']}: {name}", says, detail, how)
+        for name, says, how, detail in ladders["rows"]
+    ]
+    return [*_rows(data), *of_ladders, *_rows(roce)]
+
+
+def _rows(data: dict[str, Any]) -> list[PageRow]:
+    return [
         PageRow(table["title"], f"{table['prefix']}: {row[0]}", row[1], row[2] if len(row) > 2 else "")
         for table in data["table"]
         for row in table["rows"]
     ]
-    ladders = data["ladders"]
-    return found + [
-        PageRow(ladders["title"], f"{ladders['prefix']}: {name}", says, detail, how)
-        for name, says, how, detail in ladders["rows"]
-    ]
+
+
+def all_tests() -> list[ConformanceTest]:
+    """Return the tests of the package: of UET, and of RoCE."""
+    return load() + load(shipped=ROCE)
 
 
 def covering() -> dict[str, list[str]]:
     """Return the ids of the tests that cover each row, by the name of the row."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for test in load():
+    for test in all_tests():
         for name in test.covers:
             found[name].append(test.id)
     return found
@@ -66,15 +75,15 @@ def coverage_markdown() -> str:
     covered, rows = covering(), page_rows()
     reasons = sum(bool(row.reason) and row.name not in covered for row in rows)
     tested = sum(row.name in covered for row in rows)
-    left = len(rows) - tested - reasons
+    left, count = len(rows) - tested - reasons, len(all_tests())
     lines = [
         "# Coverage of the conformance tests",
         "",
-        "Written by `tools/generate` from [rows.toml](rows.toml) and from `covers` of the [tests](uet). Each row is",
-        "one of the pages' tables ([docs/protocol](../../docs/protocol/README.md)), with the tests that cover it, or",
-        "why none does.",
+        "Written by `tools/generate` from [rows.toml](rows.toml), [rows_roce.toml](rows_roce.toml) and `covers` of the",
+        "tests of [UET](uet) and [RoCE](roce). Each row is one of the pages' tables",
+        "([docs/protocol](../../docs/protocol/README.md)), with the tests that cover it, or why none does.",
         "",
-        f"{len(load())} tests; {len(rows)} rows: {tested} tested, {reasons} not, with the reason, {left} {NOT_YET}.",
+        f"{count} tests; {len(rows)} rows: {tested} tested, {reasons} not, with the reason, {left} {NOT_YET}.",
     ]
     title = ""
     for row in rows:

@@ -115,6 +115,12 @@ class PeerFacts:
         )
         return [Layer("ethernet", {}), ip, last]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of `decode` for the packets of both ends."""
+        how = self.how
+        return {"crc": "on" if how.crc else "off", "udp_port": how.udp_port, "ip_protocol": how.ip_protocol}
+
     def variables(self) -> dict[str, int]:
         """Return the variables that tests may use of the peer."""
         return {

@@ -1,4 +1,5 @@
-"""This module has the command `uetproto conform`: whether another implementation of UET follows the protocol."""
+"""This module has the command `uetproto conform`: whether another implementation of UET or RoCE follows the
+protocol."""
 
 import json
 from collections.abc import Mapping
@@ -13,16 +14,17 @@ from uetproto import LocalError
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
 from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.options import LinkOptions, some_link_options
+from uetproto.cli.live.options import RC, LinkOptions, some_link_options
 from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import Actor, acting, patience_for
-from uetproto.conform.catalogue import INITIATOR, TARGET, ConformanceTest, chosen, load, of_role
+from uetproto.conform.catalogue import INITIATOR, ROCE, SHIPPED, TARGET, ConformanceTest, chosen, load, of_role
 from uetproto.conform.packets import OPTIONAL, PeerFacts
-from uetproto.conform.player import UET, ConformanceVerdict, Outcome, Patience, Suite, judge
+from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, Suite, judge
+from uetproto.conform.roce.packets import RoceFacts
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import similar
 from uetproto.live.interface import address_of
@@ -40,6 +42,7 @@ Example:
   uetproto conform --list
   uetproto conform --peer 10.0.0.2 -o report
   uetproto conform --peer 10.0.0.2 --only "UET-SES-*,UET-PDS-02?" --seed 7
+  uetproto conform --peer 10.0.0.2 --transport rc --only "ROCE-UD-*"
   uetproto conform --peer 10.0.0.2 --rendezvous off --key 7 --addr 0x10000 --junit report.xml
 
 At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
@@ -70,15 +73,16 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @some_link_options(
-    "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
-    "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative", "seed", "as_json",
+    "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
+    "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
+    "qpn", "psn", "peer_qpn", "peer_psn", "seed", "as_json",
 )  # fmt: skip
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
     tries: int, role: str, driver: str | None, acts_from: str | None, wait: float | None, rto: float,
     folder: str | None, junit_file: str | None,
 ) -> None:  # fmt: skip
-    """Ask another implementation of UET, test by test, whether it follows the protocol.
+    """Ask another implementation of UET or RoCE, test by test, whether it follows the protocol.
 
     Each test sends packets of its own, right and wrong ones, and holds each answer against everything that the pages
     allow. With --as target the peer acts, and we answer it rightly and wrongly: --driver runs what makes it act, with
@@ -88,7 +92,13 @@ def command(
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:
         raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
-    playing = of_role(chosen(load(map(Path, tests)), wanted), BOTH if listed else role)
+    shipped, is_roce = (ROCE, True) if options.transport == RC else (SHIPPED, False)
+    found = load(map(Path, tests), shipped)
+    for test in found:
+        if bool(test.pairs) is not is_roce:
+            told = f"{test.id} is no test of {options.transport}"
+            raise LocalError("--transport", told, "uet, or rc", place=test.place)
+    playing = of_role(chosen(found, wanted), BOTH if listed else role)
     if not playing:
         raise LocalError("--as", f"{role}: no test is left", f"{INITIATOR}, {TARGET}, {BOTH}")
     if role == INITIATOR:
@@ -112,7 +122,7 @@ def command(
         place = Path(folder or spare_folder)
         sides: dict[str, Side] = {}
         if asks:
-            sides[INITIATOR] = Side(UET, bench.facts, bench.patience, bench.repeat, dead=bench.rtt is None)
+            sides[INITIATOR] = Side(bench.suite, bench.facts, bench.patience, bench.repeat, dead=bench.rtt is None)
         if role != INITIATOR:
             sides[TARGET] = _target_side(
                 options, bench, driver, acts_from or peer, wait, rto, place, lacking, interrupt
@@ -140,7 +150,7 @@ class Side:
     """This record says how the tests of one side of ours are played."""
 
     suite: Suite
-    facts: PeerFacts
+    facts: PeerFacts | RoceFacts
     patience: Patience
     repeat: str
     """Command that plays one test again, without its id."""

@@ -9,17 +9,20 @@ from xml.etree import ElementTree
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.ladder.command import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
-from uetproto.cli.live.options import LinkOptions
+from uetproto.cli.live.options import UET, LinkOptions
 from uetproto.cli.terminal import printable
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
+from uetproto.conform.roce.packets import RoceFacts
 from uetproto.wire.capture.pcap import open_capture
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 _COLUMNS = 120
-_REPEATED = ("local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
-             "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr")  # fmt: skip
+_REPEATED = ("transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc",
+             "checksum", "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr",
+             "qpn", "psn", "peer_qpn", "peer_psn")  # fmt: skip
 _USUAL: dict[str, Any] = {
+    "transport": UET,
     "path": "auto", "crc": "on", "checksum": "auto", "rendezvous": "4793", "job_id": 1, "pid": 0, "resource_index": 15,
     "initiator_id": 16, "key": "1", "addr": "0",
 }  # fmt: skip
@@ -46,7 +49,7 @@ def verdict_lines(outcome: Outcome, repeat: str) -> list[str]:
     at = f"step {outcome.step}: " if outcome.step else ""
     lines.append(f"  {at}{printable(outcome.reason)}")
     if outcome.aside:
-        lines.append(f"  {outcome.aside} packets of the peer were for PDCIDs that this test has not")
+        lines.append(f"  {outcome.aside} packets of the peer were for PDCIDs or queue pairs that this test has not")
     if outcome.verdict is ConformanceVerdict.FAIL:
         lines.append(f"  again: {repeat} {test.id} -o report")
     return lines
@@ -63,10 +66,9 @@ def result_of(outcome: Outcome, repeat: str, capture: str | None) -> dict[str, A
     }  # fmt: skip
 
 
-def chart(file: str, outcome: Outcome, peer: PeerFacts) -> str:
+def chart(file: str, outcome: Outcome, peer: PeerFacts | RoceFacts) -> str:
     """Return the ladder of the capture of a test, with its purpose and its verdict above."""
-    test, how = outcome.test, peer.how
-    decoding = Decoding(crc="on" if how.crc else "off", udp_port=how.udp_port, ip_protocol=how.ip_protocol)
+    test, decoding = outcome.test, Decoding(**peer.settings)
     head = [f"{test.id}: {test.purpose}", f"{test.section}; {outcome.verdict.value}"]
     if outcome.reason:
         head.append(f"step {outcome.step}: {outcome.reason}" if outcome.step else outcome.reason)

@@ -239,7 +239,8 @@ class LinkOptions:
 
     def network(self, local: str, payload_mtu: int, peer_port: int | None = None) -> verbs.Network:
         """Return a network of RoCE on the live link."""
-        config = RoceConfig(path_mtu=payload_mtu, udp_port=self.udp_port or peer_port or RoceConfig().udp_port)
+        port = self.udp_port or peer_port or RoceConfig().udp_port
+        config = RoceConfig(path_mtu=payload_mtu, udp_port=port, cnp=True)
         return verbs.Network(live=self.live_interface(local), config=config)
 
 

@@ -5,41 +5,49 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Any
 
 from uetproto import LocalError
 from uetproto.cli.conform.report import repeating
 from uetproto.cli.live.initiator import begun
-from uetproto.cli.live.options import LinkOptions, local_towards, mtu_of
+from uetproto.cli.live.options import RC, LinkOptions, local_towards, mtu_of
+from uetproto.cli.live.tested_pairs import AskedPairs
 from uetproto.cli.live.words import duration
 from uetproto.cli.terminal import printable
 from uetproto.conform.live_link import LiveLink
 from uetproto.conform.packets import PeerFacts
-from uetproto.conform.player import Patience, round_trip
+from uetproto.conform.player import UET, Patience, Suite, round_trip
+from uetproto.conform.roce.packets import RoceFacts
+from uetproto.conform.roce.pairs import MEMORY, HandPairs, OpenPair, PairSource, PeerMemory
+from uetproto.conform.roce.play import ROCE
 from uetproto.engine.memory import IDEMPOTENT_SAFE
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import UetFramer
 from uetproto.live.path import PathSetup, open_path
-from uetproto.live.rendezvous import Json, number
+from uetproto.live.rendezvous import Json, RendezvousClient, number
 from uetproto.live.time import MonotonicClock
+from uetproto.wire.headers.roce import PMTUS
 
 
 class PeerBench:
     """This class has the link to a peer that is tested, and what is known of the peer."""
 
-    def __init__(self, options: LinkOptions, peer: str, local: str, told: Json, lacking: frozenset[str]) -> None:
+    def __init__(
+        self, options: LinkOptions, peer: str, local: str, facts: PeerFacts | RoceFacts, setup: PathSetup, suite: Suite,
+    ) -> None:  # fmt: skip
+        """Open the path of `setup`. `suite` plays the tests with `facts`."""
         self.peer, self.local = peer, local
-        self.facts = replace(facts_of(options, peer, local, told), without=lacking)
-        how = self.facts.how
-        framer = UetFramer(self.facts.local, self.facts.ip_version, how, local_port=options.local_udp_port)
-        interface = options.live_interface(local)
+        self.facts: Any = facts
+        """What is known of the peer: `PeerFacts`, or `RoceFacts`."""
+        self.suite = suite
         self.clock = MonotonicClock()
-        self.path = open_path(PathSetup(
-            interface=interface, transport="uet", peer_port=how.udp_port if how.udp else None,
-            ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
-        ))  # fmt: skip
+        self.path = open_path(setup)
         self.link = LiveLink(self.path, self.clock, frozenset((self.facts.address,)))
         self.number = secrets.randbits(32) if options.seed is None else options.seed
         self.seed = f"{self.number}#{self.clock.of_day(0)}"
         self.patience, self.rtt = Patience(), None
+        lacking = facts.without if isinstance(facts, PeerFacts) else frozenset()
         self.repeat = repeating(options, peer, self.number, lacking)
 
     rtt: int | None
@@ -47,7 +55,7 @@ class PeerBench:
 
     def measure(self) -> None:
         """Measure the round-trip time, and fit the waits to it."""
-        self.rtt = round_trip(self.link, self.facts, self.seed, self.patience)
+        self.rtt = round_trip(self.link, self.facts, self.seed, self.patience, self.suite)
         if self.rtt is not None:
             self.patience = Patience.of(self.rtt)
 
@@ -94,6 +102,40 @@ def facts_of(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFac
     )  # fmt: skip
 
 
+def _of_uet(options: LinkOptions, peer: str, local: str, told: Json, lacking: frozenset[str]) -> PeerBench:
+    facts = replace(facts_of(options, peer, local, told), without=lacking)
+    how = facts.how
+    framer = UetFramer(facts.local, facts.ip_version, how, local_port=options.local_udp_port)
+    setup = PathSetup(
+        interface=options.live_interface(local), transport="uet", peer_port=how.udp_port if how.udp else None,
+        ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
+    )  # fmt: skip
+    return PeerBench(options, peer, local, facts, setup, UET)
+
+
+def _of_roce(
+    options: LinkOptions, peer: str, local: str, told: Json, rendezvous: RendezvousClient | None
+) -> PeerBench:  # fmt: skip
+    version = ip_address(peer).version
+    mtu = options.payload_for(mtu_of(options, local), version)
+    port = options.udp_port or number(told, "udp_port", 1, 65535, RoceConfig().udp_port)
+    if rendezvous is None:
+        hand = options.by_hand
+        pair = OpenPair("rc", hand.mine, hand.theirs, hand.my_psn)
+        pairs: PairSource = HandPairs([pair], PeerMemory(options.memory_key, options.address, MEMORY))
+    else:
+        pairs = AskedPairs(rendezvous, () if told.get("cnp") is True else ("cnp",))
+    facts = RoceFacts(
+        address=int(ip_address(peer)), local=int(ip_address(local)), ip_version=version, udp_port=port,
+        path_mtu=number(told, "payload_mtu", min(PMTUS), max(PMTUS), mtu), pairs=pairs,
+    )  # fmt: skip
+    framer = RoceFramer(facts.local, version, RoceConfig(udp_port=port), local_port=options.local_udp_port)
+    setup = PathSetup(
+        interface=options.live_interface(local), transport="roce", peer_port=port, lower_headers=framer.lower_headers
+    )  # fmt: skip
+    return PeerBench(options, peer, local, facts, setup, ROCE)
+
+
 @contextmanager
 def bench_for(
     options: LinkOptions, peer: str, lacking: frozenset[str], *, asked: bool = True
@@ -104,7 +146,10 @@ def bench_for(
     rendezvous, told = begun(options, peer, local) if asked else (None, {})
     bench: PeerBench | None = None
     try:
-        bench = PeerBench(options, peer, local, told, lacking)
+        if options.transport == RC:
+            bench = _of_roce(options, peer, local, told, rendezvous)
+        else:
+            bench = _of_uet(options, peer, local, told, lacking)
         if told.get("takes_no_checksum") is True and options.checksum == "auto":
             bench.path.checksum = False
         if asked:

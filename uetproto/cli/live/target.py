@@ -11,6 +11,7 @@ from typing import Any
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import RC, LinkOptions, mtu_of, own_address
+from uetproto.cli.live.tested_pairs import TestedPairs
 from uetproto.cli.live.words import link_facts
 from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
@@ -418,13 +419,16 @@ class RoceTarget(Target):
             self._cq = self._device.create_cq(8 * RECEIVES)
             self._buffers: dict[int, tuple[verbs.QP, verbs.MR]] = {}
             self._numbers = count()
+            self._other = self._device.alloc_pd()
+            """Protection domain of memory that no queue pair reaches."""
+            self._tested: dict[PeerSession, TestedPairs] = {}
             port = self._device.config.udp_port
             self.told = {
                 "uetproto": 1, "transport": options.transport, "address": local, "path": self.world.path.name,
                 "udp_port": options.local_udp_port or port, "peer_udp_port": port, "takes_no_checksum": True,
                 "buffer": self.world.path.buffer, "payload_mtu": payload,
                 "memory": {"key": self._mr.rkey, "address": self._mr.addr, "length": size},
-                "receive": {"count": RECEIVES, "size": RECEIVE_SIZE},
+                "receive": {"count": RECEIVES, "size": RECEIVE_SIZE}, "cnp": self._device.config.cnp,
             }  # fmt: skip
             self._serve(local)
             self._by_hand: RoceSession | None = None
@@ -469,7 +473,23 @@ class RoceTarget(Target):
             self._by_hand = self._expect(session.peer)
 
     def _asks(self) -> dict[str, Answer]:
-        return {"connect": self._connect}
+        return {"connect": self._connect, "pairs": self._pairs, "messages": self._messages}
+
+    def _pairs(self, session: PeerSession, told: Json) -> Json:
+        """Make queue pairs and memory for the next test of a client that tests this peer."""
+        self._collect()  # what the queue pairs of the test before have completed
+        tested = self._tested.get(session)
+        if tested is None:
+            peer, mtu = int(ip_address(session.peer)), self.told["payload_mtu"]
+            tested = self._tested[session] = TestedPairs(self._pd, self._other, self._cq, peer, mtu)
+        return tested.open(told)
+
+    def _messages(self, session: PeerSession, told: Json) -> Json:
+        """Tell what a queue pair of the present test has received."""
+        self._collect()
+        if session not in self._tested:
+            raise LocalError("messages", "there are no queue pairs of a test", "pairs first")
+        return self._tested[session].messages(told)
 
     def _connect(self, session: PeerSession, told: Json) -> Json:
         """Bring up a queue pair for the one of a client."""
@@ -503,10 +523,15 @@ class RoceTarget(Target):
         qp = session.state.pop("qp", None)
         if qp is not None:
             self._forget(qp)
+        if session in self._tested:
+            self._collect()
+            self._tested.pop(session).close()
         super()._session_ended(session)
 
     def _collect(self) -> None:
-        for entry in self._cq.poll(RECEIVES) if len(self._cq) else ():
+        for entry in self._cq.poll(len(self._cq)) if len(self._cq) else ():
+            if any(tested.take(entry) for tested in self._tested.values()):
+                continue
             if entry.status is not verbs.Status.SUCCESS:
                 self.failures.append(f"queue pair {entry.qp_num}: {entry.status.name}")
                 continue

@@ -1,7 +1,7 @@
 """This module makes the queue pairs and the memory that `uetproto conform` asks of `uetproto serve` for a test of
 RoCE, and asks for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,9 @@ class TestedPairs:
         except BaseException:
             self.close()
             raise
-        memory = {name: [mr.rkey, mr.addr, mr.length] for name, mr in regions.items()}
+        memory = {
+            name: {"key": mr.rkey, "address": mr.addr, "length": mr.length} for name, mr in regions.items()
+        }  # fmt: skip
         return {"pairs": pairs, "memory": memory}
 
     def _region(self, rights: verbs.Access, other: bool) -> verbs.MR:
@@ -173,15 +175,13 @@ def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
         )
         for wish, pair in zip(wishes, pairs, strict=True) if isinstance(pair, dict)
     ]  # fmt: skip
-    places: dict[str, PeerMemory] = {}
-    for name, place in memory.items():
-        if name and name not in NEEDS:
-            continue
-        told: Mapping[str, Any] = dict(zip(("key", "address", "length"), place, strict=False))
-        places[name] = PeerMemory(
-            number(dict(told), "key", 0, 2**32 - 1), number(dict(told), "address", 0, 2**64 - 1),
-            number(dict(told), "length", 0, 2**64 - 1),
-        )  # fmt: skip
+    places = {
+        name: PeerMemory(
+            number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
+            number(place, "length", 0, 2**64 - 1),
+        )
+        for name, place in memory.items() if (not name or name in NEEDS) and isinstance(place, dict)
+    }  # fmt: skip
     if len(found) != len(wishes) or "" not in places:
         raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
     return PeerSetup(found, places)

@@ -55,6 +55,11 @@ class RoceFacts:
     p_key: int = 0xFFFF
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of `decode` for the packets of both ends."""
+        return {"roce_port": self.udp_port}
+
+    @property
     def offers(self) -> dict[str, str]:
         """Return what tests may need, each with why it is missing; the text is empty for what the peer offers."""
         return {name: f"the peer has no {words}" if name in self.pairs.lacks else "" for name, words in NEEDS.items()}

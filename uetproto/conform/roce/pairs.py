@@ -119,7 +119,7 @@ class HandPairs:
             free = (pair for pair in self.pairs if pair.kind == wish.kind and not pair.dead and pair not in chosen)
             found = next(free, None)
             if found is None:
-                return f"no {wish.kind.upper()} queue pair is left (--qp)"
+                return f"no {wish.kind.upper()} queue pair is left that was made by hand"
             chosen.append(found)
         return PeerSetup(chosen, {"": self.memory})
 

@@ -27,8 +27,14 @@ class RocePlay(Play[RoceAnswer]):
     told = ("psn", "msn", "credits", "timer", "nak", "syndrome", "origremdt", "destqp", "p_key")
 
     def __init__(
-        self, test: ConformanceTest, link: Link, peer: RoceFacts, opened: PeerSetup, rng: random.Random, patience: Patience
-    ) -> None:  # fmt: skip
+        self,
+        test: ConformanceTest,
+        link: Link,
+        peer: RoceFacts,
+        opened: PeerSetup,
+        rng: random.Random,
+        patience: Patience,
+    ) -> None:
         variables: dict[str, int] = {"mtu": peer.path_mtu, "p_key": peer.p_key}
         for name, place in opened.memory.items():
             before = name and f"{name}_"
