@@ -3,7 +3,8 @@ protocol."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +13,7 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
+from uetproto.cli.conform.peer import Claims, initialise
 from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import RC, LinkOptions, some_link_options
@@ -23,11 +25,13 @@ from uetproto.conform import captures
 from uetproto.conform.acting import Actor, acting, patience_for
 from uetproto.conform.catalogue import INITIATOR, ROCE, SHIPPED, TARGET, ConformanceTest, chosen, load, of_role
 from uetproto.conform.packets import OPTIONAL, PeerFacts
+from uetproto.conform.peer_file import KnownPeer, PeerFile
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, Suite, judge
 from uetproto.conform.roce.packets import RoceFacts
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import similar
 from uetproto.live.interface import address_of
+from uetproto.live.rendezvous import Json
 
 _DEAD = "the peer answers nothing; the test was not played"
 _IDLE = "the peer does not act; the test was not played"
@@ -43,7 +47,9 @@ Example:
   uetproto conform --peer 10.0.0.2 -o report
   uetproto conform --peer 10.0.0.2 --only "UET-SES-*,UET-PDS-02?" --seed 7
   uetproto conform --peer 10.0.0.2 --transport rc --only "ROCE-UD-*"
-  uetproto conform --peer 10.0.0.2 --rendezvous off --key 7 --addr 0x10000 --junit report.xml
+  uetproto conform --peer 10.0.0.2 --rendezvous off --key 7 --addr 0x10000 --init PEER.toml
+  uetproto conform --peer-file PEER.toml --junit report.xml
+  uetproto conform --peer 10.0.0.2 --as target --driver "my-test --{{action}} {{what}} --to {{target}} --key {{key}}"
 
 At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 
@@ -51,6 +57,9 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 )
 @click.option("--list", "listed", is_flag=True, help="Print the tests, and end.")
 @click.option("--peer", metavar="A", help="Address of the peer that is tested.")
+@click.option("--init", "init_file", metavar="FILE", help="Ask the peer what it has, and write it into this TOML file.")
+@click.option("--overwrite", is_flag=True, help="Let --init overwrite a file that is there.")
+@click.option("--peer-file", metavar="FILE", help="TOML file with what is known of the peer, as --init writes it.")
 @click.option("--only", metavar="GLOB,…", help="Play the tests whose ids match, such as UET-PDS-*.")
 @click.option("--tests", multiple=True, metavar="FILE", help="Play the tests of a file of yours; may be repeated.")
 @click.option("--without", metavar="NAME,…", default="", help=f"What the peer does not have: {', '.join(OPTIONAL)}.")
@@ -80,7 +89,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
     tries: int, role: str, driver: str | None, acts_from: str | None, wait: float | None, rto: float,
-    folder: str | None, junit_file: str | None,
+    folder: str | None, junit_file: str | None, init_file: str | None, overwrite: bool, peer_file: str | None,
 ) -> None:  # fmt: skip
     """Ask another implementation of UET or RoCE, test by test, whether it follows the protocol.
 
@@ -111,22 +120,50 @@ def command(
     if listed:
         _list(playing, options.as_json)
         return
+    if is_roce:
+        for name, value in (("--init", init_file), ("--peer-file", peer_file)):
+            if value is not None:
+                raise LocalError(name, f"does not go with --transport {RC}", "--transport uet")
+    known = None if peer_file is None else PeerFile(Path(peer_file)).known()
+    given, left_out = options, lacking
+    if known is not None:
+        peer, options, lacking = _from_file(known, str(peer_file), options, peer, lacking)
+        rto = rto if known.rto_ms is None else known.rto_ms
     if peer is None:
         raise LocalError("--peer", "is missing", "the address of the peer that is tested, or --list")
+    if init_file is not None:
+        initialise(options, peer, init_file, lacking, overwrite=overwrite, rto_ms=int(rto))
+        return
+    if overwrite:
+        raise LocalError("--overwrite", "goes with --init")
     check_output("--junit", junit_file, ())
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     spare = TemporaryDirectory()
     asks = role != TARGET
-    with Interrupt() as interrupt, spare as spare_folder, bench_for(options, peer, lacking, asked=asks) as bench:
+    with (
+        Interrupt() as interrupt,
+        spare as spare_folder,
+        bench_for(options, peer, lacking, asked=asks, known=None if known is None else dict(known.told)) as bench,
+    ):
         place = Path(folder or spare_folder)
         sides: dict[str, Side] = {}
+        more = [] if peer_file is None else ["--peer-file", peer_file]
+        repeat = repeating(given, peer, bench.number, left_out, more)
         if asks:
-            sides[INITIATOR] = Side(bench.suite, bench.facts, bench.patience, bench.repeat, dead=bench.rtt is None)
-        if role != INITIATOR:
-            sides[TARGET] = _target_side(
-                options, bench, driver, acts_from or peer, wait, rto, place, lacking, interrupt
+            sides[INITIATOR] = Side(
+                bench.suite, bench.facts, bench.patience, repeat, dead=bench.rtt is None,
+                claims=Claims({} if known is None else known.claims, bench),
             )  # fmt: skip
+        if role != INITIATOR:
+            more += ["--as", TARGET, *(["--driver", driver] if driver else []), "--rto", f"{rto:g}"]
+            more += [] if acts_from is None else ["--acts-from", acts_from]
+            repeat = repeating(given, peer, bench.number, left_out, more)
+            facts = _act_facts(options, bench, acts_from or peer, dict(known.told) if known else {}, lacking)
+            actor = _actor(bench, facts, driver, place, interrupt, options.as_json)
+            seconds = wait if wait is not None else 60 if driver is None else 10
+            patience = replace(patience_for(int(rto * MILLISECOND)), act=int(seconds * SECOND))
+            sides[TARGET] = Side(acting(actor), facts, patience, repeat)
         if not options.as_json:
             tell(
                 [
@@ -156,32 +193,59 @@ class Side:
     """Command that plays one test again, without its id."""
     dead: bool = False
     """Whether the peer is asked no more."""
+    claims: Claims | None = None
+    """What the peer is said to have."""
     idle: int = 0
     """Number of tests, one after the other, in which the peer did not act."""
 
 
-def _target_side(
-    options: LinkOptions, bench: PeerBench, driver: str | None, actor_address: str, wait: float | None, rto: float,
-    place: Path, lacking: frozenset[str], interrupt: Interrupt,
-) -> Side:  # fmt: skip
-    """Return how the tests are played in which the peer acts."""
+def _act_facts(
+    options: LinkOptions, bench: PeerBench, actor_address: str, told: Json, lacking: frozenset[str]
+) -> PeerFacts:  # fmt: skip
+    """Return what is known of a peer that acts; its packets are taken from now on."""
     address = address_of("--acts-from", actor_address)
-    facts = replace(facts_of(options, str(address), bench.local, {}), without=lacking)
     if address.version != bench.facts.ip_version:
         wrong = f"{address} is of IPv{address.version}"
         raise LocalError("--acts-from", wrong, f"an address of IPv{bench.facts.ip_version}")
     bench.link.peers |= {int(address)}
-    places = ActPlaces(place, bench.local, str(address), facts.how)
-    actor: Actor = (
-        PersonActor(places, lambda line: tell([line]), lambda: bool(interrupt), options.as_json) if driver is None
-        else DriverActor(driver, places)
-    )  # fmt: skip
-    seconds = wait if wait is not None else 60 if driver is None else 10
-    patience = replace(patience_for(int(rto * MILLISECOND)), act=int(seconds * SECOND))
-    more = ["--as", TARGET, *(["--driver", driver] if driver else []), "--rto", f"{rto:g}"]
-    more += [] if actor_address == bench.peer else ["--acts-from", actor_address]
-    repeat = repeating(options, bench.peer, bench.number, lacking, more)
-    return Side(acting(actor), facts, patience, repeat)
+    return replace(facts_of(options, str(address), bench.local, told), without=lacking)
+
+
+def _actor(
+    bench: PeerBench, facts: PeerFacts, driver: str | None, place: Path, interrupt: Interrupt, as_json: bool
+) -> Actor:  # fmt: skip
+    """Return what makes the peer act."""
+    places = ActPlaces(place, bench.local, _address_text(facts), facts.how)
+    if driver is not None:
+        return DriverActor(driver, places)
+    return PersonActor(places, lambda line: tell([line]), lambda: bool(interrupt), as_json)
+
+
+def _address_text(facts: PeerFacts) -> str:
+    """Return the address of a peer as text."""
+    return str(ip_address(facts.address.to_bytes(4 if facts.ip_version == 4 else 16, "big")))
+
+
+def _from_file(
+    known: KnownPeer, file: str, options: LinkOptions, peer: str | None, lacking: frozenset[str]
+) -> tuple[str | None, LinkOptions, frozenset[str]]:
+    """Return address, options and what is lacking, as a file says, too. Raises `LocalError` for an option that says
+    otherwise."""
+    told = {**known.options, **known.told["endpoint"], "pid": known.told["endpoint"].get("pid_on_fep")}
+    told |= {"crc": ("off", "on")[known.told["crc"]], "payload_mtu": known.told.get("payload_mtu")}
+    told |= {"key": known.told["memory"]["key"], "addr": known.told["memory"]["address"]}
+    for name in sorted(options.given & {*told}):
+        ours = {"key": options.memory_key, "addr": options.address}.get(name, getattr(options, name))
+        if told[name] not in (None, ours):
+            raise LocalError(f"--{name.replace('_', '-')}", f"{ours} is not what {file} says", str(told[name]))
+    if None not in (peer, known.address) and ip_address(str(peer)) != ip_address(str(known.address)):
+        raise LocalError("--peer", f"{peer} is not the peer of {file}", str(known.address))
+    filled = {name: value for name, value in told.items() if value is not None and name in _NAMES_OF_OPTIONS}
+    filled |= {"key": str(told["key"]), "addr": str(told["addr"])}
+    return peer or known.address, replace(options, **filled), lacking | known.lacking
+
+
+_NAMES_OF_OPTIONS = frozenset(one.name for one in fields(LinkOptions))
 
 
 def _list(tests: list[ConformanceTest], as_json: bool) -> None:
@@ -213,6 +277,8 @@ def _played(
                 outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, _IDLE if side.idle else _DEAD)
             else:
                 outcome = judge(test, bench.link, side.facts, bench.seed, side.patience, tries, side.suite)
+                if side.claims is not None and outcome.verdict is ConformanceVerdict.FAIL:
+                    outcome.reason = side.claims.checked(outcome)
                 lost = outcome.silent and outcome.verdict is ConformanceVerdict.INCONCLUSIVE
                 side.idle = side.idle + 1 if lost and test.act else 0
                 side.dead = side.idle >= _IDLE_TESTS if test.act else lost

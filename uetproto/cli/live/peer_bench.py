@@ -138,12 +138,15 @@ def _of_roce(
 
 @contextmanager
 def bench_for(
-    options: LinkOptions, peer: str, lacking: frozenset[str], *, asked: bool = True
+    options: LinkOptions, peer: str, lacking: frozenset[str], *, asked: bool = True, known: Json | None = None
 ) -> Iterator[PeerBench]:  # fmt: skip
-    """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end. A peer that is not
-    `asked` has no rendezvous, and no round-trip time is measured: it acts, and need not answer."""
+    """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end.
+
+    `known` has what a rendezvous would tell; then there is none. A peer that is not `asked` has no rendezvous, and no
+    round-trip time is measured: it acts, and need not answer.
+    """
     local = local_towards(options, peer)
-    rendezvous, told = begun(options, peer, local) if asked else (None, {})
+    rendezvous, told = begun(options, peer, local) if asked and known is None else (None, known or {})
     bench: PeerBench | None = None
     try:
         if options.transport == RC:
