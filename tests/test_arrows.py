@@ -105,12 +105,14 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "testing": {"analysis.decoding", "api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair",
                 "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command
     # the door for Python programs: captures, and the commands as functions
-    "analysis": {"audit", "cli.ladder", "engine.tss", "wire"},
+    "diff": {"audit.per_packet", "wire"},  # two captures; whose PDC a packet is of
+    "analysis": {"audit", "cli.ladder", "diff", "engine.tss", "wire"},
     "analysis.commands": {EVERYTHING},
     # commands
     "cli": {EVERYTHING},
     "cli.audit": {EVERYTHING},
     "cli.collective": {EVERYTHING},
+    "cli.diff": {EVERYTHING},
     "cli.ladder": {EVERYTHING},
     "cli.stats": {EVERYTHING},
     "bench": {EVERYTHING},

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.html import table_html
 from uetproto.analysis.packet_view import PacketView
 from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
+from uetproto.diff.result import DiffResult
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError, shown, similar
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
@@ -216,6 +217,17 @@ class Capture:
         outcome = AuditOutcome(report, Severity.ERROR)
         outcome.findings = report.findings
         return AuditResult(outcome)
+
+    def diff(self, other: "Capture", *, strict: bool = False, ignore: Iterable[str] = ()) -> DiffResult:
+        """Compare the capture with another one, as `uetproto diff` does: what is missing, extra, moved, changed there.
+
+        `strict` also compares times, order, ports, PDCIDs, queue pairs, PSNs, checksums and CRCs; `ignore` has fields
+        ("ipv4.ttl") and forms ("ethernet") that are not compared. Both captures are read twice, so neither may be a
+        pipe. Raises `LocalError` for a field that does not exist.
+        """
+        from uetproto.diff.compare import diff
+
+        return diff(self, other, strict=strict, ignore=ignore)
 
     def _options(self, **more: Any) -> Any:
         from uetproto.audit.reader.options import Options

@@ -27,6 +27,7 @@ from uetproto.bench import (
     captures,
     codec,
     collective,
+    diff,
     engine,
     fabric,
     live,
@@ -44,7 +45,7 @@ from uetproto.errors import similar
 MIB = 1 << 20
 ROWS = (
     "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
-    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live", "python",
+    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live", "python", "diff",
 )  # fmt: skip
 
 
@@ -146,6 +147,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
             "wireshark": ("tshark", wireshark.measure(quick, Path(folder))),
             "live": ("a real link", live.measure(quick)),
             "python": ("Python programs", python.measure(quick, Path(folder))),
+            "diff": ("captures compared", diff.measure(quick, Path(folder), in_a_process)),
         }
         parts = [_announced("state machines", engine.measure(names, quick))]
         parts += [_announced("small and many", small.measure(names, quick))]

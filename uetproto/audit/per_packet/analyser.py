@@ -44,8 +44,8 @@ class Analyser:
                 self._uet(PacketSeen(number, time_ns, packet, at, data), tap, row)
                 break
             if layer.form == "bth":
-                pairs = self._queue_pairs.setdefault(tap, QueuePairs(self._stream_count, self.late))
-                pairs.take(packet.layers, number)
+                pairs = self._queue_pairs.setdefault(tap, QueuePairs(self._stream_count, self.late.alias))
+                self.late.stream[number] = pairs.take(packet.layers)
                 break
         return row
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from uetproto.audit.per_packet.late import Counter, LateValues
+from uetproto.audit.per_packet.late import Counter
 from uetproto.wire.headers.roce import Operation, Transport
 from uetproto.wire.packet import Layer
 
@@ -33,15 +33,16 @@ class StreamDirection:
 class QueuePairs:
     """This class holds the queue pairs of one interface."""
 
-    def __init__(self, count: Counter, late: LateValues) -> None:
+    def __init__(self, count: Counter, alias: dict[int, int]) -> None:
         """Make an empty table. `count` returns the index of the next stream."""
-        self._count, self._late = count, late
+        self._count, self.alias = count, alias
+        """`alias` maps the index of a stream to that of its other direction, which was seen before."""
         self._ends: dict[Hosts, dict[int, StreamDirection]] = {}
         """Maps sender and receiver to directions by the queue pair of the receiver."""
         self._datagrams: dict[tuple[tuple[int, int], ...], int] = {}
 
-    def take(self, layers: Sequence[Layer], number: int) -> None:
-        """Note a packet of RoCE."""
+    def take(self, layers: Sequence[Layer]) -> int:
+        """Note a packet of RoCE, and return the index of its stream; -1 without a transport header."""
         src = dst = 0
         head = source = None
         for form, values, _ in layers:
@@ -53,13 +54,12 @@ class QueuePairs:
             elif form == "deth":
                 source = values["srcqp"]
         if head is None:
-            return
+            return -1
         if source is not None:  # of UD, which names both queue pairs
             key = tuple(sorted(((src, source), (dst, head["destqp"]))))
             if key not in self._datagrams:
                 self._datagrams[key] = self._count()
-            self._late.stream[number] = self._datagrams[key]
-            return
+            return self._datagrams[key]
         ends = self._ends.setdefault((src, dst), {})
         end = ends.get(head["destqp"])
         transport, operation = head["opcode"] >> 5, head["opcode"] & 0x1F
@@ -68,7 +68,7 @@ class QueuePairs:
             end = ends[head["destqp"]] = self._answering(end, src, dst, head["psn"], operation in _ANSWERS)
         if asks and (end.newest is None or (head["psn"] - end.newest) & M24 < M24 >> 1):
             end.newest = head["psn"]
-        self._late.stream[number] = end.index
+        return end.index
 
     def _answering(self, end: StreamDirection | None, src: int, dst: int, psn: int, answers: bool) -> StreamDirection:
         """Return the direction of a packet, joined with the other one if it answers a request of exactly one."""
@@ -83,8 +83,8 @@ class QueuePairs:
         if end is None:
             end = StreamDirection(other.index)
         elif end.index < other.index:
-            self._late.alias[other.index] = end.index
+            self.alias[other.index] = end.index
         else:
-            self._late.alias[end.index] = other.index
+            self.alias[end.index] = other.index
         end.joined = other.joined = True
         return end

@@ -1,0 +1,1 @@
+"""This package has the command `uetproto diff`, which compares two captures: options, text side by side, JUnit."""

@@ -1,0 +1,269 @@
+"""This module has `diff`, which compares two captures."""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from uetproto.diff.align import SequenceAlignment, aligned, increasing
+from uetproto.diff.conversations import Conversation, Conversations, Stream
+from uetproto.diff.fields import Comparer, FieldComparison
+from uetproto.diff.normal import MOST_COMPARED, CapturedPacket, DiffOptions, Normaliser
+from uetproto.diff.pairing import ConversationPair, paired
+from uetproto.diff.result import Difference, DifferenceKind, DiffResult, conversation_words
+from uetproto.errors import LocalError
+
+_COMPARED = 40_000
+"""Largest number of pairs of packets of which it is looked for whether one is the other, changed."""
+
+
+def diff(
+    a: Iterable[CapturedPacket],
+    b: Iterable[CapturedPacket],
+    *,
+    strict: bool = False,
+    ignore: Iterable[str] = (),
+    most: int = MOST_COMPARED,
+) -> DiffResult:
+    """Compare two captures, and return what is missing, extra, moved and changed in `b`.
+
+    `a` and `b` are iterated twice, if there is any difference; `uetproto.open` returns such objects. Packets belong
+    together by conversation, direction, PSN and content. `strict` also compares times, the order of the whole capture,
+    ports, PDCIDs, queue pairs, PSNs, checksums and CRCs. `ignore` has fields ("ipv4.ttl") and forms that are not
+    compared. Of at most `most` differences the packets are kept and compared field by field. Memory: 40 bytes a packet,
+    and those differences. Raises `LocalError` for a field that does not exist.
+    """
+    options = DiffOptions(strict, tuple(ignore), most)
+    families: dict[str, int] = {}
+    sides = []
+    for packets in (a, b):
+        found = Conversations(Normaliser(options), families, strict)
+        found.take(packets)
+        sides.append(found)
+    work = _Comparison(options)
+    for name, of_a, of_b in _interfaces(sides[0].of_interfaces(), sides[1].of_interfaces()):
+        for pair in paired(of_a, of_b):
+            for direction in range(2):
+                work.align(name, pair, direction)
+        if strict:
+            work.order_all(name)
+    result = DiffResult(sides[0].packets, sides[1].packets)
+    result.unopened = max(side.unopened for side in sides)
+    result.same = work.same
+    if work.found:
+        result.differences = [*work.finished(a, b)]
+        result.same = sides[0].packets - sum(one.number_a is not None for one in result.differences)
+    return result
+
+
+def _interfaces(
+    a: dict[str, list[Conversation]], b: dict[str, list[Conversation]]
+) -> Iterator[tuple[str, list[Conversation], list[Conversation]]]:
+    """Yield the conversations of the interfaces that belong together: by name if both have it, else by place."""
+    others = iter([name for name in b if name not in a])
+    for name, found in a.items():
+        other = name if name in b else next(others, "")
+        yield name, found, b.get(other, [])
+    for other in others:
+        yield other, [], b[other]
+
+
+@dataclass(slots=True)
+class _Found:
+    """This class is a difference whose packets have not been read again."""
+
+    kind: DifferenceKind
+    interface: str
+    pair: ConversationPair
+    direction: int
+    a: int | None
+    b: int | None
+    """Numbers of the packet in both captures."""
+    by: int = 0
+    ids: Sequence[int] = (0, 0)
+    """PDCIDs or queue pairs of a packet that one capture alone has, those of its sender and its receiver."""
+    is_copy: bool = False
+    """Whether the other capture has an equal packet, which is taken already."""
+
+
+class _Comparison:
+    """This class collects the differences of all conversations."""
+
+    def __init__(self, options: DiffOptions) -> None:
+        self._options = options
+        self.found: list[_Found] = []
+        self.same = 0
+        self._kept: list[tuple[int, int, ConversationPair, int]] = []
+        """Numbers of the packets that both captures have, for the order of the whole."""
+
+    def align(self, interface: str, pair: ConversationPair, direction: int) -> None:
+        """Align the packets of a direction of a conversation."""
+        a, b = pair.stream(direction)
+        numbers: dict[tuple[int, ...], int] = {}
+        items = []
+        for stream, of_b in ((a, False), (b, True)):
+            items.append([numbers.setdefault(key, len(numbers)) for key in pair.keys(stream, direction, of_b)])
+        found = aligned(*items)
+        self.same += len(found.kept)
+
+        def add(kind: DifferenceKind, i: int | None, j: int | None, by: int = 0, is_copy: bool = False) -> None:
+            number_a, number_b = (None if at is None else stream.numbers[at] for at, stream in ((i, a), (j, b)))
+            ids = a.ids_at(i) if i is not None else b.ids_at(j) if j is not None else (0, 0)
+            self.found.append(_Found(kind, interface, pair, direction, number_a, number_b, by, ids, is_copy))
+
+        kept_a, kept_b = [i for i, _ in found.kept], [j for _, j in found.kept]
+        for i, j in (*found.kept, *found.moved):
+            pair.note_ids(direction, a.ids_at(i), b.ids_at(j))
+        for i, j in found.moved:
+            add(DifferenceKind.MOVED, i, j, bisect_left(kept_b, j) - bisect_left(kept_a, i))
+        there_a, there_b = Counter(items[0]), Counter(items[1])
+        copies = {i for i in found.missing if there_b[items[0][i]]}, {j for j in found.extra if there_a[items[1][j]]}
+        for i, j in self._changed(pair, direction, a, b, found, copies):
+            pair.note_ids(direction, a.ids_at(i), b.ids_at(j))
+            add(DifferenceKind.CHANGED, i, j, bisect_left(kept_b, j) - bisect_left(kept_a, i))
+        for i in found.missing:
+            add(DifferenceKind.MISSING, i, None, is_copy=i in copies[0])
+        for j in found.extra:
+            add(DifferenceKind.EXTRA, None, j, is_copy=j in copies[1])
+        if self._options.strict:
+            for i, j in found.kept:
+                if a.whole[i] != b.whole[j]:
+                    add(DifferenceKind.CHANGED, i, j)
+                self._kept.append((a.numbers[i], b.numbers[j], pair, direction))
+
+    def _changed(
+        self, pair: ConversationPair, direction: int, a: Stream, b: Stream, found: SequenceAlignment,
+        copies: tuple[set[int], set[int]],
+    ) -> Iterator[tuple[int, int]]:  # fmt: skip
+        """Yield the places of packets that may be one packet, changed, and take them out of `found`.
+
+        Those have the same kind of headers and the same PSN, or stand between the same packets. The latter does not
+        hold for `copies`, packets that the other capture has as well, but not as often.
+        """
+        if not found.missing or not found.extra:
+            return
+        keys_a = [key[2] for key in pair.keys(a, direction, False)]
+        keys_b = [key[2] for key in pair.keys(b, direction, True)]
+        gaps_a, gaps_b = [i for i, _ in found.kept], [j for _, j in found.kept]
+        gap_of_a = {i: bisect_left(gaps_a, i) for i in found.missing}
+        gap_of_b = {j: bisect_left(gaps_b, j) for j in found.extra}
+        for by_psn, by_gap in ((True, True), (False, True), (True, False)):
+            waiting: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+            for j in reversed(found.extra):
+                if j in copies[1] and not by_psn:
+                    continue
+                waiting[b.families[j], by_psn and keys_b[j], by_gap and gap_of_b[j]].append(j)
+            taken = []
+            for i in found.missing:
+                if i in copies[0] and not by_psn:
+                    continue
+                there = waiting.get((a.families[i], by_psn and keys_a[i], by_gap and gap_of_a[i]))
+                if there:
+                    taken.append((i, there.pop()))
+            yield from taken
+            gone_a, gone_b = {i for i, _ in taken}, {j for _, j in taken}
+            found.missing = [i for i in found.missing if i not in gone_a]
+            found.extra = [j for j in found.extra if j not in gone_b]
+
+    def order_all(self, interface: str) -> None:
+        """Add the packets that stand elsewhere in the whole capture, if they do not in their direction."""
+        self._kept.sort(key=lambda one: one[:2])
+        kept = {*increasing([b for _, b, _, _ in self._kept])}
+        for at, (a, b, pair, direction) in enumerate(self._kept):
+            if at not in kept:
+                self.found.append(_Found(DifferenceKind.MOVED, interface, pair, direction, a, b))
+        self._kept.clear()
+
+    # Packets ----------------------------------------------------------------------------------------------------------
+
+    def finished(self, a: Iterable[CapturedPacket], b: Iterable[CapturedPacket]) -> Iterator[Difference]:
+        """Yield the differences in order, with their packets and fields."""
+        self.found.sort(key=lambda one: (one.a or one.b or 0, one.b or 0))
+        first, rest = self.found[: self._options.most], self.found[self._options.most :]
+        packets_a = _read(a, {one.a for one in first})
+        packets_b = _read(b, {one.b for one in first})
+        done: list[Difference] = []
+        missing: list[_Found] = []
+        extra: list[_Found] = []
+        for one in first:
+            if one.kind is DifferenceKind.MISSING:
+                missing.append(one)
+            elif one.kind is DifferenceKind.EXTRA:
+                extra.append(one)
+            elif one.kind is DifferenceKind.MOVED:
+                done.append(self._difference(one, packets_a, packets_b))
+            else:
+                compared = self._compare(one, packets_a, packets_b)
+                if not compared.is_of_one_packet:
+                    missing.append(replace(one, kind=DifferenceKind.MISSING, b=None, by=0))
+                    extra.append(replace(one, kind=DifferenceKind.EXTRA, a=None, by=0))
+                elif compared.fields:
+                    done.append(self._difference(one, packets_a, packets_b, compared))
+                elif one.by:
+                    done.append(self._difference(replace(one, kind=DifferenceKind.MOVED), packets_a, packets_b))
+        for one, compared in self._elsewhere(missing, extra, packets_a, packets_b):
+            if compared.fields:
+                done.append(self._difference(one, packets_a, packets_b, compared))
+        done += [self._difference(one, packets_a, packets_b) for one in (*missing, *extra)]
+        done += [self._difference(one, {}, {}) for one in rest]
+        yield from sorted(done, key=lambda one: one.place)
+
+    def _compare(
+        self, one: _Found, packets_a: dict[int, CapturedPacket], packets_b: dict[int, CapturedPacket]
+    ) -> FieldComparison:
+        assert one.a is not None
+        assert one.b is not None
+        return Comparer(self._options, one.pair, one.direction).compare(packets_a[one.a], packets_b[one.b])
+
+    def _elsewhere(
+        self, missing: list[_Found], extra: list[_Found], packets_a: dict[int, CapturedPacket],
+        packets_b: dict[int, CapturedPacket],
+    ) -> Iterator[tuple[_Found, FieldComparison]]:  # fmt: skip
+        """Yield packets that are one packet, changed so that it seems to be of another conversation, and take them out
+        of `missing` and `extra`."""
+        lost, new = [one for one in missing if not one.is_copy], [one for one in extra if not one.is_copy]
+        if len(lost) * len(new) > _COMPARED:
+            return
+        ranked = []
+        for at, one in enumerate(lost):
+            for other, two in enumerate(new):
+                compared = self._compare(replace(one, b=two.b), packets_a, packets_b)
+                if compared.is_of_one_packet_anywhere:
+                    ranked.append((compared.weight, abs(at - other), at, other, compared))
+        taken: list[_Found] = []
+        taken_a: set[int] = set()
+        taken_b: set[int] = set()
+        for _, _, at, other, compared in sorted(ranked, key=lambda row: row[:4]):
+            if at not in taken_a and other not in taken_b:
+                taken_a.add(at)
+                taken_b.add(other)
+                missing.remove(lost[at])
+                extra.remove(new[other])
+                taken.append(replace(lost[at], kind=DifferenceKind.CHANGED, b=new[other].b, by=0))
+                if compared.is_in_ids_alone:
+                    taken[-1].pair.note_ids(lost[at].direction, lost[at].ids, new[other].ids)
+        for one in taken:
+            yield one, self._compare(one, packets_a, packets_b)
+
+    def _difference(
+        self, one: _Found, packets_a: dict[int, CapturedPacket], packets_b: dict[int, CapturedPacket],
+        compared: FieldComparison | None = None,
+    ) -> Difference:  # fmt: skip
+        seen_a = None if one.a is None else packets_a.get(one.a)
+        seen_b = None if one.b is None else packets_b.get(one.b)
+        pair, way = one.pair, one.direction
+        named, ways = (pair.b, (pair.of_b(way), pair.of_b(1 - way))) if pair.a is None else (pair.a, (way, 1 - way))
+        ids = (None, None) if named is None else (named.id(ways[0]), named.id(ways[1]))
+        words = conversation_words("" if named is None else named.kind, ids, seen_a or seen_b)
+        return Difference(
+            one.kind, words, one.interface, one.a, one.b, seen_a, seen_b, () if compared is None else compared.fields,
+            one.by,
+        )  # fmt: skip
+
+
+def _read(packets: Iterable[CapturedPacket], wanted: set[int | None]) -> dict[int, CapturedPacket]:
+    """Return the packets with the wanted numbers."""
+    found = {one.number: one for one in packets if one.number in wanted}
+    if len(found) < len(wanted - {None}):
+        raise LocalError("captures", "a capture did not give the same packets a second time", "files and lists")
+    return found
