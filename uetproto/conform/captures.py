@@ -34,6 +34,6 @@ def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts | RoceFacts) -> 
         return
     for finding in audit([path], Options(**peer.settings)).findings:
         if finding.severity is Severity.ERROR and not outcome.frames[finding.packet].sent:
-            outcome.verdict, outcome.step = ConformanceVerdict.FAIL, 0
+            outcome.verdict, outcome.step, outcome.packet = ConformanceVerdict.FAIL, 0, finding.packet
             outcome.reason = f"{numbered(finding.packet)}, audit {finding.rule.id}: {finding.text}"
             return

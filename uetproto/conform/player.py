@@ -97,6 +97,8 @@ class Outcome:
     """Whether the test failed as an answer is missing."""
     tries: int = 1
     """Number of times that the test was played."""
+    packet: int | None = None
+    """Number of the packet that decided, from 0; None if none did."""
     aside: int = 0
     """Number of packets of the peer that belong to no PDC of the test."""
 
@@ -215,6 +217,9 @@ class Play(ABC, Generic[AnswerT]):
             except Failed as failed:
                 result.verdict, result.reason, result.step = failed.verdict, str(failed), number
                 result.silent = failed.silent
+                if not failed.silent and failed.verdict is ConformanceVerdict.FAIL:
+                    came = (number for number, frame in enumerate(result.frames) if not frame.sent)
+                    result.packet = max(came, default=None)
                 break
             except LocalError as error:
                 place = f"{self.test.place}: {self.test.id}, step {number}"

@@ -13,13 +13,15 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
+from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.cli.conform.peer import Claims, initialise
 from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import RC, LinkOptions, some_link_options
 from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of
+from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.outputs import check_output
+from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import Actor, acting, patience_for
@@ -81,6 +83,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
               help="First retransmission time-out of the peer (--as target).")  # fmt: skip
 @click.option("-o", "folder", metavar="DIR", help="Write a capture and a ladder of each test into this folder.")
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the verdicts as JUnit XML.")
+@click.option("--html", "html_file", metavar="FILE", help="Write a page with verdicts, steps and packets of each test.")
 @some_link_options(
     "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
     "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
@@ -89,7 +92,8 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
     tries: int, role: str, driver: str | None, acts_from: str | None, wait: float | None, rto: float,
-    folder: str | None, junit_file: str | None, init_file: str | None, overwrite: bool, peer_file: str | None,
+    folder: str | None, junit_file: str | None, html_file: str | None, init_file: str | None, overwrite: bool,
+    peer_file: str | None,
 ) -> None:  # fmt: skip
     """Ask another implementation of UET or RoCE, test by test, whether it follows the protocol.
 
@@ -136,7 +140,7 @@ def command(
         return
     if overwrite:
         raise LocalError("--overwrite", "goes with --init")
-    check_output("--junit", junit_file, ())
+    check_outputs([("--junit", junit_file), ("--html", html_file)], [("--peer-file", peer_file)])
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     spare = TemporaryDirectory()
@@ -172,9 +176,13 @@ def command(
                     else f"{printable(acts_from or peer)} acts on {bench.local}, {bench.words_of_path()}"
                 ]
             )
-        results = _played(bench, sides, playing, place, folder is not None, options.as_json, tries, interrupt)
+        parts: list[PagePart] | None = None if html_file is None else []
+        keep = Keeping(place, folder is not None, options.as_json, parts)
+        results = _played(bench, sides, playing, keep, tries, interrupt)
         if junit_file is not None:
             write_text(junit_file, junit(results, {role: side.repeat for role, side in sides.items()}))
+        if html_file is not None and parts is not None:
+            write_text(html_file, page(parts, _page_facts(bench, driver)))
         _sum_up(results, bench, options.as_json)
     if interrupt:
         raise click.exceptions.Exit(interrupt.status)
@@ -260,9 +268,28 @@ def _list(tests: list[ConformanceTest], as_json: bool) -> None:
             tell([f"{test.id}  {test.purpose} [{test.section}]"])
 
 
+@dataclass
+class Keeping:
+    """This record says what is kept of the tests."""
+
+    place: Path
+    kept: bool
+    """Whether captures and ladders stay in the folder `place`."""
+    as_json: bool
+    parts: list[PagePart] | None
+    """Parts of the page, if there is one."""
+
+
+def _page_facts(bench: PeerBench, driver: str | None) -> dict[str, str]:
+    """Return the lines about the run on the page, by their names."""
+    answers = "not measured" if bench.rtt is None else duration(bench.rtt)
+    facts = {"Peer": bench.peer, "From": bench.local, "Path": bench.path.name, "Round trip": answers}
+    return facts | {"Seed": str(bench.number)} | ({} if driver is None else {"Driver": driver})
+
+
 def _played(
-    bench: PeerBench, sides: Mapping[str, Side], tests: list[ConformanceTest], place: Path, kept: bool, as_json: bool,
-    tries: int, interrupt: Interrupt,
+    bench: PeerBench, sides: Mapping[str, Side], tests: list[ConformanceTest], keep: Keeping, tries: int,
+    interrupt: Interrupt,
 ) -> list[Outcome]:  # fmt: skip
     """Play the tests, tell of each, and return the outcomes. A peer that answers nothing, or does not act, is asked no
     more."""
@@ -283,14 +310,18 @@ def _played(
                 side.idle = side.idle + 1 if lost and test.act else 0
                 side.dead = side.idle >= _IDLE_TESTS if test.act else lost
             results.append(outcome)
-            file = place / f"{test.id}.pcapng"
+            file = keep.place / f"{test.id}.pcapng"
             if outcome.frames:
                 captures.write(outcome, file, bench.clock.of_day(0), link=bench.path.link)
                 captures.judge_capture(outcome, file, side.facts)
-                if kept:
+                if keep.kept:
                     write_text(str(file.with_suffix(".txt")), chart(str(file), outcome, side.facts))
-            if as_json:
-                found = result_of(outcome, side.repeat, str(file) if kept and outcome.frames else None)
+            if keep.parts is not None:
+                capture = str(file) if outcome.frames else None
+                again = f"{side.repeat} {test.id}"
+                keep.parts.append(part_of(outcome, again, side.facts, capture, kept=keep.kept))
+            if keep.as_json:
+                found = result_of(outcome, side.repeat, str(file) if keep.kept and outcome.frames else None)
                 click.echo(json.dumps(found))
             elif outcome.verdict is not ConformanceVerdict.PASS and outcome.reason not in (_DEAD, _IDLE):
                 tell(verdict_lines(outcome, side.repeat))
