@@ -16,7 +16,7 @@ FEW = "UET-PDS-00?,UET-PDS-02?,UET-TRIM-001,UET-ENC-*,UET-RUDI-001,UET-SES-00?,U
 
 def test_our_target_passes_and_its_personality_fails(tmp_path: Path) -> None:
     here, there = addresses()
-    folder, report = tmp_path / "report", tmp_path / "report.xml"
+    folder, report, page = tmp_path / "report", tmp_path / "report.xml", tmp_path / "report.html"
     common = ("conform", "--peer", there, "--local", here, "--seed", "3")
     with serving(there):
         result = invoke(*common, "--only", FEW, "-o", str(folder), "--junit", str(report), "--json")
@@ -31,13 +31,16 @@ def test_our_target_passes_and_its_personality_fails(tmp_path: Path) -> None:
     suite = ElementTree.parse(report).getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == (str(len(results)), "0")
     with serving(there, "--personality", "refprov"):
-        result = invoke(*common, "--only", "UET-PDS-020,UET-PDS-001,UET-PDS-056", "--junit", str(report))
+        result = invoke(
+            *common, "--only", "UET-PDS-020,UET-PDS-001,UET-PDS-056", "--junit", str(report), "--html", str(page)
+        )
     assert result.exit_code == 1
     assert "fail: UET-PDS-020" in result.output
     assert "fail: UET-PDS-056" in result.output
     assert f"again: uetproto conform --peer {there} --local {here} --seed 3 --only UET-PDS-020" in result.output
     assert "3 tests: 1 pass, 2 fail, 0 inconclusive" in result.output
     assert len(ElementTree.parse(report).getroot().findall(".//failure")) == 2
+    assert "uetproto conform: 2 of 3 tests fail" in page.read_text(encoding="utf-8")
 
 
 def test_a_peer_that_does_not_answer_is_told_once() -> None:

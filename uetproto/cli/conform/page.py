@@ -46,6 +46,7 @@ def page(parts: list[PagePart], facts: Mapping[str, str]) -> str:
     """Return the page. `facts` are lines about the run, by their names."""
     counts = {verdict.value: sum(one.outcome.verdict is verdict for one in parts) for verdict in ConformanceVerdict}
     failed = [one for one in parts if one.outcome.verdict is ConformanceVerdict.FAIL]
+    first = failed[0] if failed else None
     title = f"uetproto conform: {counts['fail']} of {len(parts)} tests fail" if failed else (
         f"uetproto conform: {counts['pass']} of {len(parts)} tests pass"
     )  # fmt: skip
@@ -56,7 +57,7 @@ def page(parts: list[PagePart], facts: Mapping[str, str]) -> str:
     lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
     return _PAGE.format(
         title=_text(title), style=_STYLE, facts=lines, buttons=buttons, script=_SCRIPT,
-        tests="\n".join(_test(one, opened=one is (failed or [None])[0]) for one in sorted(parts, key=_order)),
+        tests="\n".join(_test(one, opened=one is first) for one in sorted(parts, key=_order)),
     )  # fmt: skip
 
 
