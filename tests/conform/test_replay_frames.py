@@ -128,7 +128,7 @@ def test_fields_that_are_ignored_are_not_compared() -> None:
 @pytest.mark.parametrize(("name", "address", "told"), [
     ("ses-write", "10.9.9.9", "10.9.9.9 sends no UET packet .*10.0.0.11, 10.0.1.11"),
     ("roce-write", "10.0.0.11", "RoCE.* which is not replayed"),
-    ("gradient-sealed-cluster", "10.0.0.11", "packet 0 is sealed.*open --keys"),
+    ("gradient-sealed-cluster", "10.0.0.11", "packet 1 is sealed.*open --keys"),
 ])  # fmt: skip
 def test_a_side_that_cannot_be_sent_is_refused(name: str, address: str, told: str) -> None:
     with pytest.raises(LocalError, match=told):
@@ -138,7 +138,7 @@ def test_a_side_that_cannot_be_sent_is_refused(name: str, address: str, told: st
 def test_a_capture_with_cut_frames_is_refused() -> None:
     cut = [(record._replace(data=record.data[:96]), decode(record.data[:96], length=record.length))
            for record, _ in read("ses-write")]  # fmt: skip
-    with pytest.raises(LocalError, match=r"packet 0 has 96 of its \d+ bytes"):
+    with pytest.raises(LocalError, match=r"packet 1 has 96 of its \d+ bytes"):
         survey(cut, 4, int(ip_address("10.0.0.11")), "cut")
     assert survey(cut, 4, int(ip_address("10.0.1.11")), "cut").senders
 

@@ -83,7 +83,7 @@ def test_messages_end_after_they_began_and_before_what_waited_for_them() -> None
 
 def test_too_many_open_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uetproto.conform.replay.messages.MOST_BYTES", 1000)
-    with pytest.raises(LocalError, match="at packet 0, 1 messages of 12,288 bytes are open"):
+    with pytest.raises(LocalError, match="at packet 1, 1 messages of 12,288 bytes are open"):
         messages("ses-write")
 
 

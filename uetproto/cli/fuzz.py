@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -22,6 +23,7 @@ from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text,
 from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz, unplayable
 from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.live.options import LinkOptions, some_link_options
 from uetproto.cli.machines import DRIVEN, HYPOTHESIS, OURS, TESTED, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, tell
@@ -65,6 +67,7 @@ Example:
   uetproto fuzz tss --seed 7 --episode 12
   uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
   uetproto run found/pds-1-7-12.toml --check
+  uetproto fuzz --peer 10.0.0.2 --seconds 600 -o found
   uetproto fuzz pdc --adapter my_stack:Adapter --seed 7
   uetproto fuzz tss --adapter './my_stack --adapter' --seconds 600
 
@@ -89,9 +92,15 @@ Machines for networks of our engines: {", ".join(OURS) or "none without Hypothes
     "-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="Directory for findings."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, then one of the whole run.")
+@click.option("--peer", metavar="A", help="Fuzz a live peer at this address, over UET; the options below go with it.")
+@click.option("--without", metavar="NAME,…", default="", help="What the peer does not have, as for conform.")
+@some_link_options(
+    "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
+    "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
+)  # fmt: skip
 def command(
-    machine: str, adapter: str | None, seconds: int | None, steps: int | None, seed: int | None, episode: int | None,
-    jobs: int | None, output: str, as_json: bool,
+    options: LinkOptions, machine: str, adapter: str | None, seconds: int | None, steps: int | None, seed: int | None,
+    episode: int | None, jobs: int | None, output: str, as_json: bool, peer: str | None, without: str,
 ) -> None:  # fmt: skip
     """Test packet delivery, RDMA (rc, uc, ud) or sealed packets (tss) with random steps, and check invariants after
     each step.
@@ -103,7 +112,23 @@ def command(
 
     With --adapter a machine drives an implementation of your own; Hypothesis shrinks what it finds. Each finding is
     written as its steps, its capture and its ladder; `uetproto run FILE` plays it again.
+
+    With --peer a live peer gets random packets, right and wrong ones, and each answer is held against what the pages
+    allow. A finding is shrunk, played three times, and written as a test, which `uetproto conform --tests FILE` plays.
     """
+    if peer is not None:
+        for name, value in (("MACHINE", machine != ALL), ("--adapter", adapter), ("--jobs", jobs)):
+            if value:
+                raise LocalError(name, "does not go with --peer")
+        if seconds is not None and steps is not None:
+            raise LocalError("--seconds and --steps exclude each other")
+        from uetproto.cli.live.fuzz_peer import fuzz_peer
+
+        found = replace(options, seed=seed, as_json=as_json)
+        fuzz_peer(found, peer, without, seconds, steps, episode, folder_for(output))
+        return
+    for name in sorted(options.given) + (["without"] if without else []):
+        raise LocalError(f"--{name.replace('_', '-')}", "goes with --peer A")
     tested = machine in TESTED and machine not in MACHINES
     if adapter is not None or tested or not (HYPOTHESIS or similar(machine, (*MACHINES, ALL))):
         if not HYPOTHESIS:

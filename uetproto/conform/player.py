@@ -409,7 +409,8 @@ class UetPlay(Play[AnswerPacket]):
         if "peer" not in self.variables:
             return
         if self.returned:  # the peer waits for ACKs of its return direction
-            self.send({"send": "ack response", "cack_psn": max(self.returned)})
+            last_returned = max(self.returned, key=lambda psn: psn - self.variables["start"] & 0xFFFFFFFF)
+            self.send({"send": "ack response", "cack_psn": last_returned})
         offsets = (
             found.values["psn"] - self.variables["start"] & 0xFFFFFFFF for found in self._ours()
             if "psn" in found.values and found.values["spdcid"] == self.variables["us"]
@@ -422,6 +423,8 @@ class UetPlay(Play[AnswerPacket]):
             for offset in range(last + 1):
                 self.send({"send": "noop", "psn": f"start + {offset}", "retx": 1, **rod})
                 self.take(self.link.now)
+            # CLOSE_CMD has cleared nothing above the gaps.
+            self.send({"send": "clear_cmd", "psn": 0, "ctl_payload": f"start + {last}", **rod})
             self.send({**close, "retx": 1})
             self._closed(last + 1)
 

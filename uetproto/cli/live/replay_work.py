@@ -52,7 +52,7 @@ class WorkDifference(NamedTuple):
     def lines(self) -> list[str]:
         """Return the difference as text."""
         sign = "-" if self.what == "missing" else "!"
-        return [f"{sign} packet {self.message.number}: {self.told}", *(
+        return [f"{sign} packet {self.message.number + 1}: {self.told}", *(
             f"    {name}: {before} in the capture, now {now}" for name, (before, now) in self.fields.items()
         )]  # fmt: skip
 

@@ -116,7 +116,7 @@ class AnswerDifference(NamedTuple):
 
     def lines(self) -> list[str]:
         """Return the difference as text."""
-        at = "" if self.answer.number is None else f"packet {self.answer.number}: "
+        at = "" if self.answer.number is None else f"packet {self.answer.number + 1}: "
         sign = {"missing": "-", "extra": "+", "differs": "!"}[self.what]
         return [f"{sign} {at}{self.answer.told}", *(
             f"    {name}: {before} in the capture, now {now}" for name, (before, now) in self.fields.items()

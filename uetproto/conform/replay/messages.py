@@ -194,7 +194,7 @@ class MessageReader:
         self._open += 1
         if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
             raise LocalError(
-                self._file, f"at packet {one.number}, {self._open:,} messages of {self._bytes:,} bytes are open",
+                self._file, f"at packet {one.number + 1}, {self._open:,} messages of {self._bytes:,} bytes are open",
                 f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit",
             )  # fmt: skip
         return CapturedMessage(one.number, mode, dict(values), forms, length, bytearray(length if carries else 0))

@@ -76,10 +76,10 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         if not ours:
             continue
         if sealed:
-            raise LocalError(file, f"packet {number} is sealed", "a capture that `uetproto open --keys` has opened")
+            raise LocalError(file, f"packet {number + 1} is sealed", "a capture that `uetproto open --keys` has opened")
         if record.length > len(record.data):
             raise LocalError(
-                file, f"packet {number} has {len(record.data)} of its {record.length} bytes",
+                file, f"packet {number + 1} has {len(record.data)} of its {record.length} bytes",
                 "whole packets; the capture was cut (snap length)",
             )  # fmt: skip
         lower = next(layer for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
