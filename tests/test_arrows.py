@@ -104,9 +104,10 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     # whoever tests an implementation of his own; nothing but cli imports it
     "testing": {"analysis.decoding", "api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair",
                 "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command
+    "filters": {"audit.per_packet", "wire"},  # display filters
     # the door for Python programs: captures, and the commands as functions
     "diff": {"audit.per_packet", "wire"},  # two captures; whose PDC a packet is of
-    "analysis": {"audit", "cli.ladder", "diff", "engine.tss", "wire"},
+    "analysis": {"audit", "cli.ladder", "diff", "engine.tss", "filters", "wire"},
     "analysis.commands": {EVERYTHING},
     # commands
     "cli": {EVERYTHING},

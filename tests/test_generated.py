@@ -19,6 +19,7 @@ FILES = (
     "uetproto/wire/TABLES.md",
     "uetproto/wire/tuples.pyi",
     "uetproto/wire/lookup/__init__.pyi",
+    "uetproto/filters/lookup/__init__.pyi",
     "uetproto/layers/__init__.pyi",
     "uetproto/engine/STATES.md",
     "uetproto/audit/RULES.md",

@@ -235,7 +235,7 @@ def test_ladders(tmp_path: Path) -> None:
     assert ladder._repr_html_().startswith("<svg")
     ladder.save(str(tmp_path / "x.svg"))
     assert (tmp_path / "x.svg").read_text(encoding="utf-8") == ladder.svg
-    assert "#3" in repr(found.ladder(packets=[3, 4]))
+    assert "#4" in repr(found.ladder(packets=[3, 4]))
     assert "(the first 2 rows)" in repr(found.ladder(rows=2))
     assert len(repr(found.ladder(every=True)).splitlines()) > len(repr(ladder).splitlines())
 

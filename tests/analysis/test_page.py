@@ -1,28 +1,48 @@
-"""What docs/python.md shows runs as it stands, and what it says in comments is true."""
+"""What docs/python.md and docs/filters.md show runs as it stands, and what they say in comments is true."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.support.cli.frames import invoke
 from tests.support.paths import PCAPS
 from tests.test_pages import blocks
 
 
-def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pcaps").symlink_to(PCAPS)
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(page: str) -> int:
+    """Run the blocks of a page, and return how many values in comments were compared."""
     scope: dict[str, object] = {}
     checked = 0
-    for block in blocks("docs/python.md", "python"):
-        exec(compile(block, "docs/python.md", "exec"), scope)
+    for block in blocks(page, "python"):
+        exec(compile(block, page, "exec"), scope)
         for line in block.splitlines():
             expression, _, said = line.partition("  # ")
             if re.fullmatch(r"\d+|True|False", said) and not line.startswith((" ", "from", "import")):
                 assert str(eval(expression, scope)) == said, line
                 checked += 1
-    assert checked >= 10
-    assert (tmp_path / "ladder.svg").exists()
+    return checked
+
+
+def test_filters(here: Path) -> None:
+    assert ran("docs/filters.md") >= 4
+    (block,) = blocks("docs/filters.md", "sh")
+    for line in block.splitlines():
+        result = invoke(*shlex.split(line)[1:])
+        assert (result.exit_code, bool(result.stdout)) == (0, True), line
+
+
+def test_python(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran("docs/python.md") >= 10
+    assert (here / "ladder.svg").exists()
     told = capsys.readouterr().out
     assert "ROD_REQ" in told
     assert "bad-crc: " in told

@@ -33,11 +33,11 @@ from tests.support.interop.tshark import (
 from tests.support.strategies import lower_layers, mutate, random_frame, random_packet
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture, open_writer
-from uetproto.wire.filter_names import FILTER_NAMES, FilterName, Given, of_packet
+from uetproto.wire.filter_names import FILTER_NAMES, FilterName, Given, filter_name, is_flag, of_packet
 from uetproto.wire.flow_crc import decoded
 from uetproto.wire.forms import MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
 from uetproto.wireshark import PLUGIN
-from uetproto.wireshark.lua import display_filter, filter_name, is_flag
+from uetproto.wireshark.lua import display_filter
 
 pytestmark = needs_tshark
 

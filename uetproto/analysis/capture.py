@@ -2,18 +2,22 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.filtering import looked_at, matching, read_again
 from uetproto.analysis.html import table_html
 from uetproto.analysis.packet_view import PacketView
 from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
 from uetproto.diff.result import DiffResult
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError, shown, similar
+from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
+from uetproto.wire.capture.base import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
+from uetproto.wire.packet import Packet
 from uetproto.wire.stack import CRC_MODES, RD_MODES, check_choice, check_number
 from uetproto.wire.words.summary import stamp
 from uetproto.wire.words.text import count
@@ -83,9 +87,13 @@ class Capture:
 
     def __init__(
         self, sources: tuple[CaptureSource, ...], decoding: Decoding,
-        keys: "str | os.PathLike[str] | KeyRing | None" = None,
+        keys: "str | os.PathLike[str] | KeyRing | None" = None, wanted: DisplayFilter | None = None,
+        analysed: bool = False,
     ) -> None:  # fmt: skip
-        self._sources, self._decoding, self._keys = sources, decoding, keys
+        self._sources, self._decoding, self._keys, self._wanted = sources, decoding, keys, wanted
+        self._analysed = analysed
+        self._chosen: list[bytearray] | None = None
+        """For each source the packets that the filter wants, once they are needed."""
         self._ring = None if keys is None else keys if isinstance(keys, KeyRing) else KeyRing.read(os.fspath(keys))
         self._count: int | None = None
         self._measured: StatsResult | None = None
@@ -115,15 +123,21 @@ class Capture:
         interfaces, captures = reader.interfaces, reader.names
         pipe = not all(source.seekable() for source in self._sources)
         names: dict[int, tuple[str, str]] = {}
-        for record, packet in decoding.packets("", reader, pipe):
+        pairs = decoding.packets("", reader, pipe)
+        found: Iterable[tuple[Record, Packet, FilteredPacket | None]]
+        if self._wanted is None and not self._analysed:
+            found = ((record, packet, None) for record, packet in pairs)
+        else:
+            found = self._looked_at(pairs, decoding, reader)
+        for record, packet, seen in found:
             packet, _ = decoding.opened(record, packet)
             place = names.get(record.interface)
             if place is None:
                 interfaces, captures = reader.interfaces, reader.names
                 place = names[record.interface] = interfaces[record.interface].name, captures[record.interface]
-            yield PacketView(record, packet, place)
+            yield PacketView(record, packet, place, seen)
 
-    def _opening(self, reader: MergedReader) -> Decoding:
+    def _opening(self, reader: MergedReader | None) -> Decoding:
         """Return the settings with keys that count anew, and with the ports that the capture states."""
         keys = None
         if self._ring is not None:
@@ -132,9 +146,47 @@ class Capture:
             keys = Keys(self._ring)
         return self._decoding._replace(reader=reader, keys=keys)
 
+    def _looked_at(
+        self, pairs: Iterable[tuple[Record, Packet]], decoding: Decoding, reader: MergedReader
+    ) -> Iterator[tuple[Record, Packet, FilteredPacket]]:
+        """Yield the packets that the filter wants, with what filters look at."""
+        wanted = self._wanted
+        analysed = self._analysed or (wanted is not None and wanted.analysed)
+        late = self._analysed or (wanted is not None and wanted.late)
+        found = looked_at(
+            analysed, late, decoding, pairs, lambda: reader.interfaces, lambda: read_again(self._sources, decoding)
+        )
+        return (one for one in found if wanted is None or wanted.matches(one[2]))
+
+    def analysed(self) -> "Capture":
+        """Return the same packets, with what the packets around them say: `packet["uetp.acked_in"]`, `uetp.pdc`,
+        `uetp.analysis.*` (docs/analysis.md). The capture is read twice, so it cannot be a pipe."""
+        return Capture(self._sources, self._decoding, self._keys, self._wanted, True)
+
+    def filter(self, text: str) -> "Capture":
+        """Return the packets that a display filter wants, as a capture; what is said of other packets, such as
+        numbers, times and PDCs, does not change.
+
+        The language is that of Wireshark 4.0 with the names of the plugin (docs/filters.md). Raises `LocalError` that
+        says what is wrong in `text`, and where.
+        """
+        wanted = DisplayFilter(text)
+        if self._wanted is not None:
+            wanted = DisplayFilter(f"({self._wanted.text}) and ({text})")
+        return Capture(self._sources, self._decoding, self._keys, wanted, self._analysed)
+
+    def _readers(self) -> Callable[[CaptureSource], CaptureReader]:
+        """Return what opens a source; with a filter, of the packets that it wants."""
+        if self._wanted is None:
+            return CaptureSource.open
+        if self._chosen is None:
+            self._chosen = matching(self._wanted, self._sources, self._opening(None))
+        chosen = dict(zip(map(id, self._sources), self._chosen, strict=True))
+        return lambda source: source.chosen(chosen[id(source)])
+
     def __getitem__(self, index: int) -> PacketView:
-        """Return packet `index`, counted from 0; the packets before it are read. Raises `IndexError` if there are
-        fewer."""
+        """Return packet `index` of those that an iteration yields, counted from 0; the packets before it are read.
+        Raises `IndexError` if there are fewer."""
         if type(index) is not int or index < 0:
             raise LocalError(
                 "index", f"{shown(index)} is not legal", "whole numbers from 0; list(capture) has the rest"
@@ -145,6 +197,9 @@ class Capture:
 
     def __len__(self) -> int:
         """Return the number of packets. Raises `TypeError` for a pipe that was not read to its end."""
+        if self._count is None and self._wanted is not None:
+            self._readers()
+            self._count = sum(map(sum, self._chosen or ()))
         if self._count is None:
             if not all(source.seekable() for source in self._sources):
                 raise TypeError("the number of packets of a pipe is known when it was read")
@@ -187,7 +242,7 @@ class Capture:
             from uetproto.analysis.results import StatsResult
             from uetproto.audit.stats.measure import measure
 
-            _, measured = measure(self._sources, self._options(), opener=CaptureSource.open)  # type: ignore[arg-type]
+            _, measured = measure(self._sources, self._options(), opener=self._readers())  # type: ignore[arg-type]
             self._measured = StatsResult(measured)
         return self._measured
 
@@ -199,7 +254,8 @@ class Capture:
         mirror: bool = False,
         personality: str | None = None,
     ) -> "AuditResult":
-        """Judge the capture as `uetproto audit` does. `rules` are globs; one that begins with "-" excludes rules.
+        """Judge the capture as `uetproto audit` does. `rules` are globs; one that begins with "-" excludes rules. Of a
+        filtered capture all packets are judged, and findings are kept that a wanted packet shows.
 
         `complete`: the capture has every packet; `ordered`: in the order of sending; `mirror`: a packet that a mirror
         port captured twice counts once; `personality`: known departures of this implementation are notes. Raises
@@ -207,7 +263,7 @@ class Capture:
         """
         from uetproto.analysis.results import AuditResult
         from uetproto.audit.auditor import audit
-        from uetproto.audit.outcome import AuditOutcome
+        from uetproto.audit.outcome import AuditOutcome, shown_by
         from uetproto.audit.rule import Severity
 
         options = self._options(
@@ -216,6 +272,11 @@ class Capture:
         report = audit(self._sources, options, opener=CaptureSource.open)  # type: ignore[arg-type]
         outcome = AuditOutcome(report, Severity.ERROR)
         outcome.findings = report.findings
+        if self._wanted is not None:
+            self._readers()
+            names = [source.name for source in self._sources]
+            outcome.findings = shown_by(report.findings, dict(zip(names, self._chosen or (), strict=True)))
+            outcome.unwanted = len(report.findings) - len(outcome.findings)
         return AuditResult(outcome)
 
     def diff(self, other: "Capture", *, strict: bool = False, ignore: Iterable[str] = ()) -> DiffResult:
@@ -259,7 +320,14 @@ class Capture:
         from uetproto.cli.ladder.svg import ladder_svg
 
         numbers = None if packets is None else [range(number, number + 1) for number in packets]
-        choice, tally = LadderChoice(interface, pdc, numbers, frozenset(mark)), LadderTally()
+        wanted = None
+        if self._wanted is not None:
+            wanted = bytearray()
+            with MergedReader(self._sources) as reader:
+                decoding = self._opening(reader)
+                for record, _, _ in self._looked_at(decoding.packets("", reader, False), decoding, reader):
+                    wanted.extend(bytes(record.index - len(wanted)) + b"\1")
+        choice, tally = LadderChoice(interface, pdc, numbers, frozenset(mark), wanted), LadderTally()
         with MergedReader(self._sources) as reader:
             found = arrows("-", reader, self._opening(reader), choice, tally)
             drawn = list(limited(rows_of(found, not every), rows, tally))

@@ -63,6 +63,12 @@ class Decoding(NamedTuple):
             return ((record, self.packet(record)) for record in records)
         return decoded(records, self.packet, pipe=not os.path.isfile(file) if pipe is None else pipe)
 
+    def anew(self) -> "Decoding":
+        """Return the same settings with keys whose counts begin at 0."""
+        if self.keys is None:
+            return self
+        return self._replace(keys=type(self.keys)(self.keys.ring))
+
     def opened(self, record: Record, packet: Packet) -> tuple[Packet, str]:
         """Return the packet, and a text that says whether and how it was opened. If the packet is sealed and a key
         opens it, return the opened packet. The text is empty if the packet is not sealed, or if there are no keys."""

@@ -48,8 +48,8 @@ class Keys:
     def __init__(self, keys: str | KeyRing) -> None:
         """Take keys, or read a file of keys. Raises `LocalError`, which names the file and the wrong key, or `OSError`
         if the file cannot be read."""
-        self._ring = keys if isinstance(keys, KeyRing) else KeyRing.read(keys)
-        self._opener = Opener(self._ring)
+        self.ring = keys if isinstance(keys, KeyRing) else KeyRing.read(keys)
+        self._opener = Opener(self.ring)
         self._tallies: dict[int | None, KeyTally] = {}
         self.total = KeyTally()
         """Counts of the packets of all SDIs together."""
@@ -58,7 +58,7 @@ class Keys:
         """Try to open a sealed packet with the keys, and count the result."""
         tried = self._opener.open(frame, sealed)
         sdi: int | None = sealed["tss"]["sdi"]
-        if sdi not in self._tallies and sdi not in self._ring and len(self._tallies) >= _LISTED:
+        if sdi not in self._tallies and sdi not in self.ring and len(self._tallies) >= _LISTED:
             sdi = None
         for tally in (self._tallies.setdefault(sdi, KeyTally()), self.total):
             tally.add(tried)
@@ -78,7 +78,7 @@ class Keys:
     def _fit(self, sealed: Packet) -> bool:
         """Return whether there is a key for this packet. A packet that has a key and does not open has a wrong ICV."""
         tss = sealed["tss"]
-        domain = self._ring.get(tss["sdi"])
+        domain = self.ring.get(tss["sdi"])
         return domain is not None and any(key.epoch in (None, tss["epoch"]) for key in domain.keys[tss["an"]])
 
     @property

@@ -7,9 +7,11 @@ from typing import Any
 
 from uetproto.analysis.html import packet_html
 from uetproto.errors import LocalError
+from uetproto.filters.display_filter import FilteredPacket
+from uetproto.filters.fields import Seen
+from uetproto.filters.lookup import FieldLookup
 from uetproto.wire.capture.base import Record
 from uetproto.wire.forms import FORMS
-from uetproto.wire.lookup import FormLookup
 from uetproto.wire.packet import RAW_FORMS, Layer, Packet
 from uetproto.wire.words.summary import address, from_to, hosts, pds_layer, ses_layer, stamp, summary
 from uetproto.wire.words.text import code
@@ -22,22 +24,31 @@ _PROTOCOLS = (
 """Beginnings of forms, and the protocol of a packet that has such a header; the first that fits counts."""
 
 
-class PacketView(FormLookup):
+class PacketView(FieldLookup):
     """A packet view is one packet of a capture: when it came, from where, what it says, and its bytes.
 
-    `view["pds.rod_req"]["psn"]` is a field of a header, as in `Packet`.
+    `view["pds.rod_req"]["psn"]` is a field of a header, as in `Packet`, and `view["uetp.psn"]` is a value by its name
+    in filters. What the packets around it say, such as `uetp.acked_in`, a packet of `Capture.analysed` has.
     """
 
-    __slots__ = ("_names", "packet", "record")
+    __slots__ = ("_names", "_seen", "packet", "record")
 
     packet: Packet
     """Decoded packet, as `uetproto.decode` returns it; opened, if it was sealed and there is a key."""
     record: Record
     """Record of the capture, whose time, length and interface are those of the packet."""
 
-    def __init__(self, record: Record, packet: Packet, names: tuple[str, str] = ("", "")) -> None:
-        """Make the view of a record. `names` has the names of its interface and of its capture."""
-        self.record, self.packet, self._names = record, packet, names
+    def __init__(
+        self, record: Record, packet: Packet, names: tuple[str, str] = ("", ""), seen: FilteredPacket | None = None
+    ) -> None:
+        """Make the view of a record. `names` has the names of its interface and of its capture; `seen` has what filters
+        look at."""
+        self.record, self.packet, self._names, self._seen = record, packet, names, seen
+
+    @property
+    def seen(self) -> Seen:
+        """Return what the readers of fields look at."""
+        return self._seen or AlonePacket(self.record, self.packet, self._names[0])
 
     # When and where ---------------------------------------------------------------------------------------------------
 
@@ -175,6 +186,28 @@ class PacketView(FormLookup):
     def _repr_html_(self) -> str:
         head = f"#{self.number} · {stamp(self.time_ns)} · {self.length} bytes · {self.summary()}"
         return packet_html(head, [(one.form, one.offset, one.size, fields_of(one)) for one in self.layers], self.data)
+
+
+class AlonePacket:
+    """This class is what the readers of fields look at of a packet whose capture was not analysed."""
+
+    def __init__(self, record: Record, packet: Packet, interface: str) -> None:
+        self.record, self.packet, self.interface = record, packet, interface
+
+    def _refuse(self) -> LocalError:
+        return LocalError("packet", "the packets around it were not analysed", "packets of capture.analysed()")
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        raise self._refuse()
+
+    @property
+    def since_first(self) -> int:
+        raise self._refuse()
+
+    @property
+    def since_last(self) -> int:
+        raise self._refuse()
 
 
 def fields_of(layer: Layer) -> list[tuple[str, str]]:

@@ -68,6 +68,14 @@ class CaptureSource:
             reader.change(self._changed)
         return reader
 
+    def chosen(self, wanted: bytearray) -> CaptureReader:
+        """Return a reader of the packets whose item in `wanted`, by their index, is not 0. Raises the errors of
+        `open`."""
+        reader = self.open()
+        size = len(wanted)
+        reader.change(lambda records: (one for one in records if one.index < size and wanted[one.index]))
+        return reader
+
     def _changed(self, records: Iterator[Record]) -> Iterator[Record]:
         for record in records:
             link = record.link if self._link is None else self._link
@@ -99,6 +107,8 @@ class MergedReader:
         self.interfaces: list[CaptureInterface] = []
         self.names: list[str] = []
         """Name of the capture of each interface."""
+        self.sources: list[int] = []
+        """Number of the capture of each interface."""
         try:
             for source in sources:
                 self._readers.append(source.open())
@@ -136,6 +146,7 @@ class MergedReader:
             for record in reader:
                 while len(self.names) <= record.interface:
                     self.names.append(name)
+                    self.sources.append(0)
                 yield record
             return
         index = count()
@@ -147,6 +158,7 @@ class MergedReader:
                 number = numbers[place] = len(self.interfaces)
                 self.interfaces.append(self._readers[at].interfaces[record.interface])
                 self.names.append(self._sources[at].name)
+                self.sources.append(at)
             yield record._replace(index=next(index), interface=number)
 
     @staticmethod

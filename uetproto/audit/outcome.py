@@ -3,11 +3,11 @@ hides, and counts."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from uetproto.audit.finding import Finding
+from uetproto.audit.finding import Finding, FindingPlace
 from uetproto.audit.judge import RuleTally
 from uetproto.audit.report import NO_KEYS, AuditReport
 from uetproto.audit.rule import Severity
@@ -29,6 +29,8 @@ class AuditOutcome:
     findings: list[Finding] = field(default_factory=list)
     hidden: list[Finding] = field(default_factory=list)
     """Findings that the baseline hides."""
+    unwanted: int = 0
+    """Number of findings that no packet of a filter shows."""
     options: Sequence[str] = ()
     """Command-line options with which other commands read the packets in the same way."""
 
@@ -65,11 +67,22 @@ class AuditOutcome:
         """Return how many violations of a rule were only counted. There are no findings for these violations."""
         told = (*self.findings, *self.hidden)
         kept = sum(len(finding.everywhere) for finding in told if finding.rule.id == rule)
-        return max(0, self.report.tallies[rule].failed - kept)
+        return 0 if self.unwanted else max(0, self.report.tallies[rule].failed - kept)
 
     def left_out(self) -> dict[str, int]:
         """Return the numbers of packets and conversations that were not audited, or only in part, by description."""
         return left_out(self.report)
+
+
+def shown_by(findings: Iterable[Finding], wanted: Mapping[str, Sequence[int]]) -> list[Finding]:
+    """Return the findings that at least one wanted packet shows. `wanted` has an item for each packet of a file, which
+    is not 0 if the packet is wanted."""
+
+    def is_wanted(place: FindingPlace) -> bool:
+        of_file = wanted[place.file]
+        return any(index < len(of_file) and of_file[index] for index in place.packets)
+
+    return [one for one in findings if any(map(is_wanted, one.everywhere))]
 
 
 def left_out(report: AuditReport) -> dict[str, int]:
@@ -109,6 +122,7 @@ def summary(outcome: AuditOutcome) -> dict[str, Any]:
         **({"partial": True} if report.partial else {}),
         "findings": {severity.value: number for severity, number in outcome.counts.items()},
         "hidden": len(outcome.hidden),
+        **({"unwanted": outcome.unwanted} if outcome.unwanted else {}),
         "others": report.others,
         "copies": report.copies,
         "unopened": dict(report.unopened),

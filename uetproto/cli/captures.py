@@ -1,17 +1,20 @@
 """This module has what the commands for captures share: options, and reports of damage and of closed packets."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from uetproto import LocalError
+from uetproto import LocalError, Packet
 from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.filtering import judged, matching, read_again
+from uetproto.analysis.sources import CaptureSource
 from uetproto.cli.terminal import printable
 from uetproto.engine.tss.keys import KeyRing
-from uetproto.wire.capture.pcap import CaptureReader
+from uetproto.filters.display_filter import DisplayFilter
+from uetproto.wire.capture.pcap import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 
@@ -77,6 +80,36 @@ def report_damage(file: str, reader: CaptureReader) -> bool:
     for offset, reason in reader.damage:
         click.echo(f"uetproto: {printable(file)}: damaged at byte {offset}: {reason}", err=True)
     return bool(reader.damage)
+
+
+def filter_option(what: str) -> Callable[[F], F]:
+    """Return a decorator that adds the option `--filter`, whose value is a `DisplayFilter`. `what` says what is left
+    out of packets that the filter does not want."""
+
+    def checked(_: click.Context, __: click.Parameter, text: str | None) -> DisplayFilter | None:
+        return None if text is None else DisplayFilter(text)
+
+    text = f"{what} that a display filter wants, as in 'uetp.retx == 1 and ip.src == 10.0.0.0/24'; see docs/filters.md."
+    return click.option("--filter", "wanted", metavar="F", callback=checked, help=text)
+
+
+def chosen_packets(wanted: DisplayFilter, file: str, decoding: Decoding) -> bytearray:
+    """Return an item for each packet of a file, which is 1 if the filter wants the packet, and else 0. Raises
+    `LocalError` for standard input and pipes, because the file is read again later."""
+    return matching(wanted, [CaptureSource(file)], decoding)[0]
+
+
+def wanted_packets(
+    wanted: DisplayFilter | None, file: str, decoding: Decoding, pairs: Iterable[tuple[Record, Packet]]
+) -> Iterable[tuple[Record, Packet, bool]]:
+    """Return pairs of `file`, the capture of `decoding.reader`, each with whether the filter wants it."""
+    if wanted is None:
+        return ((record, packet, True) for record, packet in pairs)
+    reader = decoding.reader
+    assert isinstance(reader, CaptureReader)
+    return judged(
+        wanted, decoding, pairs, lambda: reader.interfaces, lambda: read_again([CaptureSource(file)], decoding)
+    )
 
 
 def report_closed(complaints: Sequence[str]) -> bool:

@@ -12,9 +12,17 @@ import click
 
 from uetproto import Layer, LocalError, Packet, Trailer
 from uetproto.analysis.decoding import Decoding, read_keys
-from uetproto.cli.captures import decoding_options, keys_option, report_closed, report_damage
+from uetproto.cli.captures import (
+    decoding_options,
+    filter_option,
+    keys_option,
+    report_closed,
+    report_damage,
+    wanted_packets,
+)
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, width
+from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FORMS, ROCE_FORMS
@@ -312,6 +320,7 @@ def _hexdump(data: bytes, paint: Paint) -> list[str]:
 Example:
   uetproto dissect capture.pcapng --packet 1
   uetproto dissect aggregation.pcapng --sharp
+  uetproto dissect capture.pcapng --filter 'uetp.psn in {{7..9}} and not uetp.retx == 1'
   uetproto dissect sealed.pcapng --keys keys.toml
   tcpdump -w - udp port 4793 | uetproto dissect --json -
 
@@ -325,6 +334,7 @@ protocols and wrong CRCs are no faults.""",
 @click.option("--packet", "only", type=click.IntRange(1), metavar="N", help="Show only packet #N of each file, from 1.")
 @click.option("--sharp", is_flag=True, help="Look for SHARP messages in payloads, which no header announces.")
 @click.option("--mcast", is_flag=True, help="Decode immediates as those of multicast broadcast and all-gather.")
+@filter_option("Show only packets")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -334,6 +344,7 @@ def command(
     as_json: bool,
     limit: int | None,
     only: int | None,
+    wanted: DisplayFilter | None,
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
@@ -343,6 +354,8 @@ def command(
     fields are numbers. If several files are given, each object names its "file".
     Text and --packet number packets from 1, as Wireshark does; "index" of --json counts from 0.
     """
+    if wanted is not None and only is not None:
+        raise LocalError("--packet", "with --filter", "one of both; frame.number counts packets from 1")
     keys = read_keys(keys_file)
     only = None if only is None else only - 1
     decoding = decoding._replace(keys=keys)
@@ -354,11 +367,12 @@ def command(
             start_ns = seen = 0
             if left != 0:
                 decoding = decoding._replace(reader=reader)
-                for record, packet in decoding.packets(file, reader if only is None else _around(reader, only)):
+                pairs = decoding.packets(file, reader if only is None else _around(reader, only))
+                for record, packet, is_wanted in wanted_packets(wanted, file, decoding, pairs):
                     if not seen:
                         start_ns = record.time_ns
                     seen = record.index + 1
-                    if only is not None and record.index < only:
+                    if not is_wanted or (only is not None and record.index < only):
                         continue
                     packet, remark = decoding.opened(record, packet)
                     faults += packet.error is not None and packet.error.kind == "malformed"

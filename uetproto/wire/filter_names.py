@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag
 from typing import Any, Literal
 
-from uetproto.wire.fields import Header
+from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers import uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn
@@ -265,3 +265,24 @@ def of_packet(packet: Packet) -> dict[str, Any]:
     if layers:
         found |= {f"uetp.{name}": value for name, get in _OF_PACKET.items() if (value := get(packet))}
     return found
+
+
+# Names of forms and fields --------------------------------------------------------------------------------------------
+
+VARIANTS = ("syn", "probe", "epsn", "rudi", "ssi", "som", "hd")
+"""Suffixes of forms that are variants of another form."""
+
+
+def filter_name(form: str, field: str = "") -> str:
+    """Return the name that a form, or one of its fields, has in display filters behind "uetp.".
+
+    The suffix of a variant is left out: the name of the form `pds.ack.probe` is `pds.ack`.
+    """
+    base, _, suffix = form.rpartition(".")
+    name = base if suffix in VARIANTS else form
+    return f"{name}.{field}" if field else name
+
+
+def is_flag(field: Field) -> bool:
+    """Return whether Wireshark shows the field as true or false."""
+    return field.bits == 1 and field.values is None and not field.name.startswith("rsvd")

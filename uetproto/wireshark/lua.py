@@ -11,7 +11,7 @@ from enum import IntFlag
 from pathlib import Path
 
 from uetproto.wire.fields import Field, Header, Origin
-from uetproto.wire.filter_names import BY_FORM, FILTER_NAMES, FilterName
+from uetproto.wire.filter_names import BY_FORM, FILTER_NAMES, FilterName, filter_name, is_flag
 from uetproto.wire.forms import FIRST, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS, Candidates, Next
 from uetproto.wire.headers.sharp import BODIES, MAGIC
 from uetproto.wire.headers.sharp_am import ATTRIBUTES
@@ -32,7 +32,6 @@ BANNER = """\
 
 """
 
-VARIANTS = ("syn", "probe", "epsn", "rudi", "ssi", "som", "hd")
 HEXADECIMAL = frozenset({
     "buffer_offset", "memory_key", "match_bits", "header_data", "sack_bitmap", "read_offset", "read_memory_key",
     "initiator_restart_token", "target_restart_token", "sender_token", "receiver_token", "semantic_control",
@@ -42,16 +41,6 @@ HEXADECIMAL = frozenset({
 _HEADERS = (*UET_FORMS.values(), *SHARP_FORMS.values(), *MCAST_FORMS.values())
 _NATIVE = {1: "uint8", 2: "uint16", 3: "uint24", 4: "uint32"}
 _WIDEST_MASK = 4  # bytes; Wireshark applies a wider mask wrongly, without an error
-
-
-def filter_name(form: str, field: str = "") -> str:
-    """Return the name that a form, or one of its fields, has in display filters behind "uetp.".
-
-    The suffix of a variant is left out: the name of the form `pds.ack.probe` is `pds.ack`.
-    """
-    base, _, suffix = form.rpartition(".")
-    name = base if suffix in VARIANTS else form
-    return f"{name}.{field}" if field else name
 
 
 def display_filter(form: str, field: str = "") -> str:
@@ -82,11 +71,6 @@ def check(headers: Iterable[Header]) -> None:
             other, where = kinds.setdefault(name, (kind, header.name))
             if other != kind:
                 raise ValueError(f"{PROTOCOL}.{name}: {other} in {where}, {kind} in {header.name}")
-
-
-def is_flag(field: Field) -> bool:
-    """Return whether Wireshark shows the field as true or false."""
-    return field.bits == 1 and field.values is None and not field.name.startswith("rsvd")
 
 
 # Where a field lies ---------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from tests.support.interop.tshark import Shown, number
 from uetproto import decode
+from uetproto.wire.filter_names import filter_name
 from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
-from uetproto.wireshark.lua import filter_name
 
 ASKED = ("-o", "uetp.sharp:TRUE", "-o", "uetp.mcast:TRUE")
 

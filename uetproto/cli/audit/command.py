@@ -8,10 +8,10 @@ from dataclasses import replace
 import click
 
 from uetproto import LocalError
-from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.audit.auditor import audit
 from uetproto.audit.baseline import Baseline
-from uetproto.audit.outcome import AuditOutcome, json_lines
+from uetproto.audit.outcome import AuditOutcome, json_lines, shown_by
 from uetproto.audit.pds.tracker_window import parameters_of
 from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.reader.options import Options
@@ -21,11 +21,19 @@ from uetproto.cli.audit import text as audit_text
 from uetproto.cli.audit.annotated_capture import check_marked, check_tables, write_marked
 from uetproto.cli.audit.junit import junit
 from uetproto.cli.audit.side_outputs import SideOutputs
-from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.captures import (
+    check_files,
+    chosen_packets,
+    decoding_options,
+    filter_option,
+    keys_option,
+    read_key_ring,
+)
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
+from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.words.summary import count
 
 _LISTED = 8  # number of names in a message
@@ -105,6 +113,7 @@ Faults are findings from --fail-on up, and --keys that open none of the sealed p
 @click.option(
     "--junit", "junit_file", metavar="FILE", help="Write JUnit XML, a test case a rule; - is standard output."
 )
+@filter_option("Judge all packets, and tell only findings that packets show")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -128,6 +137,7 @@ def command(
     number: int | None,
     parquet: str | None,
     junit_file: str | None,
+    wanted: DisplayFilter | None,
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
@@ -170,12 +180,20 @@ def command(
         )  # fmt: skip
     reading = decoding.arguments if keys_file is None else [*decoding.arguments, "--keys", keys_file]
     outcome = AuditOutcome(report, Severity(fail_on), options=reading)
+    if wanted is not None:
+        judging = decoding._replace(keys=read_keys(keys_file))
+        chosen = {file: chosen_packets(wanted, file, judging.anew()) for file in files}
+        every = report.findings
+        report.findings = shown_by(every, chosen)
+        outcome.unwanted = len(every) - len(report.findings)
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
     aside = "-" in (output, junit_file)
     if as_json:
         tell(json_lines(outcome))
     else:
         _text(outcome, files, baseline, aside)
+        if outcome.unwanted:
+            tell([f"  not told: {count(outcome.unwanted, 'finding')} that no packet of --filter shows"], aside)
     if junit_file is not None:
         write_text(junit_file, junit(outcome))
     if output is not None:

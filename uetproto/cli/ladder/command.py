@@ -14,7 +14,14 @@ import click
 
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding, read_keys
-from uetproto.cli.captures import decoding_options, keys_option, report_closed, report_damage
+from uetproto.cli.captures import (
+    chosen_packets,
+    decoding_options,
+    filter_option,
+    keys_option,
+    report_closed,
+    report_damage,
+)
 from uetproto.cli.ladder.rows import (
     TONES,
     Arrow,
@@ -32,6 +39,7 @@ from uetproto.cli.ladder.rows import (
 from uetproto.cli.main import EXIT_STATUS, FAULT, MISUSE
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import Paint, painter, printable, shortened, width, write_text
+from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
 from uetproto.wire.words.summary import address, count, duration, stamp
 from uetproto.wire.words.text import numbered
@@ -276,6 +284,7 @@ Damage and malformed packets are faults, with --keys also sealed packets that do
 @click.option(
     "--width", "columns", type=click.IntRange(40, 10_000), metavar="N", help="Columns; default: those of the terminal."
 )
+@filter_option("Draw only packets")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -291,6 +300,7 @@ def command(
     limit: int | None,
     every: bool,
     columns: int | None,
+    wanted: DisplayFilter | None,
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
@@ -309,7 +319,8 @@ def command(
     decoding = decoding._replace(keys=keys)
     tally = LadderTally()
     with_numbers = numbers is not None or bool(marks)
-    choice = LadderChoice(interface, pdc, numbers, frozenset(mark - 1 for mark in marks))
+    chosen = None if wanted is None else chosen_packets(wanted, file, decoding.anew())
+    choice = LadderChoice(interface, pdc, numbers, frozenset(mark - 1 for mark in marks), chosen)
     with open_capture(file) as reader:
         packets = arrows(file, reader, decoding, choice, tally)
         if svg is not None and limit is None:
@@ -326,12 +337,12 @@ def command(
                 sys.stdout.write(line + "\n")
         _check_interface(reader, interface, file, tally)
         damaged = report_damage(file, reader)
-    chosen = {"--packets": numbers, "--pdc": pdc}
-    _tell(tally, limit, marks, [name for name, value in chosen.items() if value is not None])
+    options = {"--packets": numbers, "--pdc": pdc, "--filter": wanted}
+    _tell(tally, limit, marks, [name for name, value in options.items() if value is not None])
     closed = keys is not None and report_closed(keys.complaints)
     if damaged or closed or tally.malformed:
         ctx.exit(FAULT)
-    if not tally.drawn and not tally.cut and (numbers is not None or pdc is not None):
+    if not tally.drawn and not tally.cut and (numbers is not None or pdc is not None or wanted is not None):
         ctx.exit(MISUSE)
 
 

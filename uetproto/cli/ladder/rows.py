@@ -107,6 +107,8 @@ class LadderChoice:
     numbers: Sequence[range] | None = None
     marks: Collection[int] = frozenset()
     """Numbers of packets that are always drawn, each as a row of its own, even if `pdc` and `numbers` exclude them."""
+    wanted: Sequence[int] | None = None
+    """Items that are not 0 for packets that a filter wants, by their index, or None if there is no filter."""
 
     @property
     def end(self) -> int | None:
@@ -117,7 +119,11 @@ class LadderChoice:
         return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])
 
     def covers(self, number: int) -> bool:
-        return self.numbers is None or number in self.marks or any(number in span for span in self.numbers)
+        if number in self.marks:
+            return True
+        if self.wanted is not None and not (number < len(self.wanted) and self.wanted[number]):
+            return False
+        return self.numbers is None or any(number in span for span in self.numbers)
 
 
 class LadderConversation:

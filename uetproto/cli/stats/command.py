@@ -1,12 +1,13 @@
 """This module has the command `uetproto stats`: it measures packets, retransmissions, windows, times and messages."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
 from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.analysis.sources import CaptureSource
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.measure import measure
@@ -14,7 +15,9 @@ from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.captures import (
     check_files,
+    chosen_packets,
     decoding_options,
+    filter_option,
     keys_option,
     read_key_ring,
     report_damage,
@@ -26,7 +29,8 @@ from uetproto.cli.stats import text as stats_text
 from uetproto.cli.stats.per_packet import lines as per_packet_lines
 from uetproto.cli.terminal import console, painter, printable, status
 from uetproto.errors import LocalError
-from uetproto.wire.capture.pcap import open_capture
+from uetproto.filters.display_filter import DisplayFilter
+from uetproto.wire.capture.pcap import CaptureReader, open_capture
 from uetproto.wire.words.summary import count
 
 
@@ -69,6 +73,7 @@ Faults are damage, and --keys that open none of the sealed packets.""",
     "--max-flows", type=click.IntRange(1), default=Options().max_flows, show_default=True, metavar="N",
     help="Conversations of a kind that are followed at a time, over all interfaces of a file.",
 )  # fmt: skip
+@filter_option("Measure only packets")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -82,6 +87,7 @@ def command(
     plot: str | None,
     mirror: bool,
     max_flows: int,
+    wanted: DisplayFilter | None,
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
@@ -97,13 +103,18 @@ def command(
     if per_packet:
         if number is not None or plot is not None or mirror:
             raise click.UsageError("--per-packet does not go with --pdc, --plot or --mirror")
-        _per_packet(ctx, files, decoding._replace(keys=read_keys(keys_file)), interface)
+        _per_packet(ctx, files, decoding._replace(keys=read_keys(keys_file)), interface, wanted)
         return
+    opener: Callable[[str], CaptureReader] = open_capture
+    if wanted is not None:
+        judging = decoding._replace(keys=read_keys(keys_file))
+        chosen = {file: chosen_packets(wanted, file, judging.anew()) for file in files}
+        opener = lambda file: CaptureSource(file).chosen(chosen[file])  # noqa: E731
     options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
     with status() as show, Interrupt() as interrupt:
         report, measured = measure(
             files, options, lambda packets: show(count(packets, "packet")), interface=interface, number=number,
-            draw=plot is not None, interrupt=interrupt,
+            draw=plot is not None, interrupt=interrupt, opener=opener,
         )  # fmt: skip
     if not measured and interface is not None and report.vantages:
         names = ", ".join(printable(name) or "0" for _, name in report.vantages)
@@ -129,7 +140,9 @@ def command(
         ctx.exit(FAULT)
 
 
-def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, interface: str | None) -> None:
+def _per_packet(
+    ctx: click.Context, files: tuple[str, ...], decoding: Decoding, interface: str | None, wanted: DisplayFilter | None
+) -> None:
     """Print the lines of `--per-packet`. With several files, each line names its file."""
     found = damaged = False
     names: dict[str, None] = {}
@@ -138,7 +151,7 @@ def _per_packet(ctx: click.Context, files: tuple[str, ...], decoding: Decoding, 
             with open_capture(file) as reader:
                 told = per_packet_lines(
                     file, reader, decoding, interface, {"file": file} if len(files) > 1 else {},
-                    lambda packets: show(count(packets, "packet")),
+                    lambda packets: show(count(packets, "packet")), wanted,
                 )  # fmt: skip
                 for line in told:
                     found = True

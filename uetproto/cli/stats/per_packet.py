@@ -12,6 +12,8 @@ from tempfile import SpooledTemporaryFile
 from uetproto.analysis.decoding import Decoding
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.per_packet.analyser import Analyser
+from uetproto.cli.captures import wanted_packets
+from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.base import CaptureReader
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.filter_names import of_packet
@@ -22,10 +24,11 @@ _IN_MEMORY = 1 << 24
 
 def lines(
     file: str, reader: CaptureReader, decoding: Decoding, interface: str | None, more: dict[str, str],
-    progress: Callable[[int], None],
+    progress: Callable[[int], None], wanted: DisplayFilter | None = None,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the lines of a capture. `interface` is the name or number of the only interface whose packets are told, or
-    None. `more` stands in each line. `progress` is called now and then with the number of packets read."""
+    """Yield the lines of a capture, of the packets that `wanted` wants. `interface` is the name or number of the only
+    interface whose packets are told, or None. `more` stands in each line. `progress` is called now and then with the
+    number of packets read."""
     analyser = Analyser()
     taps: deque[tuple[int, int, str]] = deque()
     """Section, number and name of the interface of each record that is not decoded yet."""
@@ -38,12 +41,13 @@ def lines(
 
     decoding = decoding._replace(reader=reader)
     with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8") as rows:
-        for record, packet in decoding.packets(file, records()):
+        pairs = decoding.packets(file, records())
+        for record, packet, is_wanted in wanted_packets(wanted, file, decoding, pairs):
             packet, _ = decoding.opened(record, packet)
             tap = taps.popleft()
             number = record.index + 1
             row = analyser.take(packet, record.data, record.time_ns, number, tap)
-            if interface in (None, tap[2], str(tap[1])):
+            if is_wanted and interface in (None, tap[2], str(tap[1])):
                 row = {"number": number, **more, "interface": tap[2], **of_packet(packet), **row}
                 rows.write(json.dumps(row))
             rows.write("\n")
