@@ -166,9 +166,11 @@ def _announced(name: str, figures: Iterator[Figure]) -> Iterator[Figure]:
 
 def _line(result: BenchResult | Figure, judged: bool) -> str:
     if isinstance(result, Figure):
-        asked = f"{'at most' if result.most else 'at least'} {result.asked:,.0f}"
-        text = f"{result.what:66} {result.value:12,.0f} {result.unit:12} {asked:>20}"
+        places = 1 if result.wanted is not None and result.wanted < 1 else 0
+        asked = f"{'at most' if result.most else 'at least'} {result.asked:,.{places}f}"
+        text = f"{result.what:66} {result.value:12,.{places}f} {result.unit:12} {asked:>20}"
         text += "" if result.reached or not judged else "   MISSED"
+        text += "" if result.wanted is None else f"   known miss: {result.wanted:,.{places}f} was wanted"
         split = ", ".join(f"{name} {share:.0%}" for name, share in result.shares if share >= 0.005)
         return f"{text}\n    time: {split}" if split else text
     text = (

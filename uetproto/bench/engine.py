@@ -43,6 +43,8 @@ class Figure(NamedTuple):
     most: bool = False
     shares: tuple[tuple[str, float], ...] = ()
     """Name of each layer, and its share of the time (0 to 1). It is empty if the shares were not measured."""
+    wanted: float | None = None
+    """The value that was wanted, if it is known to be missed; `asked` is what was reached."""
 
     @property
     def reached(self) -> bool:

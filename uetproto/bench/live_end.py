@@ -15,6 +15,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from uetproto.api import fi
+from uetproto.bench.live_bare import BareLoop
 from uetproto.engine.contract import MessageStored, PdcClosed
 from uetproto.errors import LocalError
 from uetproto.garbage import seldom_collected
@@ -49,7 +50,7 @@ def serve(local: str) -> dict[str, Any]:
 
     fabric.live.fi_node.listeners.append(note)
     print("ready", flush=True)
-    fabric.run(lambda: bool(closed))
+    fabric.run(lambda: len(closed) > 1)  # the bare loop closes, then the library
     fabric.close()
     return {"digests": digests}
 
@@ -72,8 +73,9 @@ def echo(local: str) -> dict[str, Any]:
                 return {}
 
 
-def send(local: str, peer: str, writes: int) -> dict[str, Any]:
-    """Write long messages, each hashed, then short ones in turns with a bare echo."""
+def send(local: str, peer: str, writes: int, second: str) -> dict[str, Any]:
+    """Write long messages, each hashed, then short ones in turns with a bare echo, and with a bare loop that has an
+    engine at the address `second`."""
     fabric = fi.Fabric(live=Interface(local))
     endpoint = fabric.endpoint("local")
     to = fi.Address(fa=int(ip_address(peer)), pid_on_fep=0, start_index=15, initiator_id=16)
@@ -102,19 +104,23 @@ def send(local: str, peer: str, writes: int) -> dict[str, Any]:
             bare.sendto(small, (peer, ECHO_PORT))
             bare.recvfrom(2 * SMALL)
 
-        ratios, spent, bases = [], [], []
+        loop = BareLoop(second, peer, KEY)
+        ratios, spent, bases, bare_spent = [], [], [], []
         for _ in range(_TURNS):
             base, _ = _median(bounce)
             ours, cpu_each = _median(lambda: write(small))
+            _, bare_each = _median(lambda: loop.write(small))
             bases.append(base)
             spent.append(cpu_each)
+            bare_spent.append(bare_each)
             ratios.append(ours / base)
         bare.sendto(b"", (peer, ECHO_PORT))
+    loop.close()
     fabric.close()
     return {
         "digests": digests, "packets": writes * SIZE // 4096, "cpu": cpu, "memory": memory,
         "ratio": statistics.median(ratios), "message_cpu": statistics.quantiles(spent, n=10)[0],
-        "echo": statistics.median(bases),
+        "bare_cpu": statistics.quantiles(bare_spent, n=10)[0], "echo": statistics.median(bases),
         "retransmissions": dict(fabric.live.fep.retransmitted),
     }  # fmt: skip
 
@@ -134,7 +140,7 @@ def main(core: str, role: str, *arguments: str) -> None:
     os.sched_setaffinity(0, {int(core)})
     with seldom_collected():
         if role == "send":
-            found = send(arguments[0], arguments[1], int(arguments[2]))
+            found = send(arguments[0], arguments[1], int(arguments[2]), arguments[3])
         else:
             found = {"serve": serve, "echo": echo}[role](arguments[0])
     print(json.dumps(found), flush=True)

@@ -122,7 +122,7 @@ class PacketSocket:
             outgoing = source[2] == _OUTGOING
             if outgoing and (loop or not self._both_ways):
                 continue  # on loopback, each frame comes a second time
-            if flags & socket.MSG_TRUNC:
+            if flags & sockets.TRUNCATED:
                 self.truncated += 1
                 continue
             found += self._frames(size - _VNET.size, ancillary, outgoing)

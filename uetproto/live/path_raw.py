@@ -68,7 +68,7 @@ class NativeReceiver:
             except OSError as error:
                 self._counters.lost_by(error, sockets.queued_errors(self.socket))
                 continue
-            if flags & socket.MSG_TRUNC:
+            if flags & sockets.TRUNCATED:
                 self._counters.truncated += 1
                 continue
             if four:  # with its IP header

@@ -63,7 +63,7 @@ class UdpReceiver:
             except OSError as error:
                 self._counters.lost_by(error, sockets.queued_errors(self.socket))
                 continue
-            if flags & socket.MSG_TRUNC:
+            if flags & sockets.TRUNCATED:
                 self._counters.truncated += 1
                 continue
             key = (source, size, ancillary[0][2] if ancillary else b"\0")

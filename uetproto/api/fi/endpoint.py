@@ -114,6 +114,10 @@ class FiOperation:
     work: SesWork | None = None
 
 
+_IDLE_PEERS = 256
+"""Number of peers up to which an endpoint keeps what it knows of peers without open operations."""
+
+
 @dataclass(slots=True)
 class _PeerOperations:
     """This class holds the open operations towards one peer, for FI_FENCE."""
@@ -351,7 +355,7 @@ class Endpoint:
         self._transmits -= 1
         if towards.waiting:
             self.domain.node.driver.call_soon(lambda: self._release(towards))
-        elif not towards.open:
+        elif not towards.open and len(self._by_peer) > _IDLE_PEERS:
             del self._by_peer[transfer.peer]
         if event.ok:
             self._end(transfer, CompletionFacts(length=event.length))
