@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.conform.faulty_peers import FAULTS, peer_with
+from tests.conform.faulty_peers import FAULTS, back, peer_with
 from tests.support.conform import FACTS, AdapterLink, facts
 from tests.support.effort import effort
 from uetproto.conform.catalogue import INITIATOR, ConformanceTest, load, of_role
 from uetproto.conform.coverage import covering, page_rows
-from uetproto.conform.packets import PeerFacts
+from uetproto.conform.packets import PacketCraft, PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Patience, judge, play, round_trip
+from uetproto.wire.stack import decode, encode
 
 TESTS = of_role(load(), INITIATOR)
 SHARE = effort(6, 1, 1)
@@ -131,6 +132,8 @@ def test_garbage_of_a_peer_is_a_verdict_and_no_error() -> None:
 
 def test_a_peer_that_floods_ends_a_test() -> None:
     class Flood(AdapterLink):
+        first: bytes | None = None
+
         def receive(self, until: int) -> bytes | None:
             return self.first if self.now < 10**15 else None
 
@@ -141,6 +144,16 @@ def test_a_peer_that_floods_ends_a_test() -> None:
     outcome = play(test, Flood(), FACTS, "1", Patience())
     assert outcome.verdict is ConformanceVerdict.FAIL
     assert len(outcome.frames) < 10_000
+
+
+def test_what_came_before_a_test_is_not_counted() -> None:
+    """A flood that has ended fails the test that it met, and no later one."""
+    link = AdapterLink()
+    stray = encode(back(decode(PacketCraft(FACTS, random.Random(1), lambda value: value).frame(
+        {"send": "noop", "psn": 1, "syn": 1}, {"us": 1, "start": 1})), "pds.nack", dpdcid=9), fill=True)  # fmt: skip
+    for test in TESTS[:3]:
+        link.waiting.extend((link.now, stray) for _ in range(6000))
+        assert play(test, link, FACTS, "1", Patience()).verdict is ConformanceVerdict.PASS
 
 
 def test_one_seed_gives_one_trace() -> None:

@@ -30,7 +30,7 @@ class AdapterLink:
         self.adapter = make()
         self.config = CONFIG | config
         self.adapter.reset(self.config)
-        self._arrived: deque[tuple[int, bytes]] = deque()
+        self.waiting: deque[tuple[int, bytes]] = deque()
         self.events: list[dict[str, Any]] = []
         for number in range(8):
             self.adapter.submit({"op": "receive", "id": number, "length": 4096})
@@ -44,13 +44,13 @@ class AdapterLink:
         self.poll()
 
     def poll(self) -> None:
-        self._arrived.extend((self.now + _LATENCY, frame) for frame in self.adapter.poll() if frame)
+        self.waiting.extend((self.now + _LATENCY, frame) for frame in self.adapter.poll() if frame)
         self.events += self.adapter.observe()["events"]
 
     def receive(self, until: int) -> bytes | None:
         while True:
-            if self._arrived and self._arrived[0][0] <= until:
-                at, frame = self._arrived.popleft()
+            if self.waiting and self.waiting[0][0] <= until:
+                at, frame = self.waiting.popleft()
                 self._advance(max(at - self.now, 0))
                 return frame
             due = self.adapter.due

@@ -11,7 +11,6 @@ from uetproto.conform.packets import IDEMPOTENT_SAFE, AnswerPacket, PeerFacts
 from uetproto.conform.player import (
     ALWAYS,
     LIVENESS,
-    MOST,
     ConformanceVerdict,
     Failed,
     Link,
@@ -107,21 +106,18 @@ class _ActPlay(UetPlay):
 
     def outcome(self) -> Outcome:
         try:
-            self._begin()
             return super().outcome()
         finally:
             self.actor.end()
 
-    def _begin(self) -> None:
-        """Let the peer act. What is still on its way from an earlier test is thrown away."""
+    def begin(self) -> None:
+        """Let the peer act."""
+        super().begin()
         mode, operation, length = self.test.act.split(maxsplit=2)
         size = value_of("act", length, _NUMBER, self.variables)
         data, mtu = self.craft.bytes_of(size, "act"), self.variables["mtu"]  # of a read what our memory has
         for number, at in enumerate(range(0, size, mtu), 1):
             self.craft.data[f"act.{number}"] = data[at : at + mtu]
-        for _ in range(MOST):
-            if self.link.receive(self.link.now) is None:
-                break
         place = self.peer.variables()
         if mode == "rudi":
             place["key"] |= IDEMPOTENT_SAFE

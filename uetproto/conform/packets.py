@@ -302,11 +302,24 @@ def read(frame: bytes, how: Encapsulation) -> AnswerPacket | None:
     """Return the packet in a frame, or None if it is none of UET. Values computed from several fields are ack_psn, and
     clear_psn of requests."""
     settings: dict[str, Any] = {"crc": "on" if how.crc else "off"}
-    settings |= {} if how.udp else {"ip_protocol": how.ip_protocol}
-    if how.udp:  # it is at our port, whatever that is
-        at = 36 if frame[12:14] == IPV4_TYPE else 56
-        settings["udp_port"] = max(int.from_bytes(frame[at : at + 2], "big"), 1)
+    settings |= {"udp_port": _port(frame)} if how.udp else {"ip_protocol": how.ip_protocol}
     return answer_of(decode(frame, **settings))
+
+
+def _port(frame: bytes) -> int:
+    """Return the UDP port to which a frame goes: it is at our port, whatever that is."""
+    at = 36 if frame[12:14] == IPV4_TYPE else 56
+    return max(int.from_bytes(frame[at : at + 2], "big"), 1)
+
+
+def what_else(frame: bytes, how: Encapsulation) -> str:
+    """Return what a frame is that `read` cannot read, in words."""
+    if how.udp:
+        packet = decode(frame, roce_port=_port(frame), udp_port=1)
+        if "bth" in packet and packet.error is None and packet.trailer is not None and packet.trailer.ok:
+            return "a packet of RoCEv2 with a right ICRC, at the UDP port of UET"
+    packet = decode(frame, udp_port=_port(frame)) if how.udp else decode(frame, ip_protocol=how.ip_protocol)
+    return "no packet of UET" if packet.error is None else f"no packet of UET: {packet.error.reason}"
 
 
 def answer_of(packet: Packet) -> AnswerPacket | None:

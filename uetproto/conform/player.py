@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from uetproto.conform.catalogue import ConformanceTest
 from uetproto.conform.expressions import in_words, matches, named, value_of
-from uetproto.conform.packets import NOTHING, AnswerPacket, PacketCraft, PeerFacts, read, sacked
+from uetproto.conform.packets import NOTHING, AnswerPacket, PacketCraft, PeerFacts, read, sacked, what_else
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import LocalError
 from uetproto.wire.fields import Field
@@ -164,6 +164,8 @@ class Play(ABC, Generic[AnswerT]):
         self.forbidden: list[Mapping[str, Any]] = []
         self.result = Outcome(test, ConformanceVerdict.PASS)
         self.received = 0
+        self.strange = ""
+        """What the last frame is that is none of the protocol, in words."""
 
     @abstractmethod
     def frame(self, step: Mapping[str, Any]) -> bytes:
@@ -180,6 +182,16 @@ class Play(ABC, Generic[AnswerT]):
     @abstractmethod
     def matters(self, found: AnswerT) -> bool:
         """Return whether a packet belongs to this test and is not one that may come at any time."""
+
+    def begin(self) -> None:
+        """Begin the test. What has come since the last one is thrown away, up to a limit."""
+        for _ in range(MOST):
+            if self.link.receive(self.link.now) is None:
+                break
+
+    def what_else(self, frame: bytes) -> str:
+        """Return what a frame is that is none of the protocol, in words."""
+        return "no packet of the protocol"
 
     @abstractmethod
     def leave(self) -> None:
@@ -211,6 +223,7 @@ class Play(ABC, Generic[AnswerT]):
 
     def outcome(self) -> Outcome:
         result = self.result
+        self.begin()
         for number, step in enumerate(self.test.steps, 1):
             try:
                 self.step(step)
@@ -264,7 +277,8 @@ class Play(ABC, Generic[AnswerT]):
                 raise Failed(self.wrong(wanted, found))
             tolerated = f"; {self.wrong(wanted, found)}"
         if silence is None:
-            raise Failed(f"no answer came; allowed is {self._words(wanted)}{tolerated}", silent=True)
+            strange = f"; what came is {self.strange}" if self.strange else ""
+            raise Failed(f"no answer came; allowed is {self._words(wanted)}{tolerated}{strange}", silent=True)
         return silence
 
     def next(self, until: int) -> AnswerT | None:
@@ -276,6 +290,7 @@ class Play(ABC, Generic[AnswerT]):
                 raise Failed(f"the peer floods: more than {MOST} packets in one test")
             found = self.read(frame)
             if found is None:
+                self.strange = self.what_else(frame)
                 continue
             if found.fault:
                 raise Failed(f"a packet of the peer is wrong: {found.fault}")
@@ -373,6 +388,9 @@ class UetPlay(Play[AnswerPacket]):
 
     def read(self, frame: bytes) -> AnswerPacket | None:
         return read(frame, self.peer.how)
+
+    def what_else(self, frame: bytes) -> str:
+        return what_else(frame, self.peer.how)
 
     def matters(self, found: AnswerPacket) -> bool:
         """Return whether a packet belongs to this test and is not one that may come at any time.

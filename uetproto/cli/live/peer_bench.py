@@ -53,16 +53,24 @@ class PeerBench:
     rtt: int | None
     """Measured round-trip time in picoseconds; None: the peer does not answer."""
 
+    why = ""
+    """Why what the peer sends is no answer; empty if nothing came."""
+
     def measure(self) -> None:
         """Measure the round-trip time, and fit the waits to it."""
         self.rtt = round_trip(self.link, self.facts, self.seed, self.patience, self.suite)
         if self.rtt is not None:
             self.patience = Patience.of(self.rtt)
+        elif not self.path.counters.refused:  # something may come that is no answer
+            asked = self.suite.play(self.suite.liveness, self.link, self.facts, f"{self.seed}#why", self.patience)
+            came = asked.reason.partition("; what came is ")[2] if asked.silent else asked.reason
+            self.why = f"it sends {came}" if came and asked.silent else came
 
     def words(self) -> str:
         """Return who answers whom, and how fast."""
         if self.rtt is None:
-            answer = ", ".join(("does NOT answer", *self.path.counters.refused))
+            why = (printable(self.why),) if self.why else ()
+            answer = ", ".join(("does NOT answer", *self.path.counters.refused, *why))
         else:
             answer = f"answers in {duration(self.rtt)}"
         return f"{printable(self.peer)} from {self.local}: {answer}, {self.words_of_path()}"
