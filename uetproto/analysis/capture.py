@@ -303,22 +303,35 @@ class Capture:
         packets: Sequence[int] | range | None = None,
         mark: Sequence[int] = (),
         every: bool = False,
+        merge: bool = False,
+        fold: bool = False,
+        columns: Sequence[str] = (),
+        why: bool = False,
         rows: int | None = LADDER_ROWS,
         width: int = 100,
     ) -> "Ladder":
         """Draw the capture as a message sequence chart, of packets of one interface, by default of the first.
 
         `pdc` chooses a PDCID or queue pair, `packets` packets by their index (from 0), and `mark` packets that are
-        drawn in any case. `every` draws a row for each packet, also in runs of similar ones; `rows` limits the rows,
-        and `width` is the number of characters of a line of text. Raises `LocalError` for an interface that is not
-        there.
+        drawn in any case. `every` draws a row for each packet, also in runs of similar ones. `merge` draws the copies
+        of a packet at all interfaces as one arrow, and `fold` runs of similar packets ("12 × …"). `columns` are values
+        before each arrow (state, flight, window, credit, rtt, timer), and `why` adds the reason of a packet. `rows`
+        limits the rows, and `width` is the number of characters of a line of text. Raises `LocalError` for an interface
+        or a column that is not there.
         """
         from uetproto.analysis.results import Ladder
-        from uetproto.cli.ladder.command import Chart
-        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, limited
+        from uetproto.cli.ladder.chart import Chart
+        from uetproto.cli.ladder.details import COLUMNS, LadderDetails
+        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, folded, limited
         from uetproto.cli.ladder.rows import rows as rows_of
-        from uetproto.cli.ladder.svg import ladder_svg
+        from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
+        from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged
 
+        for name in columns:
+            if name not in COLUMNS:
+                raise LocalError("columns", f"{shown(name)} is not there{similar(name, COLUMNS)}", ", ".join(COLUMNS))
+        if merge and interface is not None:
+            raise LocalError("merge", "draws all interfaces", "merge or interface")
         numbers = None if packets is None else [range(number, number + 1) for number in packets]
         wanted = None
         if self._wanted is not None:
@@ -327,21 +340,30 @@ class Capture:
                 decoding = self._opening(reader)
                 for record, _, _ in self._looked_at(decoding.packets("", reader, False), decoding, reader):
                     wanted.extend(bytes(record.index - len(wanted)) + b"\1")
-        choice, tally = LadderChoice(interface, pdc, numbers, frozenset(mark), wanted), LadderTally()
+        details = LadderDetails() if columns or why else None
+        choice, tally = LadderChoice(interface, pdc, numbers, frozenset(mark), wanted, merge, details), LadderTally()
+        places = Places()
+        if merge:
+            with MergedReader(self._sources) as reader:
+                first = arrows("-", reader, self._opening(reader), LadderChoice(merged=True), LadderTally())
+                places = learned(islice(first, LEARNED))
         with MergedReader(self._sources) as reader:
             found = arrows("-", reader, self._opening(reader), choice, tally)
-            drawn = list(limited(rows_of(found, not every), rows, tally))
+            if merge:
+                found = merged(found, places)
+            drawn = list(limited(folded(found) if fold else rows_of(found, not every), rows, tally))
             names = [one.name for one in reader.interfaces]
         if interface is not None and interface not in (*names, *map(str, range(len(names)))):
             raise LocalError(
                 "interface", f"{shown(interface)} is not there{similar(interface, names)}", ", ".join(names)
             )
         numbered = numbers is not None or bool(mark)
-        chart = Chart(width, _plain, numbered)
+        chart = Chart(width, _plain, numbered, places.names, values=columns, reasons=why, lanes=places.lanes)
         lines = list(chart.lines(drawn))
         note = f"the first {rows} rows" if tally.cut else ""
         title = ", ".join(os.path.basename(name) for name in self.names)
-        return Ladder("\n".join([*lines, f"({note})"] if note else lines), ladder_svg(drawn, title, note, numbered))
+        style = SvgStyle(numbered, places.names, columns, why, places.lanes)
+        return Ladder("\n".join([*lines, f"({note})"] if note else lines), ladder_svg(drawn, title, note, style))
 
     # As text ----------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from tests.support import paths
 from tests.support.cli.frames import ARP, ack, capture, close, frame, invoke, layer, nack, program, trimmed, write
 from tests.support.each import each
 from uetproto import Layer, Packet, Trailer, encode
-from uetproto.cli.ladder.command import Chart
+from uetproto.cli.ladder.chart import Chart
 from uetproto.cli.ladder.rows import Arrow, More, Pause, Row, rows
 from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import open_writer

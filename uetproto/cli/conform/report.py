@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from uetproto.analysis.decoding import Decoding
-from uetproto.cli.ladder.command import Chart
+from uetproto.cli.ladder.chart import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 from uetproto.cli.live.options import UET, LinkOptions
 from uetproto.cli.terminal import printable

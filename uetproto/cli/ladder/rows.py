@@ -3,11 +3,12 @@ and one row for a pause."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from uetproto import Packet
 from uetproto.analysis.decoding import Decoding
+from uetproto.cli.ladder.details import LadderDetails
 from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import CaptureInterface, CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
@@ -38,9 +39,23 @@ _FATES: dict[str | None, tuple[str, str]] = {
 Only pcapng has such comments."""
 
 Host = tuple[int, int]
-"""Type of a host: its IP address as a number, and the number of bits of the address, 32 or 128."""
+"""Type of a host: its IP address as a number, and the number of bits of the address, 32 or 128. A place between hosts
+has `PLACE_BITS` in place of these."""
+PLACE_BITS = 0
 
 # Rows -----------------------------------------------------------------------------------------------------------------
+
+
+class Sighting(NamedTuple):
+    """This record is a copy of a packet: where, when, and what had happened to it."""
+
+    place: str
+    time_ns: int
+    number: int
+    """Number of the packet in the capture, counted from 1."""
+    tone: str
+    is_marked: bool
+    """Whether the copy has an ECN mark."""
 
 
 @dataclass(slots=True)
@@ -57,6 +72,20 @@ class Arrow:
     psn: int | None
     like: object
     marked: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Values that stand beside the arrow, by the names of `details.COLUMNS`."""
+    why: str = ""
+    """Why the packet was sent, with the section that says so."""
+    place: str = ""
+    """Name of the interface."""
+    same: object = None
+    """What the copies of the packet at other interfaces have in common."""
+    via: tuple[Host, ...] = ()
+    """Places between hosts where the packet was seen, in order."""
+    seen: tuple[Sighting, ...] = ()
+    """Copies of the packet, in the order of its way."""
+    count: int = 1
+    """Number of packets that the arrow stands for."""
 
 
 @dataclass(slots=True)
@@ -109,6 +138,10 @@ class LadderChoice:
     """Numbers of packets that are always drawn, each as a row of its own, even if `pdc` and `numbers` exclude them."""
     wanted: Sequence[int] | None = None
     """Items that are not 0 for packets that a filter wants, by their index, or None if there is no filter."""
+    merged: bool = False
+    """Whether packets of all interfaces are drawn."""
+    details: LadderDetails | None = None
+    """What tells of each arrow what the packets before it say."""
 
     @property
     def end(self) -> int | None:
@@ -184,7 +217,7 @@ def arrows(
                 return
             if number not in chosen:
                 named = choice.interface in (reader.interfaces[number].name, str(number))
-                chosen[number] = named if choice.interface is not None else number == 0
+                chosen[number] = choice.merged or (named if choice.interface is not None else number == 0)
             if chosen[number]:
                 yield record
             elif past < 0 or end is None:
@@ -197,10 +230,14 @@ def arrows(
             return
         packet, _ = decoding.opened(record, packet)
         ends = hosts(packet)
+        columns: dict[str, str] = {}
+        why = ""
+        if choice.details is not None:
+            columns, why = choice.details.take(packet, record.data, record.time_ns, record.index + 1, record.interface)
         is_part = conversation is None or conversation.has(packet)
         if not choice.covers(record.index):
             if ends is not None and "bth" in packet and tone(packet) != "bad":
-                _is_repeated(latest, ends[:2], packet["bth"])
+                _is_repeated(latest, (*ends[:2], record.interface), packet["bth"])
             continue
         if packet.error is not None and packet.error.kind == "malformed":
             tally.malformed += 1
@@ -222,7 +259,7 @@ def arrows(
         like: object = record.index
         if kind != "bad" and "bth" in packet:
             values = packet["bth"]
-            if _is_repeated(latest, (src, dst), values) and kind == "data":
+            if _is_repeated(latest, (src, dst, record.interface), values) and kind == "data":
                 kind = "retx"
             like = kind, values["opcode"], values["destqp"]
         elif kind != "bad":
@@ -239,7 +276,20 @@ def arrows(
             values.get("psn"),
             record.index if marked else like,
             marked,
+            columns,
+            why,
+            reader.interfaces[record.interface].name or str(record.interface),
+            _same(packet, record.data) if choice.merged else None,
         )
+
+
+_SAME = 40  # bytes from the transport header on that copies of a packet share, also if a switch trims it
+
+
+def _same(packet: Packet, data: bytes) -> object:
+    """Return what the copies of a packet at several interfaces have in common."""
+    at = next((one.offset for one in packet.layers if one.form.startswith(("pds.", "tss", "bth"))), 0)
+    return hosts(packet), data[at : at + _SAME]
 
 
 def _congestion(packet: Packet) -> Iterator[str]:
@@ -251,9 +301,9 @@ def _congestion(packet: Packet) -> Iterator[str]:
             yield words
 
 
-def _is_repeated(latest: dict[object, int], ends: tuple[int, int], bth: Mapping[str, Any]) -> bool:
+def _is_repeated(latest: dict[object, int], ends: tuple[int, int, int], bth: Mapping[str, Any]) -> bool:
     """Return whether a packet of RC repeats an earlier one. It does so if its PSN is not beyond the latest PSN of its
-    flow."""
+    flow. `ends` are the addresses and the interface."""
     if bth["opcode"] >> 5 != Transport.RC:
         return False
     flow, psn = (ends, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
@@ -334,6 +384,35 @@ class _Run:
         yield self.last
 
 
+def folded(packets: Iterable[Arrow], fewest: int = 3) -> Iterator[Row]:
+    """Yield the arrows and the pauses between them. A run of at least `fewest` similar packets is one arrow:
+    "12 × data"."""
+    run: list[Arrow] = []
+    for row in rows(packets, collapse=False):
+        if isinstance(row, Arrow) and run and (row.like, row.src, row.dst) == (run[0].like, run[0].src, run[0].dst):
+            run.append(row)
+            continue
+        yield from _folded(run, fewest)
+        run = []
+        if isinstance(row, Arrow):
+            run = [row]
+        else:
+            yield row
+    yield from _folded(run, fewest)
+
+
+def _folded(run: list[Arrow], fewest: int) -> Iterator[Row]:
+    if len(run) < fewest:
+        yield from run
+        return
+    first, last = run[0], run[-1]
+    text = first.text
+    if first.psn is not None and last.psn == add32(first.psn, len(run) - 1):
+        text = text.replace(f"PSN {first.psn}", f"PSN {first.psn}–{last.psn}", 1)
+    marked = any(row.marked for row in run)
+    yield replace(first, text=f"{len(run)} × {text}", columns=last.columns, marked=marked, count=len(run))
+
+
 def limited(all_rows: Iterator[Row], limit: int | None, tally: LadderTally) -> Iterator[Row]:
     """Yield the first `limit` rows, or all rows if `limit` is None. Pauses do not count as rows."""
     for row in all_rows:
@@ -358,6 +437,11 @@ def as_json(row: Row) -> str:
         else:
             shape = {"row": "more", "count": row.count, **ends}
         shape |= {"tone": row.tone, "text": row.text}
-        if isinstance(row, Arrow) and row.marked:
-            shape["marked"] = True
+        if isinstance(row, Arrow):
+            shape |= {"marked": True} if row.marked else {}
+            shape |= {"columns": dict(row.columns)} if row.columns else {}
+            shape |= {"why": row.why} if row.why else {}
+            shape |= {"count": row.count} if row.count > 1 else {}
+            if row.seen:
+                shape["seen"] = [{"place": one.place, "time_ns": one.time_ns, "number": one.number} for one in row.seen]
     return json.dumps(shape)  # ASCII, so that it is the same whatever the terminal can show

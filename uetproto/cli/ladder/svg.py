@@ -1,8 +1,11 @@
 """This module draws a message sequence chart as SVG without a library. The chart has its own background, so that it is
 legible on any page."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
+from uetproto.cli.ladder.details import COLUMNS
 from uetproto.cli.ladder.rows import TONES, Arrow, Host, More, Pause, Row
 from uetproto.cli.terminal import shortened
 from uetproto.wire.words.summary import address, duration, stamp
@@ -32,38 +35,90 @@ _TIME = 118  # x of the first lifeline, in pixels
 _NUMBER = 70  # pixels before the first lifeline for a packet's number
 _TWO, _MANY = 600, 170  # pixels between lifelines: of two hosts, of more hosts
 _TEXT = 470  # pixels for the text beside more than two lifelines
+_REASON = 14  # pixels of a line below an arrow
 _CHAR = 6.7  # pixels of a character, about
 
 
-def ladder_svg(found: list[Row], title: str, note: str = "", numbered: bool = False) -> str:
-    """Return the text of an SVG file that shows the rows. `note` is drawn at the right of `title`. If `numbered` is
-    True, the chart shows packet numbers."""
-    hosts = list(dict.fromkeys(h for row in found if not isinstance(row, Pause) for h in (row.src, row.dst)))
+@dataclass(frozen=True, slots=True)
+class SvgStyle:
+    """This class says what a drawing shows beside arrows."""
+
+    numbered: bool = False
+    """Whether numbers of packets are shown."""
+    names: Mapping[Host, str] = field(default_factory=dict)
+    """Names of the lifelines that are not shown by their addresses."""
+    values: Sequence[str] = ()
+    """Columns before the lifelines, by the names of `details.COLUMNS`."""
+    reasons: bool = False
+    """Whether a line below an arrow says why its packet was sent."""
+    lanes: Sequence[Host] = ()
+    """Hosts whose lifelines come first, if they are drawn."""
+
+    @property
+    def left(self) -> int:
+        """Return the position of the first lifeline, in pixels."""
+        return _TIME + _NUMBER * self.numbered + sum(map(_wide, self.values)) + 40 * bool(self.values)
+
+
+def _wide(name: str) -> int:
+    return int(COLUMNS[name][0] * _CHAR) + 14
+
+
+def ladder_svg(found: list[Row], title: str, note: str = "", style: SvgStyle = SvgStyle()) -> str:
+    """Return the text of an SVG file that shows the rows. `note` is drawn at the right of `title`."""
+    hosts = list(dict.fromkeys(
+        h for row in found if not isinstance(row, Pause)
+        for h in (row.src, *(row.via if isinstance(row, Arrow) else ()), row.dst)
+    ))  # fmt: skip
+    hosts.sort(key=lambda host: style.lanes.index(host) if host in style.lanes else len(style.lanes))
     beside = len(hosts) > 2
     gap = _MANY if beside else _TWO
-    left = _TIME + _NUMBER * numbered
+    left = style.left
     at = {host: left + gap * lane for lane, host in enumerate(hosts)}
     right = max(at.values(), default=left + _TWO)
     wide = right + (_TEXT if beside else 60)
-    bottom = _TOP + _ROW * (len(found) + 1)
+    reasons = sum(isinstance(row, Arrow) and bool(row.why) for row in found) if style.reasons else 0
+    bottom = _TOP + _ROW * (len(found) + 1) + _REASON * reasons
     tones = [kind for kind in TONES if any(not isinstance(row, Pause) and row.tone == kind for row in found)]
 
     heading = shortened(title, int((wide - 60) / _CHAR) - len(note) - 6)
     body = [f'<text class="title" x="20" y="26">{_text(heading)}</text>']
     for host, x in at.items():
-        body.append(f'<text class="host" x="{x}" y="{_TOP - 14}">{_text(address(*host))}</text>')
+        name = style.names.get(host) or address(*host)
+        body.append(f'<text class="host" x="{x}" y="{_TOP - 14}">{_text(name)}</text>')
         body.append(f'<line class="life" x1="{x}" y1="{_TOP - 6}" x2="{x}" y2="{bottom}"/>')
+    edge = _TIME + _NUMBER * style.numbered - 14
+    for name in style.values:
+        edge += _wide(name)
+        body.append(f'<text class="time" x="{edge}" y="{_TOP - 14}">{name}</text>')
     y = _TOP
     for row in found:
         y += _ROW
         body += _row(row, y, at, (left, right), beside)
-        if numbered and isinstance(row, Arrow):
-            body.append(_number(row, left, y))
+        if not isinstance(row, Arrow):
+            continue
+        if style.numbered:
+            body.append(_number(row, _TIME + _NUMBER, y))
+        body += _values(row, style, y)
+        if style.reasons and row.why:
+            y += _REASON
+            place = f'class="legend" x="{right + 14}"' if beside else f'class="pause" x="{(left + right) / 2:g}"'
+            body.append(f'<text {place} y="{y + 2}">{_text(row.why)}</text>')
     legend, high = _legend(tones, bottom + 26, wide)
     body += legend
     if note:
         body.append(f'<text class="note" x="{wide - 20}" y="26">{_text(note)}</text>')
     return _frame(wide, high, title, body)
+
+
+def _values(row: Arrow, style: SvgStyle, y: int) -> list[str]:
+    """Return the values that stand before an arrow."""
+    body, edge = [], _TIME + _NUMBER * style.numbered - 14
+    for name in style.values:
+        edge += _wide(name)
+        if name in row.columns:
+            body.append(f'<text class="time" x="{edge}" y="{y + 4}">{_text(row.columns[name])}</text>')
+    return body
 
 
 def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: bool) -> list[str]:
@@ -86,7 +141,9 @@ def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: 
     text = f'<text {place} y="{base}">{label}</text>'
     if isinstance(row, More):
         return [f'<line class="arrow {row.tone} more" x1="{a}" y1="{y}" x2="{b}" y2="{y}"/>', text]
-    return [f'<text class="time" x="{_TIME - 14}" y="{y + 4}">{stamp(row.time_ns)}</text>', text, *_arrow(row, a, b, y)]
+    time = f'<text class="time" x="{_TIME - 14}" y="{y + 4}">{stamp(row.time_ns)}</text>'
+    via = [f'<circle class="head {row.tone}" cx="{at[host]}" cy="{y}" r="3.5"/>' for host in row.via if host in at]
+    return [time, text, *_arrow(row, a, b, y), *via]
 
 
 def _number(row: Arrow, left: int, y: int) -> str:

@@ -23,7 +23,7 @@ from uetproto.audit.stream import StreamAudit
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.captures import decoding_options, keys_option, read_key_ring
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.ladder.command import Chart
+from uetproto.cli.ladder.chart import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, as_json, rows
 from uetproto.cli.live.options import of_size
 from uetproto.cli.live.words import duration

@@ -111,7 +111,7 @@ def message_lines(messages: Sequence[DrawnMessage]) -> list[str]:
 
 def _lines(drawn: Sequence[Any], names: Mapping[tuple[int, int], str]) -> list[str]:
     """Return the lines of rows of a ladder. `names` has the names of hosts that are not shown by their addresses."""
-    from uetproto.cli.ladder.command import Chart
+    from uetproto.cli.ladder.chart import Chart
     from uetproto.cli.ladder.rows import Pause
 
     ends = {host for row in drawn if not isinstance(row, Pause) for host in (row.src, row.dst)}

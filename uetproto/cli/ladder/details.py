@@ -1,0 +1,196 @@
+"""This module says of an arrow what the packets before it tell: state of the PDC, bytes in flight, window, credit,
+round-trip time, timer, and why the packet was sent, with the section of the protocol pages that says so."""
+
+from array import array
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from uetproto import Packet
+from uetproto.audit.per_packet.analyser import Analyser
+from uetproto.wire.headers.roce import Nak, Transport
+from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
+from uetproto.wire.words.summary import duration, pds_layer
+from uetproto.wire.words.text import code
+
+COLUMNS = {
+    # name     characters  what
+    "state":    (14, "state of the PDC, as far as the packets show it"),
+    "flight":   (12, "bytes that the sender has in flight"),
+    "window":   (7,  "packets beyond the CACK_PSN that the receiver takes (MPR)"),
+    "credit":   (9,  "bytes of credit that the receiver of the data has granted (RCCC)"),
+    "rtt":      (8,  "round-trip time that the ACK shows"),
+    "timer":    (8,  "time since the packet was sent last, of a retransmission"),
+}  # fmt: skip
+"""Columns that may stand beside arrows. The window of NSCC is not on the wire; `uetproto audit` recomputes it."""
+
+_MPR_UNIT, _CREDIT_UNIT = 128, 256
+_TRIMMED = (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP, NackCode.TRIMMED_ACK)
+_MOST = 65_536  # NACKs that are kept, by the PDC and the PSN that they refuse
+
+
+class LadderDetails:
+    """This class tells of each packet of a capture what the packets before it say."""
+
+    def __init__(self) -> None:
+        self._analyser = Analyser()
+        self._times = array("q", [0])
+        self._states: dict[object, str] = {}
+        self._windows: dict[object, int] = {}
+        self._credits: dict[object, int] = {}
+        self._refused: dict[object, tuple[int, int]] = {}
+
+    def take(self, packet: Packet, data: bytes, time_ns: int, number: int, tap: Hashable) -> tuple[dict[str, str], str]:
+        """Take packet `number` (from 1) of an interface. Return the values of its columns, and why it was sent, in
+        words."""
+        row = self._analyser.take(packet, data, time_ns, number, tap)
+        while len(self._times) <= number:
+            self._times.append(0)
+        self._times[number] = time_ns
+        layer = pds_layer(packet)
+        if layer is None:
+            return {}, _roce_reason(packet)
+        head, pdc = layer.values, row.get("uetp.pdc")
+        since = None
+        if "uetp.retransmission_of" in row:
+            since = time_ns - self._times[row["uetp.retransmission_of"]]
+        columns = {} if pdc is None else self._columns((tap, pdc), layer.form, head, packet, row)
+        if since is not None:
+            columns["timer"] = duration(since)
+        if "uetp.analysis.rtt" in row:
+            columns["rtt"] = duration(round(row["uetp.analysis.rtt"] * 1e9))
+        reason = self._reason((tap, pdc), layer.form, head, packet, row, since)
+        if "nack_psn" in head and len(self._refused) < _MOST:
+            self._refused[tap, pdc, head["nack_psn"]] = number, head["nack_code"]
+        return columns, reason
+
+    def _columns(
+        self, pdc: Hashable, form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]
+    ) -> dict[str, str]:
+        to_sender = "cack_psn" in head or "nack_psn" in head
+        found = {"state": self._state(pdc, form, head)}
+        if "uetp.analysis.bytes_in_flight" in row:
+            found["flight"] = _bytes(row["uetp.analysis.bytes_in_flight"])
+        if head.get("mpr"):
+            self._windows[pdc] = head["mpr"] * _MPR_UNIT
+        for one, values, _ in packet.layers:
+            if one == "pds.cc_state.credit":
+                self._credits[pdc] = values["credit"] * _CREDIT_UNIT
+        if head.get("ctl_type") == CtlType.CREDIT:
+            self._credits[pdc] = head["ctl_payload"] * _CREDIT_UNIT
+        if pdc in self._windows and (head.get("mpr") or not to_sender):
+            found["window"] = str(self._windows[pdc])
+        if pdc in self._credits:
+            found["credit"] = _bytes(self._credits[pdc])
+        return found
+
+    def _state(self, pdc: Hashable, form: str, head: Mapping[str, Any]) -> str:
+        """Return the state of the PDC behind this packet (pds.md §6.4)."""
+        state = self._states.get(pdc, "CREATING" if head.get("syn") else "ESTABLISHED")
+        if "cack_psn" in head:
+            if state == "CLOSE_ACK_WAIT" and head.get("req") != AckReq.CLOSE and head["next_hdr"] == 0:
+                state = "CLOSED"
+            elif state == "CREATING":
+                state = "ESTABLISHED"
+        elif state == "CREATING" and not head.get("syn") and "nack_psn" not in head:
+            state = "ESTABLISHED"
+        if head.get("req") == AckReq.CLOSE or head.get("ctl_type") == CtlType.CLOSE_REQ:
+            state = "QUIESCE"
+        if head.get("ctl_type") == CtlType.CLOSE_CMD:
+            state = "CLOSE_ACK_WAIT"
+        self._states[pdc] = state
+        return state
+
+    def _reason(
+        self, pdc: tuple[Hashable, Any], form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any],
+        since: int | None,
+    ) -> str:  # fmt: skip
+        for get in _REASONS:
+            found = get(form, head, packet, row)
+            if found:
+                return found
+        if not head.get("retx") or "cack_psn" in head or "nack_code" in head:
+            return ""
+        refused = self._refused.get((*pdc, head.get("psn")))
+        if refused is not None:
+            return f"sent again after NACK {code(NackCode, refused[1])} #{refused[0]}: pds.md §11.2"
+        if since is not None:
+            return f"sent again after {duration(since)}, the RTO or an inferred loss: pds.md §11.1, §11.4"
+        return "sent again; the capture lacks the transmission before: pds.md §11"
+
+
+def _nack(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
+    if "nack_code" not in head:
+        return ""
+    section = "pds.md §14" if head["nack_code"] in _TRIMMED else "pds.md §12"
+    return f"refused, {code(NackCode, head['nack_code'])}: {section}"
+
+
+def _control(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
+    control = CONTROLS.get(head["ctl_type"]) if "ctl_type" in head else None
+    return "" if control is None or head["retx"] else f"{control.purpose}: {control.section}"
+
+
+def _ack(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
+    if "cack_psn" not in head:
+        return ""
+    if "probe_opaque" in head:
+        return "answers a PROBE: pds.md §13"
+    if head["req"] == AckReq.CLEAR:
+        return "asks for a clear of guaranteed responses: pds.md §9.3"
+    if head["req"] == AckReq.CLOSE:
+        return "asks the initiator to close the PDC: pds.md §6.5"
+    if "uetp.analysis.duplicate_ack" in row:
+        return "acknowledged again, as the packet came again: pds.md §8.1"
+    acked = row.get("uetp.acks", [])
+    return f"acknowledges {_listed(acked)}: pds.md §8.3" if acked else ""
+
+
+def _request(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
+    if "cack_psn" in head or "ctl_type" in head:
+        return ""
+    if "trimmed" in packet.notes:
+        return "a switch has cut it off: cms.md §7, pds.md §14"
+    if "uetp.analysis.spurious_retransmission" in row:
+        return "sent again though its ACK was seen: pds.md §11.1"
+    if head.get("retx"):
+        return ""
+    if "uetp.analysis.duplicate" in row:
+        return "seen before, without retx: pds.md §8.1"
+    if "uetp.analysis.out_of_order" in row:
+        return "behind a newer PSN: pds.md §8.1"
+    if "uetp.analysis.window_full" in row:
+        return "fills the window of the receiver: pds.md §8.6"
+    return "opens a PDC, or the opening has no answer yet: pds.md §6.2" if head.get("syn") else ""
+
+
+_REASONS: tuple[Callable[[str, Mapping[str, Any], Packet, Mapping[str, Any]], str], ...] = (
+    _nack, _control, _ack, _request,
+)  # fmt: skip
+
+
+def _roce_reason(packet: Packet) -> str:
+    """Return why a packet of RoCE was sent, if the packet tells it."""
+    if "bth" not in packet:
+        return ""
+    if packet["bth"]["opcode"] >> 5 == Transport.CNP:
+        return "congestion was marked: roce.md §13"
+    syndrome = packet["aeth"]["syndrome"] if "aeth" in packet else 0
+    if syndrome >> 5 == 1:
+        return "the receiver is not ready: roce.md §8"
+    if syndrome >> 5 == 3:
+        return f"refused, {code(Nak, syndrome)}: roce.md §8"
+    return ""
+
+
+def _listed(numbers: list[int]) -> str:
+    told = ", ".join(f"#{number}" for number in numbers[:3])
+    return told + (f" and {len(numbers) - 3} more" if len(numbers) > 3 else "")
+
+
+def _bytes(size: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= 10 * unit:
+            return f"{size / unit:.0f} {name}"
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"
