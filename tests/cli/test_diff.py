@@ -56,6 +56,14 @@ def test_what_programs_see(files: tuple[str, str]) -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
 
 
+def test_a_filter(files: tuple[str, str]) -> None:
+    result = invoke("diff", *files, "--golden", "--filter", "uetp.pds.ack")
+    assert result.stdout.startswith("changed A#6 B#6 ")
+    assert len(result.stdout.splitlines()) == 1
+    assert invoke("diff", *files, "--filter", "uetp.pds.cp").exit_code == 0
+    assert "did you mean" in invoke("diff", *files, "--filter", "uetp.pds.ac").stderr
+
+
 def test_equal_captures(files: tuple[str, str]) -> None:
     result = invoke("diff", files[0], files[0])
     assert result.exit_code == 0

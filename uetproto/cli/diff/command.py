@@ -15,13 +15,14 @@ import click
 from uetproto.analysis.capture import Capture, CaptureWarning, open_captures
 from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.packet_view import PacketView
-from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option, read_key_ring
 from uetproto.cli.diff.junit import junit
 from uetproto.cli.diff.text import diff_lines
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, status, width, write_text
 from uetproto.diff import diff
+from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.words.summary import count
 
 SHOWN = 100
@@ -57,6 +58,7 @@ Faults are differences and damage.""",
     "--count", "shown", type=click.IntRange(0), default=SHOWN, show_default=True, metavar="N",
     help="Show so many differences to a person.",
 )  # fmt: skip
+@filter_option("Compare only packets")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -70,6 +72,7 @@ def command(
     golden: bool,
     junit_file: str | None,
     shown: int,
+    wanted: DisplayFilter | None,
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
@@ -92,11 +95,13 @@ def command(
         def captured(file: str) -> "_Watched":
             source = _copied(file, owned) if file == "-" or not os.path.isfile(file) else file
             capture = open_captures(source, keys=read_key_ring(keys_file), sharp=True, **decoding.transports)
+            if wanted is not None:
+                capture = capture.filter(wanted.text)
             return _Watched(capture, lambda packets: show(count(packets, "packet")), read)
 
         a, b = captured(first), captured(second)
-        wanted = [name for one in ignore for name in one.split(",")]
-        result = diff(a, b, strict=strict, ignore=wanted)
+        left_out = [name for one in ignore for name in one.split(",")]
+        result = diff(a, b, strict=strict, ignore=left_out)
     damaged = False
     for file, side in ((first, a), (second, b)):
         for damage in side.capture.damage:

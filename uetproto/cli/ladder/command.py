@@ -177,7 +177,7 @@ def command(
     chosen_marks = frozenset(mark - 1 for mark in marks)
     details = LadderDetails() if values or reasons else None
     choice = LadderChoice(interface, pdc, numbers, chosen_marks, chosen, merge, details)
-    places = _places(file, decoding) if merge else Places()
+    places = _places(file, decoding.anew()) if merge else Places()
     with open_capture(file) as reader:
         packets: Iterator[Arrow] = arrows(file, reader, decoding, choice, tally)
         if merge:
