@@ -26,8 +26,9 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "wire.capture": set(),
     "wire.mutate": {"wire"},
     "schemas": {"wire"},
-    "columns": {"columns_crc", "wire"},
+    "columns": {"columns_crc", "columns_records", "wire"},
     "columns_crc": {"wire"},
+    "columns_records": {"wire"},
     "layers": {"wire"},
     "wireshark": {"wire"},
     "wireshark.extcap": {"cli"},  # the program that Wireshark starts: it runs commands
@@ -130,6 +131,7 @@ OWNERS = {  # third-party package -> the only places that may import it
     "numpy": (
         "columns.py",
         "columns_crc.py",
+        "columns_records.py",
         "collectives/",
         "testing/machines/fabrics/collectives.py",
         "api/distributed",

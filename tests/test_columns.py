@@ -19,7 +19,7 @@ from tests.support.columns import (
 )
 from tests.support.effort import effort
 from tests.support.wire.odd_times import shifted
-from uetproto import Layer, LocalError, Packet, columns, encode
+from uetproto import Layer, LocalError, Packet, columns, columns_records, encode
 from uetproto.wire.capture import pcap
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, UET_FORMS, Candidates, matches, rows_after
@@ -226,7 +226,7 @@ def test_configured_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nano", [True, False])
 @pytest.mark.parametrize("mix", ["one length", "two lengths", "many lengths"])
 def test_flavours_of_pcap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, nano: bool, mix: str) -> None:
-    monkeypatch.setattr(columns, "_CHUNK", 1 << 19)  # so that there are borders
+    monkeypatch.setattr(columns_records, "_CHUNK", 1 << 19)  # so that there are borders
     rng = random.Random(mix)
     kinds = [request_or_ack(rng, request=i % 2 == 0 or mix == "one length") for i in range(50)]
     if mix == "many lengths":

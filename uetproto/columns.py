@@ -16,23 +16,20 @@ larger than the file, and much smaller if headers repeat. A field is not kept, b
 is read.
 """
 
-import os
-import struct
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, product
-from stat import S_ISREG
-from typing import Any, BinaryIO, NamedTuple
+from itertools import groupby, product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uetproto.columns_crc import FlowTrailers, Packets
+from uetproto.columns_records import LINKS, NO_TIME, Array, Batch, Bytes, Index, batches, gather
 from uetproto.errors import LocalError, shown, similar
-from uetproto.wire.capture.base import MAX_LENGTH, SECOND, Source
-from uetproto.wire.capture.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
+from uetproto.wire.capture.base import Source
+from uetproto.wire.capture.pcap import Damage
 from uetproto.wire.crc import crc32
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import (
@@ -47,28 +44,20 @@ from uetproto.wire.forms import (
     rows_after,
 )
 from uetproto.wire.headers import ethernet as eth
-from uetproto.wire.headers import roce
+from uetproto.wire.headers import roce, tunnels
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol
 from uetproto.wire.headers.sharp import MAGIC, SHARP, VERSION
 from uetproto.wire.headers.sharp_am import AM
+from uetproto.wire.headers.tunnels import ErspanFrame, TunnelProtocol
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.headers.uet_tss import ENTROPY
 from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
-from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import RD_MODES, check_choice, check_number, decode
 
 __all__ = ["NO_TIME", "Columns", "Rows", "iter_batches", "read"]
 
-Array = NDArray[Any]
-Bytes = NDArray[np.uint8]
-Index = NDArray[np.intp]
-
-_CHUNK = 1 << 22  # bytes read at a time: enough to make the calls cheap, few enough for the cache
 _SLICE = 1 << 12  # headers cut into units at a time: enough to make the calls cheap, few enough for the cache
-_LAST = np.iinfo(np.int64).max
-NO_TIME = int(np.iinfo(np.int64).min)
-"""Value in `Columns.times` for a time that does not fit into 64 bits. As `datetime64[ns]` the value is NaT."""
 
 # Where the fields of a header are ------------------------------------------------------------------------------------
 
@@ -239,7 +228,8 @@ class Columns(Mapping[str, Rows]):
       for this check.
 
     `damage` lists what could not be read, and the times that do not fit. Raw layers (IPv4 options, IPv6 extension
-    headers) have no columns.
+    headers, options of GENEVE) have no columns. A packet in a tunnel has the headers of the tunnel, then its own;
+    `decode` says why no further header follows.
     """
 
     times: NDArray[np.int64]
@@ -296,7 +286,7 @@ def read(
     """
     damage: list[Damage] = []
     builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast))
-    for batch in _batches(path, damage):
+    for batch in batches(path, damage):
         builder.feed(batch)
     return builder.finish(damage)
 
@@ -325,7 +315,7 @@ def iter_batches(
     damage: list[Damage] = []
     settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast)
     builder = _Builder(settings)
-    for batch in _batches(path, damage):
+    for batch in batches(path, damage):
         while builder.packets + len(batch.start) >= rows:
             room = rows - builder.packets
             builder.feed(batch.part(0, room))
@@ -368,7 +358,7 @@ class _Builder:
         # have a form, in less memory than a list of packet numbers for each form.
         self._shapes: dict[tuple[Header, ...], int] = {(): 0}
 
-    def feed(self, batch: "_Batch") -> None:
+    def feed(self, batch: "Batch") -> None:
         if not len(batch.start):
             return
         walk = _BatchWalk(batch, self._settings, self._shapes, self.trailers)
@@ -426,7 +416,7 @@ class _BatchWalk:
 
     def __init__(
         self,
-        batch: "_Batch",
+        batch: "Batch",
         settings: _Settings,
         shapes: dict[tuple[Header, ...], int],
         trailers: FlowTrailers | None,
@@ -444,20 +434,17 @@ class _BatchWalk:
         for link, group in _PacketGroup(np.arange(len(batch.start)), batch.start, batch.end).split(batch.links):
             if link in _TYPED:
                 self.typed(_TYPED[link], group)
-            elif link == _LINKS["raw"]:
-                group = group.where(group.end > group.pos)
-                version = _gather(self.data, group.pos, 1)[:, 0] >> 4
-                self.ipv6(group.where(version == 6))
-                self.ipv4(group.where(version != 6))
-            elif link == _LINKS["infiniband"]:
+            elif link == LINKS["raw"]:
+                self.ip(group)
+            elif link == LINKS["infiniband"]:
                 self.infiniband(group)
-            elif link == _LINKS["erf"]:
+            elif link == LINKS["erf"]:
                 self.erf(group)
 
     def take(self, header: Header, group: _PacketGroup) -> tuple[_PacketGroup, list[Array]]:
         """Return the packets that have a whole `header`, positioned behind it, and the units of these headers."""
         group = group.where(group.end - group.pos >= header.size)
-        units = _cut(header, _gather(self.data, group.pos, header.size))
+        units = _cut(header, gather(self.data, group.pos, header.size))
         path = (*group.path, header)
         if count := len(group.rows):
             rows = group.rows if count < len(self.shape) else slice(None)
@@ -469,16 +456,26 @@ class _BatchWalk:
         """Find a header with an EtherType, and up to two 802.1Q tags."""
         group, units = self.take(header, group)
         for kind, some in group.split(_ETHERTYPES[_value(header, "type", units)]):
-            if kind == _IPV4:
-                self.ipv4(some)
-            elif kind == _IPV6:
-                self.ipv6(some)
-            elif kind == _ROCEV1:
-                self.grh(some)
-            elif kind == _MAC_CONTROL:
-                self.uet(some, ((eth.PFC,),))
-            elif kind == _VLAN and tags:
+            if kind != _VLAN:
+                _FOLLOWING[kind](self, some)
+            elif tags:
                 self.typed(eth.VLAN, some, tags - 1)
+
+    def ethernet(self, group: _PacketGroup) -> None:
+        self.typed(eth.ETHERNET, group)
+
+    def pfc(self, group: _PacketGroup) -> None:
+        self.uet(group, ((eth.PFC,),))
+
+    def other(self, group: _PacketGroup) -> None:
+        """Leave packets of a protocol that has no tables."""
+
+    def ip(self, group: _PacketGroup) -> None:
+        """Find an IP header, whose first bits tell the version."""
+        group = group.where(group.end > group.pos)
+        version = gather(self.data, group.pos, 1)[:, 0] >> 4
+        self.ipv6(group.where(version == 6))
+        self.ipv4(group.where(version != 6))
 
     def ipv4(self, group: _PacketGroup) -> None:
         group, units = self.take(eth.IPV4, group)
@@ -498,7 +495,7 @@ class _BatchWalk:
         while len(at):  # each round skips one extension header of the packets that have one more
             good[at] = whole = group.end[at] - group.pos[at] >= 8  # bytes of the shortest extension header
             at = at[whole]
-            head, kind = _gather(self.data, group.pos[at], 4), protocol[at]
+            head, kind = gather(self.data, group.pos[at], 4), protocol[at]
             length = head[:, 1].astype(np.intp)
             size = np.where(kind == IpProtocol.AH, length * 4 + 8, length * 8 + 8)
             size[kind == IpProtocol.FRAGMENT] = 8
@@ -513,7 +510,11 @@ class _BatchWalk:
         """Find UDP or UET over native IP, in the packets for which `good` is true."""
         udp = protocol == IpProtocol.UDP
         self.udp(group.where(good & udp))
-        self.uet(group.where(good & ~udp & (protocol == self.ip_protocol)), ((ENTROPY,),))
+        native, others = protocol == self.ip_protocol, good & ~udp
+        self.uet(group.where(others & native), ((ENTROPY,),))
+        others &= ~native
+        for kind, some in group.where(others).split(_PROTOCOLS[protocol[others]]):
+            _FOLLOWING[kind](self, some)
 
     def udp(self, group: _PacketGroup) -> None:
         group, units = self.take(eth.UDP, group)
@@ -523,6 +524,81 @@ class _BatchWalk:
         self.uet(group._replace(end=np.minimum(group.end, end)).where(good & (port == self.udp_port)), (FIRST,))
         if self.roce_port != self.udp_port:
             self.bth(group, end, good & (port == self.roce_port))
+        good &= (port != self.udp_port) & (port != self.roce_port)
+        for kind, some in group._replace(end=np.minimum(group.end, end)).where(good).split(_PORTS[port[good]]):
+            _FOLLOWING[kind](self, some)
+
+    def tunnel(self, header: Header, group: _PacketGroup) -> tuple[_PacketGroup, list[Array]]:
+        """Take the first header of a tunnel, unless the packets are in as many tunnels as are followed."""
+        depth = sum(other in _TUNNELS for other, _ in groupby(group.path))  # a stack of labels is one tunnel
+        return self.take(header, group.where(np.full(len(group.rows), depth < tunnels.MOST_TUNNELS)))
+
+    def vxlan(self, group: _PacketGroup) -> None:
+        self.ethernet(self.tunnel(tunnels.VXLAN, group)[0])
+
+    def geneve(self, group: _PacketGroup) -> None:
+        group, units = self.tunnel(tunnels.GENEVE, group)
+        version, words, protocol = (_value(tunnels.GENEVE, name, units) for name in ("version", "opt_len", "protocol"))
+        group = group._replace(pos=group.pos + words.astype(np.intp) * 4)
+        self.carried(group, protocol, (version == 0) & (group.pos <= group.end))
+
+    def carried(self, group: _PacketGroup, protocol: Array, good: Array) -> None:
+        """Find what an EtherType announces, in the packets for which `good` is true."""
+        for kind, some in group.where(good).split(_ETHERTYPES[protocol[good]]):
+            if kind != _VLAN:
+                _FOLLOWING[kind](self, some)
+
+    def gre(self, group: _PacketGroup) -> None:
+        group, units = self.tunnel(tunnels.GRE, group)
+        flags = [_value(tunnels.GRE, name, units) for name in (*tunnels.GRE_PARTS, "version", "routing_present")]
+        code = np.zeros(len(group.rows), np.uint16)
+        for place, flag in enumerate(flags):
+            code |= flag.astype(np.uint16) << place
+        protocol = _value(tunnels.GRE, "protocol", units)
+        for number, some in group.split(code):
+            if number >> len(tunnels.GRE_PARTS):
+                continue  # another version, or routing
+            what = protocol[code == number]
+            for place, header in enumerate(tunnels.GRE_PARTS.values()):
+                if number >> place & 1:
+                    what = what[some.end - some.pos >= header.size]
+                    some, _ = self.take(header, some)
+            numbered = number & _SEQUENCE
+            bare = (what == TunnelProtocol.ERSPAN) & (not numbered)
+            self.ethernet(some.where(bare))  # type I has no header of its own
+            self.carried(some, what, ~bare)
+
+    def erspan(self, group: _PacketGroup) -> None:
+        group = group.where(group.end > group.pos)
+        for version, some in group.split(gather(self.data, group.pos, 1)[:, 0] >> 4):
+            if header := _ERSPAN.get(version):
+                some, units = self.take(header, some)
+                if header is tunnels.ERSPAN_II:
+                    self.ethernet(some)
+                    continue
+                more, kind = (_value(header, name, units) for name in ("platform_present", "frame_type"))
+                for present, few in some.split(more):
+                    what = kind[more == present]
+                    if present:
+                        what = what[few.end - few.pos >= tunnels.ERSPAN_PLATFORM.size]
+                        few, _ = self.take(tunnels.ERSPAN_PLATFORM, few)
+                    self.ethernet(few.where(what == ErspanFrame.ETHERNET))
+                    self.ip(few.where(what == ErspanFrame.IP))
+
+    def mpls(self, group: _PacketGroup, labels: int = tunnels.MOST_LABELS) -> None:
+        """Find a stack of labels, and what the first bits behind it announce."""
+        first = labels == tunnels.MOST_LABELS
+        group, units = self.tunnel(tunnels.MPLS, group) if first else self.take(tunnels.MPLS, group)
+        bottom = _value(tunnels.MPLS, "bottom", units) == 1
+        if labels > 1 and not bottom.all():
+            self.mpls(group.where(~bottom), labels - 1)
+        group = group.where(bottom & (group.end > group.pos))
+        for nibble, some in group.split(gather(self.data, group.pos, 1)[:, 0] >> 4):
+            if nibble in tunnels.BY_NIBBLE:
+                _WALKS[tunnels.BY_NIBBLE[nibble]](self, some)
+
+    def pseudowire(self, group: _PacketGroup) -> None:
+        self.ethernet(self.take(tunnels.MPLS_CONTROL, group)[0])
 
     def erf(self, group: _PacketGroup) -> None:
         """Find an ERF record: extension headers while a type has its top bit set, then an InfiniBand packet."""
@@ -569,7 +645,7 @@ class _BatchWalk:
 
     def invariant(self, group: _PacketGroup) -> None:
         """Check the ICRCs of whole packets whose next header is the BTH."""
-        head = _gather(self.data, group.pos, 2)
+        head = gather(self.data, group.pos, 2)
         above = _HEADERS[self.rd][head[:, 0]] + (head[:, 1] >> 4 & 3)
         group = group.where(group.end - group.pos >= above + ICRC_SIZE)
         path = [(header.name, header.size) for header in (*group.path, roce.BTH)]
@@ -585,9 +661,9 @@ class _BatchWalk:
         offset, covered = sum(size for _, size in path[:first]), tuple(path[first:])
         length = size + roce.BTH.size - offset
         mask = np.frombuffer(invariant_mask(covered).to_bytes(length, "big"), np.uint8)
-        heads = (_gather(self.data, start + offset, length) | mask).tobytes()
+        heads = (gather(self.data, start + offset, length) | mask).tobytes()
         data, ends = self.data[int(start[0]) : int(group.end[-1])].tobytes(), group.end - ICRC_SIZE - start[0]
-        value = _gather(self.data, group.end - ICRC_SIZE, ICRC_SIZE).view("<u4")[:, 0]
+        value = gather(self.data, group.end - ICRC_SIZE, ICRC_SIZE).view("<u4")[:, 0]
         rests = (group.pos + roce.BTH.size - start[0]).tolist()
         right = [
             crc32(data[rest:end], crc32(heads[at : at + length], crc))
@@ -604,18 +680,18 @@ class _BatchWalk:
         """Decode one packet by `wire.stack`."""
         batch = self.batch
         data = batch.data[batch.start[row] : batch.end[row]].tobytes()
-        link = next(name for name, number in _LINKS.items() if number == batch.links[row])
+        link = next(name for name, number in LINKS.items() if number == batch.links[row])
         return decode(data, link=link, length=int(batch.lengths[row]), **self.options)
 
     def inside(self, group: _PacketGroup) -> None:
         """Find SHARP headers behind the last header; packets whose first bytes allow SHARP are decoded one by one."""
         last = group.path[-1] if group.path else None
         if last is SEND_STD_SOM:
-            magic = _gather(self.data, group.pos - last.size + last.offset_of("header_data") // 8, 4)
+            magic = gather(self.data, group.pos - last.size + last.offset_of("header_data") // 8, 4)
             group = group.where(magic.view(">u4")[:, 0] == MAGIC)
         elif last is roce.BTH or last is roce.DETH:
             group = group.where(group.end - group.pos >= SHARP.size)
-            first = _gather(self.data, group.pos, 1)[:, 0]
+            first = gather(self.data, group.pos, 1)[:, 0]
             group = group.where((first >> 4 == VERSION) | (first == AM["base_version"].default))
         else:
             return
@@ -660,7 +736,7 @@ class _BatchWalk:
             return
         candidates, *later = todo
         group = group.where(group.end - group.pos >= 2)
-        words = _gather(self.data, group.pos, 2).view(">u2")[:, 0]
+        words = gather(self.data, group.pos, 2).view(">u2")[:, 0]
         for number, some in group.split(_which(candidates)[words]):
             if number == _NONE:
                 continue
@@ -675,19 +751,50 @@ class _BatchWalk:
 
 
 _NONE = 255  # no candidate fits
-_IPV4, _IPV6, _VLAN, _ROCEV1, _MAC_CONTROL = 1, 2, 3, 4, 5
 _BTH = (roce.BTH,)
-_ETHERTYPES = np.zeros(1 << 16, np.uint8)
-_ETHERTYPES[[EtherType.IPV4, EtherType.IPV6, *eth.VLAN_TYPES]] = (_IPV4, _IPV6, *[_VLAN] * len(eth.VLAN_TYPES))
-_ETHERTYPES[[EtherType.ROCEV1, EtherType.MAC_CONTROL]] = (_ROCEV1, _MAC_CONTROL)
+_TUNNELS = frozenset((tunnels.VXLAN, tunnels.GENEVE, tunnels.GRE, tunnels.MPLS))
+_ERSPAN = {header["version"].default: header for header in (tunnels.ERSPAN_II, tunnels.ERSPAN_III)}
+_SEQUENCE = 1 << list(tunnels.GRE_PARTS).index("sequence_present")
+_WALKS: dict[Header | None, Callable[[_BatchWalk, _PacketGroup], None]] = {
+    None: _BatchWalk.other,
+    eth.VLAN: _BatchWalk.other,
+    roce.GRH: _BatchWalk.grh,
+    eth.PFC: _BatchWalk.pfc,
+    eth.ETHERNET: _BatchWalk.ethernet,
+    eth.IPV4: _BatchWalk.ipv4,
+    eth.IPV6: _BatchWalk.ipv6,
+    tunnels.VXLAN: _BatchWalk.vxlan,
+    tunnels.GENEVE: _BatchWalk.geneve,
+    tunnels.GRE: _BatchWalk.gre,
+    tunnels.ERSPAN_II: _BatchWalk.erspan,
+    tunnels.ERSPAN_III: _BatchWalk.erspan,
+    tunnels.MPLS: _BatchWalk.mpls,
+    tunnels.MPLS_CONTROL: _BatchWalk.pseudowire,
+}
+_FOLLOWING, _KINDS = list(_WALKS.values()), {header: number for number, header in enumerate(_WALKS)}
+_VLAN = _KINDS[eth.VLAN]
+
+
+def _kinds(size: int, following: Mapping[int, Header]) -> Bytes:
+    """Return a table (size,) from the codes of a field to the kinds of the headers that they announce."""
+    table = np.zeros(size, np.uint8)
+    for code, header in following.items():
+        table[code] = _KINDS[header]
+    return table
+
+
+_ETHERTYPES = _kinds(1 << 16, {
+    **dict.fromkeys(eth.VLAN_TYPES, eth.VLAN), EtherType.ROCEV1: roce.GRH, EtherType.MAC_CONTROL: eth.PFC,
+    **tunnels.BY_ETHERTYPE,
+})  # fmt: skip
+_PROTOCOLS, _PORTS = _kinds(1 << 8, tunnels.BY_PROTOCOL), _kinds(1 << 16, tunnels.BY_PORT)
 _IPV4_FIELDS = ("version", "ihl", "total_length", "mf", "fragment_offset", "protocol")
 _EXTENSIONS = np.isin(np.arange(256), list(eth.IPV6_EXTENSIONS))
 _HEADERS = {rd: np.full(256, roce.BTH.size, np.intp) for rd in RD_MODES}  # bytes from the BTH to the payload by opcode
 for _rd, _opcode in product(RD_MODES, roce.SEQUENCES):
     if _rd == "headers" or _opcode not in roce.RD_OPCODES:
         _HEADERS[_rd][_opcode] += sum(header.size for header in roce.SEQUENCES[_opcode])
-_LINKS = {name: number for number, name in enumerate(dict.fromkeys(LINK_NAMES.values()), 1)}  # 0: other links
-_TYPED = {_LINKS["ethernet"]: eth.ETHERNET, _LINKS["sll"]: eth.SLL, _LINKS["sll2"]: eth.SLL2}
+_TYPED = {LINKS["ethernet"]: eth.ETHERNET, LINKS["sll"]: eth.SLL, LINKS["sll2"]: eth.SLL2}
 
 
 @cache
@@ -726,175 +833,3 @@ def _after(header: Header, rd: str) -> tuple[tuple[str, ...], Bytes, list[tuple[
             following = []
         numbers.append(plans.setdefault(tuple(some for some in following if some), len(plans)))
     return by, np.array(numbers, np.uint8), list(plans)
-
-
-# Records -------------------------------------------------------------------------------------------------------------
-
-
-class _Batch(NamedTuple):
-    """A batch holds packets that lie in `data`."""
-
-    data: Bytes
-    start: Index
-    end: Index
-    times: NDArray[np.int64]  # ns
-    lengths: NDArray[np.uint32]  # bytes on the wire
-    links: Bytes  # numbers of `_LINKS`
-    interfaces: NDArray[np.uint32]
-
-    def part(self, first: int, last: int) -> "_Batch":
-        return _Batch._make((self.data, *(column[first:last] for column in self[1:])))
-
-
-def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
-    """Return the packets of a capture in batches, each valid until the next one; append damaged parts to `damage`."""
-    keep_freed_memory()
-    done = 0
-    if isinstance(path, str | os.PathLike) and path != "-":
-        with open(path, "rb", buffering=0) as file:
-            # A pipe can be read only once.
-            if S_ISREG(os.fstat(file.fileno()).st_mode) and (magic := _MAGICS.get(file.read(4))):
-                odd_from = yield from _plain_batches(file, *magic)
-                if odd_from is None:
-                    return
-                done = odd_from
-    # A compressed file, a pcapng, or a pcap from its first odd record on is read record by record, with a search for
-    # the next good record after damage.
-    with open_capture(path) as reader:
-        records = islice(reader, done, None)
-        noted = 0
-        while some := _some(records):
-            damage += reader.damage[noted:]
-            noted = len(reader.damage)
-            late = {record.index: record for record in some if not NO_TIME < record.time_ns <= _LAST}
-            if late:
-                first = next(iter(late.values()))
-                reason = f"time {first.time_ns} ns of #{first.index + 1} does not fit 64 bits"
-                damage.append(Damage(first.offset, reason + (f", and {len(late) - 1} more" if len(late) > 1 else "")))
-            ends = np.cumsum([len(record.data) for record in some], dtype=np.intp)
-            yield _Batch(
-                data=np.frombuffer(b"".join([record.data for record in some]), np.uint8),
-                start=np.concatenate(([0], ends[:-1])),
-                end=ends,
-                times=np.array([record.time_ns if record.index not in late else NO_TIME for record in some], np.int64),
-                lengths=np.array([record.length for record in some], np.uint32),
-                links=np.array([_LINKS.get(LINK_NAMES.get(record.link, ""), 0) for record in some], np.uint8),
-                interfaces=np.array([record.interface for record in some], np.uint32),
-            )
-        damage += reader.damage[noted:]
-
-
-def _some(records: Iterator[Record]) -> list[Record]:
-    """Return the next records: with their headers, about a sixteenth of `_CHUNK` bytes."""
-    some: list[Record] = []
-    size = 0
-    while size < _CHUNK // 16 and (more := list(islice(records, 64))):
-        some += more
-        size += sum([_HEAD + len(record.data) for record in more])
-    return some
-
-
-_MAGICS = {
-    struct.pack(order + "I", magic): (order, ticks)
-    for order in "<>"
-    for magic, ticks in ((0xA1B2C3D4, 10**6), (0xA1B23C4D, SECOND))
-}
-_HEAD = 16  # bytes in front of a frame: seconds, fraction, captured and original length
-_LANES = 512  # parts of a chunk whose records are found in parallel
-_FEW = 32  # fewer lanes than these are not worth an array operation
-
-
-def _plain_batches(file: BinaryIO, order: str, ticks: int) -> Generator[_Batch, None, int | None]:
-    """Yield the frames of a pcap on disk up to the first record that `wire.pcap` would refuse.
-
-    Return the number of this record, or None if there is none.
-    """
-    head = file.read(20)
-    if len(head) < 20:
-        return 0
-    snaplen, link = struct.unpack(order + "12x2I", head)
-    limit = min(SNAPLEN, max(snaplen, 65_535)) if snaplen else SNAPLEN
-    number = _LINKS.get(LINK_NAMES.get(link & 0xFFFF, ""), 0)
-    buffer = bytearray(max(_CHUNK, 2 * SNAPLEN))
-    view, data = memoryview(buffer), np.frombuffer(buffer, np.uint8)
-    held = packets = 0
-    while got := file.readinto(view[held:]):  # type: ignore[attr-defined]
-        start = _starts(buffer, data, held + got, order)
-        heads = _gather(data, start, _HEAD).view(order + "u4")
-        seconds, fraction, captured, length = (heads[:, column].astype(np.int64) for column in range(4))
-        good = (captured <= limit) & (captured <= length) & (length <= MAX_LENGTH) & (fraction < ticks)
-        good &= (seconds | fraction | length) != 0
-        times = seconds * SECOND + fraction * (SECOND // ticks)
-        frame = start + _HEAD
-        links = np.full(len(start), number, np.uint8)
-        zeros = np.zeros(len(start), np.uint32)
-        batch = _Batch(data, frame, frame + captured, times, length.astype(np.uint32), links, zeros)
-        count = len(start) if good.all() else int(good.argmin())
-        if count:
-            packets += count
-            yield batch.part(0, count)
-        if count < len(start):
-            return packets
-        end = int(batch.end[-1]) if count else 0
-        held = held + got - end
-        view[:held] = bytes(view[end : end + held])
-    return packets if held else None
-
-
-def _starts(buffer: bytearray, data: Bytes, stop: int, order: str) -> Index:
-    """Return where the whole records in `buffer[:stop]` start; the first is at 0. `data` are the same bytes."""
-    length = struct.Struct(order + "8xI").unpack_from
-
-    def one_by_one(at: int, limit: int) -> tuple[list[int], int]:
-        starts = []
-        while at + _HEAD <= limit and (end := at + _HEAD + length(buffer, at)[0]) <= limit:
-            starts.append(at)
-            at = end
-        return starts, at
-
-    # Do all records have the same length?
-    step = _HEAD + length(buffer)[0]
-    count = stop // step
-    if count > 1 and (np.ndarray(count, order + "u4", data, 8, (step,)) == step - _HEAD).all():
-        return np.append(np.arange(count) * step, np.array(one_by_one(count * step, stop)[0], np.intp))
-
-    # The chunk is cut into lanes, which are walked in parallel. A lane starts where the most common pair of lengths
-    # (captured, original) stands, as a record seems to start there. If each lane ends where the next one starts, every
-    # guess was right; if not, the chunk is walked from its start, one record after the other.
-    sample, _ = one_by_one(0, min(stop, 1 << 13))
-    marks = Counter(bytes(buffer[at + 8 : at + _HEAD]) for at in sample).most_common(1)
-    lanes = [0]
-    for border in range(stop // _LANES, stop, stop // _LANES + 1) if marks else ():
-        if border > lanes[-1]:
-            found = buffer.find(marks[0][0], border + 8, stop)
-            if found < 0:
-                break
-            lanes.append(found - 8)
-    at, limit = np.array(lanes), np.array([*lanes[1:], stop])
-    lengths = np.ndarray(max(stop - _HEAD + 1, 0), "V4", data, 8, (1,))
-    steps = []
-    while len(lanes) >= _FEW:
-        after = at + _HEAD + lengths[np.minimum(at, stop - _HEAD)].view(order + "u4")
-        moves = after <= limit
-        if np.count_nonzero(moves) < _FEW:
-            break
-        steps.append(at[moves])
-        at = np.where(moves, after, at)
-    for lane in np.flatnonzero(at < limit):
-        starts, at[lane] = one_by_one(int(at[lane]), int(limit[lane]))
-        steps.append(np.array(starts, np.intp))
-    if (at[:-1] != limit[:-1]).any():
-        return np.array(one_by_one(0, stop)[0], np.intp)
-    return np.sort(np.concatenate(steps), kind="stable")
-
-
-def _gather(data: Bytes, at: Index, size: int) -> Bytes:
-    """Return an array (n, size): the `size` bytes of `data` at each of the n offsets `at`."""
-    if not len(at):
-        return np.empty((0, size), np.uint8)
-    step, rest = divmod(int(at[-1] - at[0]), max(len(at) - 1, 1))
-    if not rest and (np.diff(at) == step).all():
-        return np.ndarray((len(at), size), np.uint8, data, int(at[0]), (step, 1))  # evenly spaced: no copy
-    # A view has a window of `size` bytes at every offset; to index windows is much faster than to index single bytes.
-    windows = np.ndarray(len(data) - size + 1, f"V{size}", data, 0, (1,))
-    return windows[at].view(np.uint8).reshape(-1, size)

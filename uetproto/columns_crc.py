@@ -5,6 +5,7 @@ has no such packet, its first packets decide. Here, all packets of a piece of th
 """
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.flow_crc import PATIENCE, verdict
 from uetproto.wire.headers import ethernet as eth
+from uetproto.wire.headers.tunnels import ERSPAN_II, ERSPAN_III
 from uetproto.wire.implied import implied_by
 from uetproto.wire.packet import CRC_SUSPECT, Layer, Packet, network_of
 from uetproto.wire.shapes import SUSPECT_SIZES
@@ -31,6 +33,8 @@ _NOT_RIGHT = -3
 """Value of a packet that does not end with a right CRC32C, and need not end with one."""
 _SUSPECT_SIZES = np.array(sorted(SUSPECT_SIZES))
 _TRIMMED = np.isin(np.arange(64), list(TRIMMED_DSCP))
+_NETWORKS, _ERSPAN = (eth.IPV4, eth.IPV6), (ERSPAN_II, ERSPAN_III)
+_MIRROR_CUT = 1 << 31 - ERSPAN_II.offset_of("truncated")  # in the two bytes from the third one of ERSPAN on
 _DECIDING = ("opcode", "som", "eom", "atomic_opcode")  # fields on which the implied length depends
 
 
@@ -84,29 +88,24 @@ class FlowTrailers:
         """Check a group of UET packets of the batch. Packets with IP options, extension headers or a UDP checksum are
         checked one by one: `decoded(row)` returns such a packet, and `row` is its number in the batch.
         """
-        network = next(header for header in packets.path if header in (eth.IPV4, eth.IPV6))
-        place = packets.path.index(network)
-        at = packets.start + sum(header.size for header in packets.path[:place])
-        plain = packets.pos - packets.start == sum(header.size for header in packets.path)
-        if eth.UDP in packets.path:
-            plain &= packets.number(np.where(plain, at + network.size + 6, packets.start), 2) == 0  # the checksum
+        path = packets.path
+        last = max(place for place, header in enumerate(path) if header in _NETWORKS)
+        plain = packets.pos - packets.start == sum(header.size for header in path)
+        if eth.UDP in path[last:]:
+            checksum = packets.start + sum(header.size for header in path[: last + 1]) + 6
+            plain &= packets.number(np.where(plain, checksum, packets.start), 2) == 0
         if not plain.all():
             rows, start, kept, interfaces = (
                 column[~plain].tolist() for column in (packets.rows, packets.start, packets.kept, packets.interfaces)
             )
-            for row, first, last, interface in zip(rows, start, kept, interfaces, strict=True):
-                self._check_one(row, interface, packets.data[first:last].tobytes(), decoded(row))
-            packets, at = packets.where(plain), at[plain]
-        v4 = network is eth.IPV4
-        end = at + (packets.number(at + 2, 2) if v4 else packets.number(at + 4, 2).astype(np.intp) + network.size)
-        dscp = packets.number(at + 1, 1) >> 2 if v4 else packets.number(at, 2) >> 6 & 63
-        whole = ~packets.cut & (end <= packets.kept) & ~_TRIMMED[dscp]
-        if eth.UDP in packets.path:
-            whole &= at + network.size + packets.number(at + network.size + 4, 2) <= end
-        if not whole.all():
-            packets, at = packets.where(whole), at[whole]
+            for row, first, end, interface in zip(rows, start, kept, interfaces, strict=True):
+                self._check_one(row, interface, packets.data[first:end].tobytes(), decoded(row))
+            packets = packets.where(plain)
+        packets = packets.where(_are_whole(packets))
         if len(packets.rows):
-            self._check_plain(packets, at + (12 if v4 else 8), 8 if v4 else 32)
+            v4 = path[last] is eth.IPV4
+            covered = packets.start + sum(header.size for header in path[:last]) + (12 if v4 else 8)
+            self._check_plain(packets, covered, 8 if v4 else 32)
 
     def _check_plain(self, packets: Packets, covered: Index, addresses: int) -> None:
         rows, end = packets.rows, packets.end
@@ -159,6 +158,24 @@ class FlowTrailers:
         state[rows[known[flow[rows]]]] = WRONG
         state[state == _NOT_RIGHT] = NONE
         return state
+
+
+def _are_whole(packets: Packets) -> NDArray[np.bool_]:
+    """Return for each packet whether nothing of it is missing: no capture, mirror or switch has cut it."""
+    whole, at = ~packets.cut, packets.start
+    for header, following in zip_longest(packets.path, packets.path[1:]):
+        behind = at + header.size
+        if header in _NETWORKS:
+            v4 = header is eth.IPV4
+            end = at + packets.number(at + 2, 2) if v4 else behind + packets.number(at + 4, 2)
+            dscp = packets.number(at + 1, 1) >> 2 if v4 else packets.number(at, 2) >> 6 & 63
+            whole = whole & (end <= packets.kept) & ~_TRIMMED[dscp]
+            if following is eth.UDP:
+                whole &= behind + packets.number(behind + 4, 2) <= end
+        elif header in _ERSPAN:
+            whole = whole & (packets.number(at + 2, 2) & _MIRROR_CUT == 0)
+        at = behind
+    return whole
 
 
 def _placed(packets: Packets) -> NDArray[np.int8]:

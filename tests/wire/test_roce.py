@@ -35,7 +35,8 @@ from uetproto.wire.headers.roce import (
     opcode_of,
     rnr_wait_us,
 )
-from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
+from uetproto.wire.stack import TRIMMED_DSCP, assemble
+from uetproto.wire.walk import walk
 
 SHARED = paths.SHARED / "captures" / "roce"
 WRITE = BY_NAME["write"].frame

@@ -20,7 +20,8 @@ from uetproto.wire.headers.uet_ses import STANDARD
 from uetproto.wire.implied import DECIDING
 from uetproto.wire.packet import Trailer
 from uetproto.wire.shapes import NATIVE
-from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
+from uetproto.wire.stack import TRIMMED_DSCP, assemble
+from uetproto.wire.walk import walk
 
 ACK = Layer("pds.ack", {"next_hdr": 4, "cack_psn": 9, "spdcid": 2, "dpdcid": 1})
 ACK_CC = Layer("pds.ack_cc", {"next_hdr": 4, "cack_psn": 9, "sack_bitmap": 5})

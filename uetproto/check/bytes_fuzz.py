@@ -37,7 +37,8 @@ from uetproto.wire.mutate.havoc import mutate_transport
 from uetproto.wire.mutate.mutation import MUTATIONS
 from uetproto.wire.packet import Packet
 from uetproto.wire.serial import diff32
-from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
+from uetproto.wire.stack import TRIMMED_DSCP, decode, encode
+from uetproto.wire.walk import walk
 
 Features = Iterable[object]
 """Type of what occurred when one input was run: hashable objects, such as names of headers, reasons of errors and

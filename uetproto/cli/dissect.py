@@ -43,6 +43,7 @@ from uetproto.wire.words.summary import (
     sacked,
     stamp,
     summary,
+    tunnel_words,
 )
 from uetproto.wire.words.text import numbered
 
@@ -160,7 +161,7 @@ def _writer(form: str, field: Field) -> Callable[[int], str]:
     if bits == 128 and name in ("gid", "mgid", "rgid"):
         return lambda value: address(value, bits)
     digits = bits // 4
-    hexadecimal = name in _HEX or (name == "type" and bits == 16)
+    hexadecimal = name in _HEX or (bits == 16 and name in ("type", "protocol"))
     if names is not None and issubclass(names, IntFlag):
         return lambda value: " ".join(filter(None, (f"0x{value:0{digits}x}", field.bits_of(value))))
     if names is not None:
@@ -221,7 +222,7 @@ def as_text(
     bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
     head = f"{numbered(record.index)}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
     lines = [f"{paint(head.rstrip(), 'bold')}  {paint(summary(packet), 'alarm' if bad else 'bold')}"]
-    lines.append(paint("     " + " · ".join(_facts(record, interface)), "dim"))
+    lines.append(paint("     " + " · ".join(_facts(record, packet, interface)), "dim"))
     for layer in packet.layers:
         header = FORMS.get(layer.form)
         title = _title(header) if header else "raw, no table"
@@ -270,7 +271,7 @@ def _title(header: Header) -> str:
     return header.title if header.origin is Origin.PUBLISHED else f"{header.title} [{header.origin.value}]"
 
 
-def _facts(record: Record, interface: str) -> Iterator[str]:
+def _facts(record: Record, packet: Packet, interface: str) -> Iterator[str]:
     captured = len(record.data)
     if captured < record.length:
         yield f"{captured} of {record.length} bytes captured"
@@ -278,6 +279,8 @@ def _facts(record: Record, interface: str) -> Iterator[str]:
         yield count(captured, "byte")
     if interface:
         yield printable(interface)
+    if through := tunnel_words(packet):
+        yield f"in {through}"
     ns = record.time_ns
     if ns >= _YEAR:
         try:

@@ -8,12 +8,13 @@ below UET, checksums and CRCs have no rule here, because they are computed from 
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import takewhile
 from typing import NamedTuple
 
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, rows_after
 from uetproto.wire.headers import ethernet as eth
-from uetproto.wire.headers import roce, uet_pds, uet_ses
+from uetproto.wire.headers import roce, tunnels, uet_pds, uet_ses
 from uetproto.wire.headers.ethernet import Ecn, EtherType, IpProtocol
 from uetproto.wire.headers.uet_pds import CONTROLS
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
@@ -144,9 +145,11 @@ def _is_rudi(place: Place) -> bool:
 
 _ETHERTYPES = {
     "vlan": EtherType.VLAN, "ipv4": EtherType.IPV4, "ipv6": EtherType.IPV6, "grh": EtherType.ROCEV1,
-    "pfc": EtherType.MAC_CONTROL,
+    "pfc": EtherType.MAC_CONTROL, "mpls": EtherType.MPLS,
 }  # fmt: skip
-_PROTOCOLS = {"udp": IpProtocol.UDP, "entropy": IP_PROTOCOL}
+_PROTOCOLS = {"udp": IpProtocol.UDP, "entropy": IP_PROTOCOL, "gre": IpProtocol.GRE, "mpls": IpProtocol.MPLS}
+_PORTS = {"bth": ROCE_PORT, **{header.name: port for port, header in tunnels.BY_PORT.items()}}
+_CARRIED = {header.name: int(code) for code, header in reversed(tunnels.BY_ETHERTYPE.items())}
 _DATA = frozenset(header.name for header in (*uet_pds.REQUESTS, uet_pds.RUDI_REQ, uet_pds.UUD_REQ))
 _FIRST_ENTROPY = 0xC000
 
@@ -160,11 +163,19 @@ def _ecn(place: Place) -> Value:
 
 
 def _dport(place: Place) -> Value:
-    return ROCE_PORT if place.above[:1] == ["bth"] else UDP_PORT if place.above else 0
+    return _PORTS.get(place.above[0], UDP_PORT) if place.above else 0
 
 
 def _sport(place: Place) -> Value:
-    return _FIRST_ENTROPY if place.above[:1] == ["bth"] else UDP_PORT if place.above else 0
+    return (_FIRST_ENTROPY if place.above[0] in _PORTS else UDP_PORT) if place.above else 0
+
+
+def _carried(place: Place) -> Value:
+    return next((_CARRIED.get(form, 0) for form in place.above if not form.startswith("gre.")), 0)
+
+
+def _gre_part(header: Header) -> Rule:
+    return lambda place: int(header.name in takewhile(lambda form: form.startswith("gre."), place.above))
 
 
 # PDS -----------------------------------------------------------------------------------------------------------------
@@ -268,6 +279,16 @@ _TABLE: tuple[tuple[Iterable[Header], str, Rule], ...] = (
     ((eth.IPV4, eth.IPV6),                 "ecn",                     _ecn),
     ((eth.UDP,),                           "sport",                   _sport),
     ((eth.UDP,),                           "dport",                   _dport),
+    ((tunnels.VXLAN,),                     "i",                       _always(1)),
+    ((tunnels.GENEVE, tunnels.GRE),        "protocol",                _carried),
+    *(((tunnels.GRE,),                     flag,                      _gre_part(header))
+      for flag, header in tunnels.GRE_PARTS.items()),
+    ((tunnels.ERSPAN_III,),                "pdu",                     _always(1)),
+    ((tunnels.ERSPAN_III,),                "platform_present",
+        lambda place: int(place.above[:1] == [tunnels.ERSPAN_PLATFORM.name])),
+    ((tunnels.MPLS,),                      "bottom",
+        lambda place: int(place.above[:1] != [tunnels.MPLS.name])),
+    ((tunnels.MPLS,),                      "ttl",                     _always(64)),
     (uet_pds.REQUESTS,                     "clear_psn_offset",        _clear),
     (_WITH_PDC,                            "spdcid",                  _always(1)),
     ((*_WITH_PDC, *uet_pds.NACKS),         "dpdcid",                  _always(1)),

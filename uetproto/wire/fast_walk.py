@@ -1,4 +1,4 @@
-"""This module decodes frames that have no defect, which are nearly all frames, faster than `stack.walk` does.
+"""This module decodes frames that have no defect, which are nearly all frames, faster than `walk.walk` does.
 
 One function reads all headers below UET or RoCE (`shapes.stack_reader`). It is compiled when frames with such headers
 have come several times. Each header behind them is read by the function of its form (`shapes.header_reader`), which a
@@ -6,8 +6,8 @@ have come several times. Each header behind them is read by the function of its 
 following headers, or the length of the payload. Its value has the function and the fork of the next header. Forks are
 filled from `NEXT` as frames come. A rare frame therefore needs no function of its own.
 
-`FastWalk.read` returns None for any other frame, which `stack.walk` then decodes. A test compares the results of
-`FastWalk.read` and `stack.walk`.
+`FastWalk.read` returns None for any other frame, which `walk.walk` then decodes. A test compares the results of
+`FastWalk.read` and `walk.walk`.
 """
 
 import struct
@@ -283,7 +283,7 @@ class FastWalk:
     # Learning
 
     def learn(self, data: bytes, packet: Packet) -> None:
-        """Remember the lower headers of a frame that `stack.walk` has decoded, if the frame has no defect.
+        """Remember the lower headers of a frame that `walk.walk` has decoded, if the frame has no defect.
 
         When frames with the same lower headers have come several times, compile the function that reads these headers.
         """

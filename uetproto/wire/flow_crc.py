@@ -198,7 +198,7 @@ def end_of(layers: list[Layer]) -> int:
     values = network.values
     end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
     for form, fields, offset in layers:
-        if form == "udp":
+        if form == "udp" and offset > network.offset:
             end = min(end, offset + fields["length"])
     return end
 
@@ -255,7 +255,7 @@ _UET = ("pds.", "ses.")
 
 
 def _flow(layers: list[Layer], interface: int) -> Flow:
-    for form, values, _ in layers:
+    for form, values, _ in reversed(layers):
         if form == "ipv4" or form == "ipv6":
             return interface, form, values["src"], values["dst"]
     return (interface,)

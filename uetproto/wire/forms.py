@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from uetproto.wire.fields import Field, Header
-from uetproto.wire.headers import ethernet, mcast, roce, sharp, sharp_am, uet_pds, uet_ses, uet_tss
+from uetproto.wire.headers import ethernet, mcast, roce, sharp, sharp_am, tunnels, uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.roce import Lnh, Nak
 from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, CcType, NextHdr
 from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, SYNCS, VENDORS
 
-LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEADERS}
+TUNNEL_FORMS: dict[str, Header] = {header.name: header for header in tunnels.HEADERS}
+LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEADERS} | TUNNEL_FORMS
 UET_FORMS: dict[str, Header] = {
     header.name: header for module in (uet_tss, uet_pds, uet_ses) for header in module.HEADERS
 }

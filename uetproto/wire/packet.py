@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from uetproto.wire.forms import FORMS
+from uetproto.wire.forms import FORMS, TUNNEL_FORMS
+from uetproto.wire.headers.ethernet import internet_checksum
+from uetproto.wire.headers.tunnels import GRE
 from uetproto.wire.lookup import FormLookup
 
-RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "sharp.ranks")  # no table: one field `raw`
+RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "geneve.options", "sharp.ranks")  # no table: one field `raw`
 
+
+_TUNNELS = frozenset({*TUNNEL_FORMS, "geneve.options"})
 
 CRC_SUSPECT = "crc-suspect"
 """Entry of `Packet.notes`, which says that the last 4 bytes of the payload may be a wrong CRC32C (interfaces.md §3)."""
@@ -46,6 +50,23 @@ class Fault(NamedTuple):
     reason: str
 
 
+def inner_from(layers: Sequence[Layer]) -> int:
+    """Return the index of the first layer behind all tunnels. It is 0 if there is no tunnel."""
+    return next((index for index in range(len(layers), 0, -1) if layers[index - 1].form in _TUNNELS), 0)
+
+
+def gre_checksum(layers: Sequence[Layer], index: int, data: bytes) -> int:
+    """Return what the checksum of GRE in the layer `index` must be. `data` is the frame.
+
+    The checksum covers the header of GRE and all bytes that it carries, up to the end that the IP header below states.
+    """
+    network, at = network_of(layers[:index]), layers[index].offset
+    values = network.values
+    end = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
+    covered = data[at - GRE.size : at] + bytes(2) + data[at + 2 : end]
+    return internet_checksum(covered + bytes(len(covered) % 2))
+
+
 def network_of(layers: Sequence[Layer]) -> Layer:
     """Return the last IP header among `layers`, which must have one."""
     return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
@@ -58,8 +79,8 @@ def crc_start(layers: Sequence[Layer]) -> int:
 
 
 def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
-    """Return the offset of the UDP checksum in the frame, or None if the frame has no UDP header."""
-    return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
+    """Return the offset of the UDP checksum in the frame, or None if no UDP header carries the transport."""
+    return next((layer.offset + 6 for layer in layers[inner_from(layers) :] if layer.form == "udp"), None)
 
 
 @dataclass(slots=True, repr=False)

@@ -39,6 +39,13 @@ _EXACT = {
     "ipv6": ("version", "dscp", "next_header"),
     "udp": ("dport", "checksum"),
     "grh": ("ipver", "nxthdr"),
+    "vxlan": (),
+    "geneve": ("version", "opt_len", "protocol"),
+    "gre": ("checksum_present", "routing_present", "key_present", "sequence_present", "version", "protocol"),
+    "erspan.ii": ("version", "truncated"),
+    "erspan.iii": ("version", "truncated", "platform_present", "frame_type"),
+    "mpls": ("bottom",),
+    "mpls.control": ("zero",),
     "bth": ("opcode", "padcnt"),
 }
 # Fields that must agree with the length of the frame, and how many bytes before the next header they start to count.
@@ -47,7 +54,7 @@ _CRC_FROM = {"ipv4": 12, "ipv6": 8}
 NATIVE = ("lrh", "erf")  # rare, and with a VCRC
 SUSPECT_SIZES = frozenset(mtu + CRC_SIZE for mtu in PAYLOAD_MTUS)
 """Payload sizes in bytes that may be a full payload and a wrong CRC32C behind it: each payload MTU plus 4."""
-_PADDED = ("sharp",)  # has a length and a pad of its own
+_PADDED = ("sharp", "gre.checksum")  # what they say of the bytes behind them is not compiled
 
 
 class CoveredHeaders(NamedTuple):
@@ -498,6 +505,8 @@ def _writer(forms: tuple[str, ...], present: tuple[frozenset[str], ...] | None =
             lengths.append(f"{prefix}checksum = 0")
         if form == "bth":
             lengths.append(f"{prefix}padcnt = pad")
+        if form == "geneve":
+            lengths.append(f"{prefix}opt_len = 0")
         if form == "ipv4":
             lengths.append(f"{prefix}version = 4; {prefix}ihl = 5")
             # 2^16 is 1 modulo 65535, so the header as one number modulo 65535 is the ones' complement sum of its words;
@@ -508,7 +517,7 @@ def _writer(forms: tuple[str, ...], present: tuple[frozenset[str], ...] | None =
             ]
             total = " + ".join(weighted)
             sums.append(f"{prefix}checksum = 65535 - (({total}) % 65535 or 65535)")
-        if form in _CRC_FROM and crc_from is None:
+        if form in _CRC_FROM:
             crc_from = offset + _CRC_FROM[form]
         offset += header.size
     values = ", ".join(f"(_, v{i}, _)" for i in range(len(forms)))

@@ -215,6 +215,248 @@ class ErfHeader(_ErfHeader):
         ts: int, ext: int, type: int, flags: int, rlen: int, lctr: int, wlen: int,
     ) -> bytes: ...
 
+class _VxlanHeader(NamedTuple):
+    gbp: int
+    rsvd1: int
+    i: int
+    rsvd2: int
+    dont_learn: int
+    rsvd3: int
+    policy_applied: int
+    rsvd4: int
+    group_policy_id: int
+    vni: int
+    rsvd5: int
+
+class VxlanHeader(_VxlanHeader):
+    """VXLAN (RFC 7348)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> VxlanHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int, int, int, int, int]: ...
+    @staticmethod
+    def pack(
+        gbp: int, i: int, dont_learn: int, policy_applied: int, group_policy_id: int, vni: int, *, rsvd1: int = 0,
+        rsvd2: int = 0, rsvd3: int = 0, rsvd4: int = 0, rsvd5: int = 0,
+    ) -> bytes: ...
+
+class _GeneveHeader(NamedTuple):
+    version: int
+    opt_len: int
+    oam: int
+    critical: int
+    rsvd1: int
+    protocol: int
+    vni: int
+    rsvd2: int
+
+class GeneveHeader(_GeneveHeader):
+    """GENEVE (RFC 8926)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> GeneveHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int, int]: ...
+    @staticmethod
+    def pack(
+        version: int, opt_len: int, oam: int, critical: int, protocol: int, vni: int, *, rsvd1: int = 0,
+        rsvd2: int = 0,
+    ) -> bytes: ...
+
+class _GreHeader(NamedTuple):
+    checksum_present: int
+    routing_present: int
+    key_present: int
+    sequence_present: int
+    rsvd: int
+    version: int
+    protocol: int
+
+class GreHeader(_GreHeader):
+    """GRE (RFC 2784, RFC 2890)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> GreHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int]: ...
+    @staticmethod
+    def pack(
+        checksum_present: int, routing_present: int, key_present: int, sequence_present: int, version: int,
+        protocol: int, *, rsvd: int = 0,
+    ) -> bytes: ...
+
+class _GreChecksumHeader(NamedTuple):
+    checksum: int
+    rsvd: int
+
+class GreChecksumHeader(_GreChecksumHeader):
+    """GRE checksum (RFC 2784 §2.5)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> GreChecksumHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int]: ...
+    @staticmethod
+    def pack(
+        checksum: int, *, rsvd: int = 0,
+    ) -> bytes: ...
+
+class _GreKeyHeader(NamedTuple):
+    key: int
+
+class GreKeyHeader(_GreKeyHeader):
+    """GRE key (RFC 2890 §2.1)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> GreKeyHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int]: ...
+    @staticmethod
+    def pack(
+        key: int,
+    ) -> bytes: ...
+
+class _GreSequenceHeader(NamedTuple):
+    sequence: int
+
+class GreSequenceHeader(_GreSequenceHeader):
+    """GRE sequence number (RFC 2890 §2.2)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> GreSequenceHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int]: ...
+    @staticmethod
+    def pack(
+        sequence: int,
+    ) -> bytes: ...
+
+class _ErspanIiHeader(NamedTuple):
+    version: int
+    vlan: int
+    cos: int
+    encap: int
+    truncated: int
+    session_id: int
+    rsvd: int
+    port: int
+
+class ErspanIiHeader(_ErspanIiHeader):
+    """ERSPAN type II (draft-foschiano-erspan-03)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> ErspanIiHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int, int]: ...
+    @staticmethod
+    def pack(
+        vlan: int, cos: int, encap: int, truncated: int, session_id: int, port: int, *, version: int = 1,
+        rsvd: int = 0,
+    ) -> bytes: ...
+
+class _ErspanIiiHeader(NamedTuple):
+    version: int
+    vlan: int
+    cos: int
+    bso: int
+    truncated: int
+    session_id: int
+    timestamp: int
+    sgt: int
+    pdu: int
+    frame_type: int
+    hw_id: int
+    direction: int
+    granularity: int
+    platform_present: int
+
+class ErspanIiiHeader(_ErspanIiiHeader):
+    """ERSPAN type III (draft-foschiano-erspan-03)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> ErspanIiiHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]: ...
+    @staticmethod
+    def pack(
+        vlan: int, cos: int, bso: int, truncated: int, session_id: int, timestamp: int, sgt: int, pdu: int,
+        frame_type: int, hw_id: int, direction: int, granularity: int, platform_present: int, *, version: int = 2,
+    ) -> bytes: ...
+
+class _ErspanPlatformHeader(NamedTuple):
+    platform_id: int
+    info: int
+
+class ErspanPlatformHeader(_ErspanPlatformHeader):
+    """ERSPAN platform-specific subheader (draft-foschiano-erspan-03)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> ErspanPlatformHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int]: ...
+    @staticmethod
+    def pack(
+        platform_id: int, info: int,
+    ) -> bytes: ...
+
+class _MplsHeader(NamedTuple):
+    label: int
+    tc: int
+    bottom: int
+    ttl: int
+
+class MplsHeader(_MplsHeader):
+    """MPLS label (RFC 3032 §2.1)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> MplsHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int, int]: ...
+    @staticmethod
+    def pack(
+        label: int, tc: int, bottom: int, ttl: int,
+    ) -> bytes: ...
+
+class _MplsControlHeader(NamedTuple):
+    zero: int
+    rsvd: int
+    sequence: int
+
+class MplsControlHeader(_MplsControlHeader):
+    """Control word of a pseudowire (RFC 4448 §4.6)."""
+
+    form: ClassVar[str]
+    size: ClassVar[int]
+    @staticmethod
+    def read(data: _Buffer, offset: int = 0) -> MplsControlHeader: ...
+    @staticmethod
+    def unpack(data: _Buffer, offset: int = 0) -> tuple[int, int, int]: ...
+    @staticmethod
+    def pack(
+        sequence: int, *, zero: int = 0, rsvd: int = 0,
+    ) -> bytes: ...
+
 class _EntropyHeader(NamedTuple):
     entropy: int
     rsvd: int

@@ -20,6 +20,10 @@ from uetproto.wire.mutate.mutation import MUTATIONS
 
 RULES = {rule.id: rule for rule in (*rules_wire.RULES, *rules_roce_wire.RULES)}
 GOOD_ROCE = f.roce(f.BTH, f.RETH)
+GOOD_GRE = f.frame(
+    f.MAC, f.Layer("ipv4", {"src": 1, "dst": 2}), f.Layer("gre", {}), f.Layer("gre.checksum", {}), *V4[1:], f.REQUEST,
+    f.WRITE,
+)  # fmt: skip
 
 
 def _with(layer: f.Layer, **fields: int) -> bytes:
@@ -45,6 +49,7 @@ VIOLATED = {
     "SES-VERSION":         _with(f.WRITE, version=2),
     "SES-UNKNOWN-OPCODE":  _with(f.WRITE, opcode=0x2C),
     "WIRE-IP-CHECKSUM":    f.spoilt(GOOD, 24),
+    "WIRE-GRE-CHECKSUM":   f.spoilt(GOOD_GRE, 38),
     "WIRE-DF":             _with(f.V4, df=0),
     "WIRE-UDP-CHECKSUM":   _at(GOOD, 40, 1, 2),
     "WIRE-ECN":            _with(f.V4, ecn=0),
@@ -64,7 +69,7 @@ def test_every_rule_is_violated_here_or_in_the_tests_of_reading() -> None:
 
 @pytest.mark.parametrize("rule", VIOLATED)
 def test_rule(rule: str) -> None:
-    good = GOOD_ROCE if rule.startswith("ROCE") else GOOD
+    good = GOOD_ROCE if rule.startswith("ROCE") else GOOD_GRE if "GRE" in rule else GOOD
     only = f.audited([good, good, VIOLATED[rule], good], rules=tuple(RULES))
     assert f.found(only) == [(rule, 2)]
     assert only.tallies[rule].failed == 1
@@ -89,7 +94,7 @@ def test_counts_are_those_of_packets_that_could_break_a_rule() -> None:
     assert judged == {
         "CAP-DAMAGED": 1, "WIRE-CRC": 37, "WIRE-LENGTH": 36, "WIRE-RESERVED-BIT": 36, "WIRE-UNKNOWN-CODE": 36,
         "PDS-RESERVED-TYPE": 36, "PDS-NEXT-HDR": 36, "SES-VERSION": 24, "SES-UNKNOWN-OPCODE": 24,
-        "WIRE-IP-CHECKSUM": 48, "WIRE-DF": 36, "WIRE-UDP-CHECKSUM": 36, "WIRE-ECN": 12,
+        "WIRE-IP-CHECKSUM": 48, "WIRE-GRE-CHECKSUM": 0, "WIRE-DF": 36, "WIRE-UDP-CHECKSUM": 36, "WIRE-ECN": 12,
         "ROCE-ICRC": 12, "ROCE-ICRC-SENDER": 1, "ROCE-ICRC-CAPTURE": 1,
         "ROCE-LENGTH": 12, "ROCE-RESERVED-BIT": 12, "ROCE-VERSION": 12, "ROCE-UNKNOWN-OPCODE": 12,
         "ROCE-SYNDROME": 0, "TSS-CRC-TOO": 0,

@@ -9,7 +9,7 @@ from uetproto.wire.forms import FORMS, matches
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
 from uetproto.wire.headers.roce import BTH, BTH_FOLLOWS, Lnh
 from uetproto.wire.headers.uet_pds import ACK, ACK_EPSN
-from uetproto.wire.packet import CRC_SUSPECT, Fault, Layer, Packet, Trailer, crc_start, network_of
+from uetproto.wire.packet import CRC_SUSPECT, Fault, Layer, Packet, Trailer, crc_start, inner_from, network_of
 from uetproto.wire.stack import TRIMMED_DSCP
 
 CRC_TOO = "crc32c"
@@ -111,7 +111,7 @@ def _unmask_trimmed(packet: Packet, data: bytes) -> None:
     """Report a packet as malformed, and not as trimmed, if all bytes that its UDP length counts are there. The smaller
     length in its IP header is then wrong."""
     network = network_of(packet.layers)
-    udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
+    udp = next((layer for layer in packet.layers[inner_from(packet.layers) :] if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:
         return
     if udp.offset + udp.values["length"] <= len(data):

@@ -11,7 +11,7 @@ from uetproto.wire.forms import VERSIONS, code_fields, is_vendors, reserved_fiel
 from uetproto.wire.headers import ethernet as eth
 from uetproto.wire.headers.roce import OPERATIONS, PMTUS, WHOLE_WRITES, Load, Operation, Transport
 from uetproto.wire.implied import implied_payload
-from uetproto.wire.packet import Layer, Packet
+from uetproto.wire.packet import Layer, Packet, gre_checksum, inner_from
 from uetproto.wire.stack import TRIMMED_DSCP
 
 
@@ -63,9 +63,10 @@ def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, p
 
 def has_unexpected_field(layers: list[Layer]) -> bool:
     """Return whether a reserved bit is set, a version is not 0, or a code has no meaning or only a vendor's meaning.
-    The DF bit and the UDP checksum of UET packets are checked, too."""
+    The DF bit and the UDP checksum of UET packets are checked, too, but not those of tunnels."""
     uet = not any(layer.form == "bth" for layer in layers)
-    for form, values, _ in layers:
+    inner = inner_from(layers)
+    for index, (form, values, _) in enumerate(layers):
         if any(values[name] for name in reserved_fields(form)):
             return True
         for name, known in code_fields(form).items():
@@ -75,7 +76,8 @@ def has_unexpected_field(layers: list[Layer]) -> bool:
             return True
         if form == "aeth" and values["syndrome"] & 0x80:
             return True
-        if uet and ((form == "ipv4" and not values["df"]) or (form == "udp" and values["checksum"])):
+        odd = (form == "ipv4" and not values["df"]) or (form == "udp" and values["checksum"])
+        if uet and odd and index >= inner:
             return True
     return False
 
@@ -98,12 +100,15 @@ def is_expected(packet: Packet, data: bytes) -> bool:
     if trailer is not None and trailer.ok is False:
         return False
     forms = [layer.form for layer in layers] or [""]
-    for form, values, offset in layers:
+    inner = inner_from(layers)
+    for index, (form, values, offset) in enumerate(layers):
+        if form == "gre.checksum" and gre_checksum(layers, index, data) != values["checksum"]:
+            return False
         if form == "ipv4" and eth.internet_checksum(data[offset : offset + 4 * values["ihl"]]):
             return False
         if form in ("ipv4", "ipv6") and values["dscp"] in TRIMMED_DSCP:
             return False
-        if form in ("ipv4", "ipv6") and not values["ecn"] and is_data(forms):
+        if form in ("ipv4", "ipv6") and index >= inner and not values["ecn"] and is_data(forms):
             return False
     if "bth" in forms:
         known = packet["bth"]["opcode"] in code_fields("bth")["opcode"]

@@ -94,6 +94,8 @@ class FastReader:
             self.here.flows.counts[number] += 1
         if layers[0].offset or not _READ.issuperset(layer.form for layer in layers):
             return
+        if any(layer.form == "udp" and layer.values["checksum"] for layer in layers):
+            return  # each checksum would be a shape of its own
         following = None if whole else following_of(layers, packet.raw)
         key = (kind.trailer, whole, following, *(
             (form, *(values[name] for name in exact_of(FORMS[form])), *classes_of(layers, index).values())
@@ -132,7 +134,7 @@ def _kind_of(packet: Packet) -> Kind:
     return Kind(tuple(forms), trailer, "truncated" not in packet.notes)
 
 
-_READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "erf"}
+_READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "erf", "gre.checksum"}
 """Forms of the packets that the fast path reads."""
 _HINTED = 44
 _ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").unpack_from

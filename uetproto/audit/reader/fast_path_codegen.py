@@ -32,7 +32,7 @@ from uetproto.wire.headers.sharp_am import AM_QP
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.implied import implied_by
-from uetproto.wire.packet import Layer, Packet, crc_start
+from uetproto.wire.packet import Layer, Packet, crc_start, inner_from
 from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
 from uetproto.wire.stack import TRIMMED_DSCP
 
@@ -210,7 +210,7 @@ def _observed_packet(
                 dscp, ecn = fields.get("dscp", dscp), fields.get("ecn", ecn)
         elif form in ("udp", "entropy"):
             entropy = fields["sport" if form == "udp" else "entropy"]
-            outer += FORMS[form].size
+            outer = shape.trailer + FORMS[form].size
         elif form.startswith(("pds.", "tss", "ses.")) or heads or form == "bth":
             scope[f"H{index}"] = head_class(form)
             made = f"({', '.join(fields.values())},)"
@@ -271,10 +271,11 @@ def _network_guards(layers: list[Layer], shape: Shape) -> list[str]:
     """Return guards for IP in an expected packet (`expected_values.is_expected`)."""
     found = []
     forms = [layer.form for layer in layers]
+    inner = layers[inner_from(layers)].offset
     for (form, _, offset), fields in zip(layers, shape.fields, strict=True):
         if form == "ipv4":
             found.append(f'number(data[{offset}:{offset + 20}], "big") % 65535')
-        if form in ("ipv4", "ipv6") and is_data(forms):
+        if form in ("ipv4", "ipv6") and offset >= inner and is_data(forms):
             found.append(f"not ({fields['ecn']})")
     return found
 

@@ -303,7 +303,7 @@ def _told_apart(seen: ObservedPacket, packet: Packet, ports: Set[int]) -> Observ
     """Return a packet whose ends share an address with their ports, of which the packet has the receiver's."""
     if len(ports) != 2 or seen.src != seen.dst:
         return seen
-    port = next((values["dport"] for form, values, _ in packet.layers if form == "udp"), 0)
+    port = next((values["dport"] for form, values, _ in reversed(packet.layers) if form == "udp"), 0)
     if port not in ports:
         return seen
     (other,) = ports - {port}

@@ -34,7 +34,7 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
                 dscp, ecn = values.get("dscp", 0), values.get("ecn", 0)
         elif form in ("udp", "entropy"):
             entropy = values["sport" if form == "udp" else "entropy"]
-            outer += FORMS[form].size
+            outer = FORMS[form].size
         elif form == "bth" or (form in _HEADS and head is None):
             head = _head(layer)
         elif head is not None and form in FORMS:
@@ -69,7 +69,7 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
         content,
         None if expected else packet,
         None,
-        outer + (CRC_SIZE if packet.trailer is not None else 0),
+        outer + (CRC_SIZE if packet.trailer is not None and packet.trailer.kind != "icv" else 0),
     )
 
 

@@ -9,6 +9,9 @@ from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, packet_of, 
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS, UET_FORMS, VERSIONS, code_fields, is_vendors
 from uetproto.wire.headers.ethernet import Ecn, internet_checksum
+from uetproto.wire.headers.tunnels import GRE_CHECKSUM
+from uetproto.wire.packet import Layer, gre_checksum, inner_from
+from uetproto.wire.stack import encode
 
 
 def _damaged(state: Any, _: ObservedPacket) -> Verdict:
@@ -67,25 +70,47 @@ def _version(_: Any, seen: ObservedPacket) -> Verdict:
 
 
 def _checksum(_: Any, seen: ObservedPacket) -> Verdict:
+    """Judge all IPv4 headers, those of tunnels too."""
+    unsure: Verdict = None
+    for form, header, _offset in packet_of(seen).layers:
+        if form != "ipv4":
+            continue
+        wanted = internet_checksum(codec_of(FORMS["ipv4"]).encode({**header, "checksum": 0}))
+        if not header["checksum"]:
+            unsure = Inconclusive("0: left to the adapter, behind the tap")
+        elif header["ihl"] > 5:
+            unsure = Inconclusive("IPv4 options")
+        elif wanted != header["checksum"]:
+            return Violation(f"0x{wanted:04x}", f"0x{header['checksum']:04x}")
+    return unsure
+
+
+def _gre_checksum(_: Any, seen: ObservedPacket) -> Verdict:
     packet = packet_of(seen)
-    header = next(layer.values for layer in packet.layers if layer.form == "ipv4")
-    if not header["checksum"]:
-        return Inconclusive("0: left to the adapter, behind the tap")
-    if header["ihl"] > 5:
-        return Inconclusive("IPv4 options")
-    wanted = internet_checksum(codec_of(FORMS["ipv4"]).encode({**header, "checksum": 0}))
-    return None if wanted == header["checksum"] else Violation(f"0x{wanted:04x}", f"0x{header['checksum']:04x}")
+    if "truncated" in packet.notes:
+        return Inconclusive("the end of the packet is missing")
+    data = encode(packet)
+    for index, (form, values, _offset) in enumerate(packet.layers):
+        if form == GRE_CHECKSUM.name and (wanted := gre_checksum(packet.layers, index, data)) != values["checksum"]:
+            return Violation(f"0x{wanted:04x}", f"0x{values['checksum']:04x}")
+    return None
+
+
+def _inside(seen: ObservedPacket) -> list[Layer]:
+    """Return the layers of the packet that tunnels carry, or of a packet without a tunnel."""
+    layers = packet_of(seen).layers
+    return layers[inner_from(layers) :]
 
 
 def _fragmentable(_: Any, seen: ObservedPacket) -> Verdict:
-    for form, values, _offset in packet_of(seen).layers:
+    for form, values, _offset in _inside(seen):
         if form == "ipv4" and not values["df"]:
             return Violation("DF 1", "DF 0")
     return None
 
 
 def _udp_checksum(_: Any, seen: ObservedPacket) -> Verdict:
-    for form, values, _offset in packet_of(seen).layers:
+    for form, values, _offset in _inside(seen):
         if form == "udp" and values["checksum"]:
             return Violation("0", f"0x{values['checksum']:04x}")
     return None
@@ -120,6 +145,8 @@ RULES = (
          says="The opcode of a request or response is defined, or a vendor's."),
     Rule(id="WIRE-IP-CHECKSUM", on=WireEvent.IPV4, check=_checksum, severity=Severity.WARNING, cite="RFC 791 §3.1",
          says="The checksum of an IPv4 header is correct."),
+    Rule(id="WIRE-GRE-CHECKSUM", on=WireEvent.GRE, check=_gre_checksum, severity=Severity.WARNING, cite="RFC 2784 §2.5",
+         says="The checksum of a GRE header that has one is correct."),
     Rule(id="WIRE-DF", on=WireEvent.NETWORK, check=_fragmentable, severity=Severity.NOTE, cite="UE 1.0.1 §3.2",
          says="UET in IPv4 may not be fragmented."),
     Rule(id="WIRE-UDP-CHECKSUM", on=WireEvent.NETWORK, check=_udp_checksum, severity=Severity.NOTE,

@@ -32,6 +32,8 @@ class WireEvent(Event):
     damaged. Its state is a `DamagedPlace`."""
     IPV4 = auto()
     """A packet of UET or RoCE has an IPv4 header."""
+    GRE = auto()
+    """A packet of UET or RoCE is in a tunnel of GRE with a checksum."""
     NETWORK = auto()
     """A UET packet has an IPv4 or a UDP header."""
     CRC = auto()
@@ -258,7 +260,7 @@ class WireTracker:
                 return None  # any bit may be wrong
         elif CRC_SUSPECT in packet.notes:
             tell[WireEvent.CRC](state, seen)
-        for event in (WireEvent.IPV4, WireEvent.NETWORK):
+        for event in (WireEvent.IPV4, WireEvent.GRE, WireEvent.NETWORK):
             if event in events_of(tuple(forms), None):
                 tell[event](state, seen)
         missing = _MISSING.intersection(packet.notes)
@@ -307,8 +309,9 @@ class WireTracker:
                 return None
             if trailer.ok is None and len(self._wrong_icrcs) < self._options.max_flows:
                 self._wrong_icrcs.setdefault((seen.src, seen.dst), [seen, 0])[1] += 1
-        if "ipv4" in forms:
-            tell[WireEvent.IPV4](state, seen)
+        for event in (WireEvent.IPV4, WireEvent.GRE):
+            if event in events_of(tuple(forms), None):
+                tell[event](state, seen)
         unknown = packet.error is not None and packet.error.kind == "unknown"
         if "truncated" in packet.notes:
             self._lost[WireEvent.ICRC] += trailer is None
@@ -378,7 +381,7 @@ def _expected_events(kind: Kind, may_have_crc: bool) -> ExpectedEvents:
 @cache
 def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEvent]:
     """Return the events that a whole packet with these headers causes. `trailer` is "crc32c", "icrc" or None."""
-    found = {WireEvent.IPV4} if "ipv4" in forms else set()
+    found = {event for form, event in (("ipv4", WireEvent.IPV4), ("gre.checksum", WireEvent.GRE)) if form in forms}
     if BTH.name in forms:
         found |= {WireEvent.ROCE_LENGTH, WireEvent.BTH, WireEvent.OPCODE}
         found |= {WireEvent.AETH} if "aeth" in forms else set()

@@ -17,7 +17,8 @@ from uetproto.wire.headers.roce import BTH_FOLLOWS, SEQUENCES, Lnh
 from uetproto.wire.mutate.havoc import mutate_transport
 from uetproto.wire.mutate.mutation import MUTATIONS
 from uetproto.wire.packet import Layer, Packet, Trailer
-from uetproto.wire.stack import RD_MODES, TRIMMED_DSCP, decode, encode, walk
+from uetproto.wire.stack import RD_MODES, TRIMMED_DSCP, decode, encode
+from uetproto.wire.walk import walk
 
 LINKS = ("ethernet", "infiniband")
 

@@ -182,7 +182,7 @@ class LadderConversation:
         ends = hosts(packet)
         if ends is not None and "udp" in packet and packet["bth"]["opcode"] >> 5 == Transport.RC:
             src, dst, _ = ends
-            port = packet["udp"]["sport"]
+            port = next(layer.values["sport"] for layer in reversed(packet.layers) if layer.form == "udp")
             if is_to and len(self._back) < _MOST_ENDS:
                 self._back.add((dst, src, port))
             elif (src, dst, port) in self._back:

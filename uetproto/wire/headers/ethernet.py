@@ -16,6 +16,8 @@ class EtherType(IntEnum):
     ARP = 0x0806
     VLAN = 0x8100
     IPV6 = 0x86DD
+    MPLS = 0x8847
+    MPLS_MULTICAST = 0x8848
     MAC_CONTROL = 0x8808
     QINQ = 0x88A8
     ROCEV1 = 0x8915
@@ -28,12 +30,14 @@ class IpProtocol(IntEnum):
     UDP = 17
     ROUTING = 43
     FRAGMENT = 44
+    GRE = 47
     ESP = 50
     AH = 51
     ICMPV6 = 58
     NO_NEXT_HEADER = 59
     DESTINATION = 60
     MOBILITY = 135
+    MPLS = 137
     HIP = 139
     SHIM6 = 140
     UET = 253

@@ -33,6 +33,48 @@ PfcValues = TypedDict("PfcValues", {
 ErfValues = TypedDict("ErfValues", {
     "ts": int, "ext": int, "type": int, "flags": int, "rlen": int, "lctr": int, "wlen": int,
 })
+VxlanValues = TypedDict("VxlanValues", {
+    "gbp": int, "rsvd1": int, "i": int, "rsvd2": int, "dont_learn": int, "rsvd3": int, "policy_applied": int,
+    "rsvd4": int, "group_policy_id": int, "vni": int, "rsvd5": int,
+})
+GeneveValues = TypedDict("GeneveValues", {
+    "version": int, "opt_len": int, "oam": int, "critical": int, "rsvd1": int, "protocol": int, "vni": int,
+    "rsvd2": int,
+})
+GreValues = TypedDict("GreValues", {
+    "checksum_present": NotRequired[int], "routing_present": NotRequired[int], "key_present": NotRequired[int],
+    "sequence_present": NotRequired[int], "rsvd": NotRequired[int], "version": NotRequired[int],
+    "protocol": NotRequired[int], "checksum": NotRequired[int], "key": NotRequired[int],
+    "sequence": NotRequired[int],
+})
+GreChecksumValues = TypedDict("GreChecksumValues", {
+    "checksum": int, "rsvd": int,
+})
+GreKeyValues = TypedDict("GreKeyValues", {
+    "key": int,
+})
+GreSequenceValues = TypedDict("GreSequenceValues", {
+    "sequence": int,
+})
+ErspanIiValues = TypedDict("ErspanIiValues", {
+    "version": int, "vlan": int, "cos": int, "encap": int, "truncated": int, "session_id": int, "rsvd": int,
+    "port": int,
+})
+ErspanIiiValues = TypedDict("ErspanIiiValues", {
+    "version": int, "vlan": int, "cos": int, "bso": int, "truncated": int, "session_id": int, "timestamp": int,
+    "sgt": int, "pdu": int, "frame_type": int, "hw_id": int, "direction": int, "granularity": int,
+    "platform_present": int,
+})
+ErspanPlatformValues = TypedDict("ErspanPlatformValues", {
+    "platform_id": int, "info": int,
+})
+MplsValues = TypedDict("MplsValues", {
+    "label": NotRequired[int], "tc": NotRequired[int], "bottom": NotRequired[int], "ttl": NotRequired[int],
+    "zero": NotRequired[int], "rsvd": NotRequired[int], "sequence": NotRequired[int],
+})
+MplsControlValues = TypedDict("MplsControlValues", {
+    "zero": int, "rsvd": int, "sequence": int,
+})
 EntropyValues = TypedDict("EntropyValues", {
     "entropy": int, "rsvd": int,
 })
@@ -612,6 +654,28 @@ class FormLookup:
     def __getitem__(self, form: Literal["pfc"]) -> PfcValues: ...
     @overload
     def __getitem__(self, form: Literal["erf"]) -> ErfValues: ...
+    @overload
+    def __getitem__(self, form: Literal["vxlan"]) -> VxlanValues: ...
+    @overload
+    def __getitem__(self, form: Literal["geneve"]) -> GeneveValues: ...
+    @overload
+    def __getitem__(self, form: Literal["gre"]) -> GreValues: ...
+    @overload
+    def __getitem__(self, form: Literal["gre.checksum"]) -> GreChecksumValues: ...
+    @overload
+    def __getitem__(self, form: Literal["gre.key"]) -> GreKeyValues: ...
+    @overload
+    def __getitem__(self, form: Literal["gre.sequence"]) -> GreSequenceValues: ...
+    @overload
+    def __getitem__(self, form: Literal["erspan.ii"]) -> ErspanIiValues: ...
+    @overload
+    def __getitem__(self, form: Literal["erspan.iii"]) -> ErspanIiiValues: ...
+    @overload
+    def __getitem__(self, form: Literal["erspan.platform"]) -> ErspanPlatformValues: ...
+    @overload
+    def __getitem__(self, form: Literal["mpls"]) -> MplsValues: ...
+    @overload
+    def __getitem__(self, form: Literal["mpls.control"]) -> MplsControlValues: ...
     @overload
     def __getitem__(self, form: Literal["entropy"]) -> EntropyValues: ...
     @overload

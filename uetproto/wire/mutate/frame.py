@@ -15,7 +15,7 @@ from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
-from uetproto.wire.packet import Packet, crc_start, udp_checksum_at
+from uetproto.wire.packet import Packet, crc_start, inner_from, udp_checksum_at
 from uetproto.wire.stack import decode, encode
 
 
@@ -106,8 +106,11 @@ class Frame:
         return self.packet.layers[self.start].form == "bth"
 
     def find(self, *fields: str, prefix: str = "") -> int | None:
-        """Return the index of the first layer whose form starts with `prefix` and that has all `fields`."""
-        for index, layer in enumerate(self.packet.layers):
+        """Return the index of the first layer whose form starts with `prefix` and that has all `fields`. Headers of
+        tunnels and below them do not count."""
+        layers = self.packet.layers
+        for index in range(inner_from(layers), len(layers)):
+            layer = layers[index]
             if layer.form.startswith(prefix) and all(name in layer.values for name in fields):
                 return index
         return None

@@ -73,7 +73,7 @@ def ses_layer(packet: Packet) -> Layer | None:
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
     """Return the source address, the destination address, and the number of bits of such an address (IP, GID or LID).
     Return None if the packet has no addresses."""
-    for form, values, _ in packet.layers:
+    for form, values, _ in reversed(packet.layers):
         if form == "ipv4":
             return values["src"], values["dst"], 32
         if form == "ipv6":
@@ -91,10 +91,23 @@ def from_to(packet: Packet) -> str:
     is empty if the packet has no addresses at all."""
     found = hosts(packet)
     if found is None:
-        for form, values, _ in packet.layers:
+        for form, values, _ in reversed(packet.layers):
             if form == "ethernet":
                 found = values["src"], values["dst"], 48
+                break
     return f"{address(found[0], found[2])} → {address(found[1], found[2])}" if found else ""
+
+
+_TUNNELS = {
+    "vxlan": ("VXLAN", "vni"), "geneve": ("GENEVE", "vni"), "gre": ("GRE", ""), "gre.key": ("key", "key"),
+    "erspan.ii": ("ERSPAN", "session_id"), "erspan.iii": ("ERSPAN", "session_id"), "mpls": ("MPLS", "label"),
+}  # fmt: skip
+
+
+def tunnel_words(packet: Packet) -> str:
+    """Return the tunnels of a packet, the outermost first: "GRE, VXLAN 4242". The text is empty without a tunnel."""
+    found = [(*_TUNNELS[form], values) for form, values, _ in packet.layers if form in _TUNNELS]
+    return ", ".join(f"{name} {values[field]}" if field else name for name, field, values in found)
 
 
 def tone(packet: Packet) -> str:
