@@ -1,5 +1,6 @@
 """Columns against `decode`: same packets, same forms, same values, whatever the bytes; then types and memory."""
 
+import gzip
 import json
 import os
 import random
@@ -477,3 +478,90 @@ def test_batches_need_no_more_memory_for_more_packets(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
+
+
+# pcapng with array operations ----------------------------------------------------------------------------------------
+
+
+def block(order: str, kind: int, body: bytes, behind: int = 0) -> bytes:
+    body += bytes(-len(body) & 3)
+    total = len(body) + 12
+    return struct.pack(f"{order}2I", kind, total) + body + struct.pack(f"{order}I", total + behind)
+
+
+def sections(order: str, resolution: int | None, shift: int) -> bytes:
+    """A section header and two interfaces, with what says how to read their times."""
+    options = b"" if resolution is None else struct.pack(f"{order}2HB3x", 9, 1, resolution)
+    options += struct.pack(f"{order}2Hq2H", 14, 8, shift, 0, 0)
+    head = block(order, 0x0A0D0D0A, struct.pack(f"{order}I2Hq", 0x1A2B3C4D, 1, 0, -1))
+    return head + 2 * block(order, 1, struct.pack(f"{order}2HI", 1, 0, 0) + options)
+
+
+def frame_block(order: str, number: int, data: bytes, ticks: int, options: bytes = b"", behind: int = 0) -> bytes:
+    head = struct.pack(f"{order}5I", number, ticks >> 32, ticks & 0xFFFFFFFF, len(data), len(data) + 3)
+    return block(order, 6, head + data + bytes(-len(data) & 3) + options, behind)
+
+
+def same_as_record_by_record(path: Path) -> columns.Columns:
+    """Columns of a file are those of its compressed copy, which is read record by record."""
+    copy = path.with_suffix(".gz")
+    copy.write_bytes(gzip.compress(path.read_bytes(), 1))
+    found, slow = columns.read(path), columns.read(copy)
+    assert found.times.tolist() == slow.times.tolist()
+    assert found.interfaces.tolist() == slow.interfaces.tolist()
+    assert found.lengths.tolist() == slow.lengths.tolist()
+    assert list(found) == list(slow)
+    assert all((found[form][name] == slow[form][name]).all() for form in slow for name in slow[form])
+    assert [one.reason for one in found.damage] == [one.reason for one in slow.damage]
+    return found
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("resolution", "shift"), [(None, 0), (9, 5), (3, -7), (0, 0), (0x80 | 10, 0), (9, 2**40)])
+@pytest.mark.parametrize("mix", ["one length", "many lengths"])
+def test_flavours_of_pcapng(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, resolution: int | None, shift: int, mix: str
+) -> None:
+    monkeypatch.setattr(columns_records, "_CHUNK", 1 << 19)
+    rng = random.Random(f"{order}{resolution}{mix}")
+    kinds = [request_or_ack(rng, request=True) for _ in range(20)]
+    if mix == "many lengths":
+        kinds += [legal_frame(rng) for _ in range(20)] + [kinds[0] + rng.randbytes(9000)]
+    comment = struct.pack(f"{order}2H8s2H", 1, 8, b"a remark", 0, 0)
+    blocks = [
+        frame_block(order, rng.randrange(2), rng.choice(kinds), rng.randrange(1 << 40), rng.choice((b"", b"", comment)))
+        for _ in range(effort(600, 6000, 6000))
+    ]
+    for kind in (4, 5):
+        blocks.insert(rng.randrange(len(blocks)), block(order, kind, rng.randbytes(20)))
+    path = tmp_path / "flavour.pcapng"
+    path.write_bytes(sections(order, resolution, shift) + b"".join(blocks) + block(order, 5, bytes(8)))
+    assert same_as_record_by_record(path).packets == len(blocks) - 2
+
+
+WRONG_BLOCKS = {
+    "another interface": lambda: block("<", 1, struct.pack("<2HI", 1, 0, 0)),
+    "another section": lambda: sections("<", 9, 0),
+    "a simple packet": lambda: block("<", 3, struct.pack("<I", 60) + bytes(60)),
+    "an unknown block": lambda: block("<", 0x0BAD, bytes(16)),
+    "a length that differs behind": lambda: frame_block("<", 0, bytes(60), 5, behind=4),
+    "an interface that is not there": lambda: frame_block("<", 7, bytes(60), 5),
+    "a length of 0": lambda: struct.pack("<2I", 6, 0) + bytes(8),
+    "a length of 8": lambda: struct.pack("<2I", 6, 8) + bytes(8),
+    "a length beyond the end": lambda: struct.pack("<2I", 6, 1 << 30) + bytes(8),
+    "a frame longer than its block": lambda: block("<", 6, struct.pack("<5I", 0, 0, 0, 900, 900) + bytes(60)),
+    "a late time": lambda: frame_block("<", 0, bytes(60), 1 << 63),
+    "bytes": lambda: bytes(range(200)),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_BLOCKS)
+def test_pcapng_that_is_read_with_care_from_some_block_on(tmp_path: Path, what: str) -> None:
+    rng = random.Random(what)
+    frames = [frame_block("<", 0, legal_frame(rng), 1000 * number) for number in range(120)]
+    frames.insert(70, WRONG_BLOCKS[what]())
+    path = tmp_path / "odd.pcapng"
+    path.write_bytes(sections("<", 9, 0) + b"".join(frames))
+    assert same_as_record_by_record(path).packets >= 119
+    path.write_bytes(sections("<", 9, 0) + b"".join(frames)[:-5])
+    assert same_as_record_by_record(path).packets >= 118

@@ -11,7 +11,7 @@ All packets of a batch whose next header is the same are decoded together. The c
 for each batch and header, and no Python code for each packet.
 
 A *unit* is the bytes that some fields of a header share (as in `wire.codec`). The columns keep one array for each batch
-and unit, in the byte order of the machine. They also keep 16 bytes for each packet. Altogether the columns are no
+and unit, in the byte order of the machine. They also keep 20 bytes for each packet. Altogether the columns are no
 larger than the file, and much smaller if headers repeat. A field is not kept, but is computed from its unit whenever it
 is read.
 """
@@ -221,6 +221,7 @@ class Columns(Mapping[str, Rows]):
     - `times` (packets,) i8 has the time in nanoseconds since the epoch of the capture, or `NO_TIME` if the time does
       not fit into 64 bits.
     - `lengths` (packets,) u4 has the number of bytes on the wire.
+    - `interfaces` (packets,) u4 has the number of the interface.
     - `icrc` (packets,) i1 has 1 for an ICRC that is right, 0 for one that is wrong, and -1 for a packet without an ICRC
       that can be checked. `icrc` is None unless the caller asked for this check.
     - `crc32c` (packets,) i1 has the same values for the CRC32C of UET, and -2 for a packet that `uetproto.decode` notes
@@ -234,6 +235,7 @@ class Columns(Mapping[str, Rows]):
 
     times: NDArray[np.int64]
     lengths: NDArray[np.uint32]
+    interfaces: NDArray[np.uint32]
     damage: tuple[Damage, ...]
     _rows: dict[str, Rows]
     icrc: NDArray[np.int8] | None = None
@@ -262,7 +264,7 @@ class Columns(Mapping[str, Rows]):
     @property
     def nbytes(self) -> int:
         """Return the number of bytes that all arrays take in memory."""
-        return 16 * self.packets + sum(rows.nbytes for rows in self._rows.values())
+        return 20 * self.packets + sum(rows.nbytes for rows in self._rows.values())
 
 
 def read(
@@ -350,7 +352,7 @@ class _Builder:
         self.first = first  # number of the first packet
         self.packets = 0
         self._settings = settings
-        self._packets: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]] = []
+        self._packets: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]] = []
         self._icrc = [np.empty(0, np.int8)]
         self.trailers = trailers or (FlowTrailers() if settings.crc32c else None)
         self._blocks: dict[Header, list[list[Array]]] = {}
@@ -363,7 +365,7 @@ class _Builder:
             return
         walk = _BatchWalk(batch, self._settings, self._shapes, self.trailers)
         self.packets += len(batch.start)
-        self._packets.append((batch.times, batch.lengths, walk.shape))
+        self._packets.append((batch.times, batch.lengths, batch.interfaces, walk.shape))
         self._icrc.append(walk.icrc)
         for header, found in walk.found.items():
             _, units = found[0]
@@ -373,15 +375,16 @@ class _Builder:
             self._blocks.setdefault(header, []).append(units)
 
     def finish(self, damage: list[Damage]) -> Columns:
-        none = (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint32))
-        times, lengths, shape = (np.concatenate(parts) for parts in zip(none, *self._packets, strict=True))
+        none = (np.empty(0, np.int64), *(np.empty(0, np.uint32) for _ in range(3)))
+        times, lengths, interfaces, shape = (np.concatenate(parts) for parts in zip(none, *self._packets, strict=True))
         rows = {}
         for form, header in FORMS.items():
             if header in self._blocks:
                 often = np.array([path.count(header) for path in self._shapes], np.uint8)
                 rows[form] = Rows(header, self._blocks[header], shape, often, self.first)
         icrc = np.concatenate(self._icrc) if self._settings.icrc else None
-        return Columns(times, lengths, tuple(damage), rows, icrc, self.trailers.finish() if self.trailers else None)
+        crc32c = self.trailers.finish() if self.trailers else None
+        return Columns(times, lengths, interfaces, tuple(damage), rows, icrc, crc32c)
 
 
 # The walk ------------------------------------------------------------------------------------------------------------
