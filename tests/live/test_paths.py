@@ -115,31 +115,57 @@ def packets(file: Path) -> list[bytes]:
         return [record.data for record in records]
 
 
-@pytest.mark.parametrize("way", ["uet-udp", "roce-packet"])
-def test_dumpcap_sees_the_same(two: Hosts, tmp_path: Path, way: str) -> None:
-    """What dumpcap captures at the far end is what the near end says it sent, bit by bit; an audit finds the CRCs and
-    ICRCs of what the kernel really sent right."""
+SEEN = [
+    ("uet-udp", 4),
+    ("roce-packet", 6),
+    ("tap", 4),
+    *[("uet-udp", 6), ("roce-packet", 4), ("tap", 6)][: effort(0, 3, 3)],
+]
+TAP = {4: ("10.97.0.1", "10.97.0.2", "24"), 6: ("fd97::1", "fd97::2", "64")}
+"""Addresses of the kernel and of ours on the TAP device, and the size of their network."""
+
+
+@pytest.mark.parametrize(("way", "version"), SEEN)
+def test_dumpcap_sees_the_same(two: Hosts, tmp_path: Path, way: str, version: int) -> None:
+    """What dumpcap captures is what both ends say they sent and received, bit by bit; an audit finds the CRCs and ICRCs
+    of what was really sent right. On the TAP device, one end is the kernel's UDP and the other one ours."""
     if shutil.which("dumpcap") is None:
         pytest.skip("NOT RUN: dumpcap is not installed")
-    here, there = ADDRESSES[4]
-    data, ours, seen = tmp_path / "data", tmp_path / "ours.pcapng", tmp_path / "seen.pcapng"
+    here, there = ADDRESSES[version]
+    far, link, serve, to = two.far, "v1", WAYS.get(way, ()), WAYS.get(way, ())
+    if way == "tap":
+        here, there, size = TAP[version]
+        far, link, serve, to = two.near, "tap0", ("tap", "--interface", "tap0"), ("udp",)
+        made = subprocess.run([*far, "ip", "tuntap", "add", link, "mode", "tap"], capture_output=True, check=False)
+        if made.returncode:
+            pytest.skip(f"NOT RUN: the path tap: {made.stderr.decode().strip()}")
+        nodad = ("nodad",) if version == 6 else ()
+        subprocess.run([*far, "ip", "link", "set", link, "up", "mtu", "9216"], check=True)
+        subprocess.run([*far, "ip", "addr", "add", f"{here}/{size}", "dev", link, *nodad], check=True)
+        serve, to = (*serve, "--rendezvous", f"[{here}]:4795"), (*to, "--rendezvous", f"[{here}]:4795")
+    data, ours, theirs, seen = (tmp_path / name for name in ("data", "ours.pcapng", "theirs.pcapng", "seen.pcapng"))
     data.write_bytes(os.urandom(40_000))
-    common = ("--path", *WAYS[way])
-    command = [*two.far, "dumpcap", "-q", "-i", "v1", "-f", "udp", "-w", str(seen)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as judge:
-        assert judge.stderr is not None
-        assert any("File:" in line for line in judge.stderr), "dumpcap began"
-        with serving(there, *common, "--count", "1", prefix=two.far) as server:
-            send(two, "--write", str(data), "--peer", there, "--local", here, *common, "-o", str(ours))
-            assert server.ended()[0] == 0
-        for _ in range(100):  # dumpcap writes what it has captured some time later
-            if len(packets(seen)) >= len(packets(ours)):
-                break
-            threading.Event().wait(0.1)
-        judge.send_signal(signal.SIGINT)
-    with open_capture(str(ours)) as mine, open_capture(str(seen)) as theirs:
-        sent = sorted(from_addresses(record.data, 0) for record in mine)
-        wire = sorted(from_addresses(record.data, 14) for record in theirs)
+    command = [*far, "dumpcap", "-q", "-i", link, "-f", "udp and not port 5353", "-w", str(seen)]
+    try:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as judge:
+            assert judge.stderr is not None
+            assert any("File:" in line for line in judge.stderr), "dumpcap began"
+            with serving(there, "--path", *serve, "--count", "1", "-o", str(theirs), prefix=far) as server:
+                more = ("--local", here, "--path", *to, "-o", str(ours))
+                send(two, "--write", str(data), "--peer", there, *more)
+                assert server.ended()[0] == 0
+            for _ in range(100):  # dumpcap writes what it has captured some time later
+                if len(packets(seen)) >= len(packets(ours)):
+                    break
+                threading.Event().wait(0.1)
+            judge.send_signal(signal.SIGINT)
+    finally:
+        if way == "tap":
+            subprocess.run([*far, "ip", "link", "del", link], check=False, capture_output=True)
+    sent, received, wire = (
+        sorted(from_addresses(data, start) for data in packets(file))
+        for file, start in ((ours, 0), (theirs, 0), (seen, 14))
+    )
     assert len(sent) > 10
-    assert sent == wire
+    assert sent == received == wire
     clean(seen)
