@@ -51,6 +51,17 @@ def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
         others.append((option, None if file == "-" else file))
 
 
+def make_folder(option: str, folder: str) -> None:
+    """Make a folder for outputs, unless it is there. Raises `LocalError` if it cannot be made or written."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        legal = "a folder, or a new name in one that may be written"
+        raise LocalError(f"{option} {folder}", error.strerror or "is no folder", legal) from None
+    if not os.access(folder, os.W_OK):
+        raise LocalError(f"{option} {folder}", "may not be written", "a folder that may")
+
+
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Raise `LocalError` if the suffix of `path` is not in `suffixes`, or if the file cannot be written. A command
     makes this check before its run."""

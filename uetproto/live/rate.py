@@ -88,6 +88,18 @@ def live_roce(*, base: RoceConfig | None = None) -> RoceConfig:
     return replace(base, **{name: to for name, to in profile.items() if getattr(base, name) == getattr(usual, name)})
 
 
+LIVE_CC = "nscc", "off"
+"""Congestion control of live links."""
+
+
+def why_not(algorithm: object) -> str:
+    """Return what is legal in place of an algorithm that is not for live links."""
+    legal = f"{', '.join(LIVE_CC)} on a real link"
+    if algorithm == "rccc":
+        legal += ": RCCC grants credit at the rate of the receiver's port, which no program of a host has"
+    return legal
+
+
 class PeerRate(NamedTuple):
     """This tuple has what is known of the way to a peer."""
 

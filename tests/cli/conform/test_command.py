@@ -50,6 +50,21 @@ def test_a_peer_that_does_not_answer_is_told_once() -> None:
     assert "3 tests: 0 pass, 0 fail, 3 inconclusive" in result.output
 
 
+def test_a_wrong_key_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    """When the answers to most failures refuse the same thing, a line names the option that may be wrong."""
+    here, there = addresses()
+    file = tmp_path / "file"
+    file.touch()
+    common = ("conform", "--peer", there, "--local", here, "--rendezvous", "off", "--only", "UET-SES-00[1258]")
+    with serving(there, "--rendezvous", "off"):
+        wrong = invoke(*common, "--key", "9")
+        assert "hint: the peer answers BAD_MKEY in 4 of 4 failures: --key 9 may be wrong" in wrong.output
+        right = invoke(*common, "--json")
+        assert json.loads(right.stdout.splitlines()[-1])["hints"] == []
+        refused = invoke(*common, "-o", str(file))
+        assert (refused.exit_code, "File exists; legal: a folder, or a new name" in refused.stderr) == (2, True)
+
+
 def test_the_list_has_all_tests_and_needs_no_peer() -> None:
     result = invoke("conform", "--list", "--json")
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [test.id for test in load()]

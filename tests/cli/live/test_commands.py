@@ -226,6 +226,10 @@ def test_misuse() -> None:
         ),
         (("send", "--read", "8", "--peer", other, "--transport", "rc", "--key", "0x100000000"), "--key"),
         (("serve", "--local", other, "--transport", "rc", "--rendezvous", "off"), "--peer-gid: is missing"),
+        (
+            ("serve", "--local", local, "--cc", "rccc"),
+            "--cc: 'rccc' is not legal; legal: nscc, off on a real link: RCCC",
+        ),
         (("serve", "--local", local, "--sdi", "1"), "--sdi: does not go without --keys"),
         (("serve", "--local", local, "--keys", "/nonexistent"), "/nonexistent: No such file"),
         (("serve", "--local", local, "--keys", KEYS, "--sdi", "2"), "--sdi: 2 is not in"),

@@ -15,6 +15,7 @@ from uetproto.api.node import DrivenNetwork
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import EndpointDriver
 from uetproto.live.interface import LOCAL, Interface
+from uetproto.live.rate import LIVE_CC, why_not
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Fabric(DrivenNetwork):
 
         if network:
             raise invalid(next(iter(network)), "given", "none with live")
-        if not isinstance(cc, str) or cc not in ("nscc", "off"):
-            raise invalid("cc", cc, "nscc, off")
+        if not isinstance(cc, str) or cc not in LIVE_CC:
+            raise invalid("cc", cc, why_not(cc))
         if not isinstance(live, Interface):
             raise invalid("live", live, "Interface(...)")
         names = tuple(nodes) if nodes != ("a", "b") else (LOCAL,)

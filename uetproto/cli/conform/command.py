@@ -13,6 +13,7 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
+from uetproto.cli.conform.hints import hints
 from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.cli.conform.peer import Claims, initialise
 from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
@@ -21,7 +22,7 @@ from uetproto.cli.live.options import RC, LinkOptions, some_link_options
 from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.outputs import check_outputs
+from uetproto.cli.outputs import check_outputs, make_folder
 from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import Actor, acting, patience_for
@@ -142,7 +143,7 @@ def command(
         raise LocalError("--overwrite", "goes with --init")
     check_outputs([("--junit", junit_file), ("--html", html_file)], [("--peer-file", peer_file)])
     if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        make_folder("-o", folder)
     spare = TemporaryDirectory()
     asks = role != TARGET
     with (
@@ -183,7 +184,7 @@ def command(
             write_text(junit_file, junit(results, {role: side.repeat for role, side in sides.items()}))
         if html_file is not None and parts is not None:
             write_text(html_file, page(parts, _page_facts(bench, driver)))
-        _sum_up(results, bench, options.as_json)
+        _sum_up(results, bench, options)
     if interrupt:
         raise click.exceptions.Exit(interrupt.status)
     if (asks and bench.rtt is None) or any(one.verdict is ConformanceVerdict.FAIL or one.silent for one in results):
@@ -328,13 +329,14 @@ def _played(
     return results
 
 
-def _sum_up(results: list[Outcome], bench: PeerBench, as_json: bool) -> None:
+def _sum_up(results: list[Outcome], bench: PeerBench, options: LinkOptions) -> None:
+    told = hints(results, options, bench.facts.how) if isinstance(bench.facts, PeerFacts) else []
     counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps({
             "kind": "summary", "peer": bench.peer, "seed": bench.number, "rtt_ps": bench.rtt,
-            "path": bench.path.name, "tests": len(results), **counts,
+            "path": bench.path.name, "tests": len(results), **counts, "hints": told,
         }))  # fmt: skip
     else:
         words: list[Any] = [f"{counts[verdict.value]} {verdict.value}" for verdict in ConformanceVerdict]
-        tell([f"{len(results)} tests: {', '.join(words)}"])
+        tell([f"{len(results)} tests: {', '.join(words)}", *told])

@@ -25,6 +25,7 @@ from uetproto.knobs import KeyType
 from uetproto.live import Interface, sockets
 from uetproto.live.interface import AUTO, CHECKSUMS, address_of
 from uetproto.live.path import PATHS
+from uetproto.live.rate import LIVE_CC, why_not
 from uetproto.live.rendezvous import PORT, Json, Network, RendezvousClient
 from uetproto.toml.values import MEMORY_KEY, size
 from uetproto.wire.forms import UDP_PORT
@@ -97,6 +98,8 @@ class LinkOptions:
         check_output("-o", self.output, ())
         if self.local is not None:
             address_of("--local", self.local)
+        if self.cc is not None and self.cc not in LIVE_CC:
+            raise LocalError("--cc", f"{self.cc!r} is not legal", why_not(self.cc))
         if self.personality not in PERSONALITIES and self.personality != AUTO:
             hint = similar(self.personality, PERSONALITIES)
             raise LocalError(
@@ -263,7 +266,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--payload-mtu", type=int, metavar="N", help="Payload of a packet; default: the largest that fits."),
     click.option("--mode", type=click.Choice(("rud", "rod")), default="rud", show_default=True, help="Mode of UET."),
-    click.option("--cc", type=click.Choice(("nscc", OFF)), help="Congestion control; default: nscc."),
+    click.option("--cc", metavar="|".join(LIVE_CC), help="Congestion control; default: nscc."),
     click.option("--entropies", type=click.IntRange(1, 1 << 16), default=256, show_default=True, metavar="N",
                  help="Largest number of entropy values (sockets)."),
     click.option("--receive-buffer", default="4 MiB", show_default=True, metavar="SIZE",

@@ -1,0 +1,38 @@
+"""This module tells which option may be wrong when a peer refuses the packets of most tests for one reason."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import uetproto
+from uetproto.cli.live.options import LinkOptions
+from uetproto.conform.player import ConformanceVerdict, Outcome
+from uetproto.framing.uet import Encapsulation
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+_OPTIONS = {
+    ReturnCode.BAD_MKEY: ("--key", "memory_key"), ReturnCode.BAD_ADDR: ("--addr", "address"),
+    ReturnCode.BAD_JOB_ID: ("--job-id", "job_id"), ReturnCode.BAD_PID: ("--pid", "pid"),
+    ReturnCode.BAD_INDEX: ("--resource-index", "resource_index"),
+}  # fmt: skip
+"""What names the memory or the endpoint, by the return code that refuses it, and the attribute of its value."""
+_LEAST = 3
+
+
+def hints(results: Sequence[Outcome], options: LinkOptions, how: Encapsulation) -> list[str]:
+    """Return a line for each option that at least half of the failures speak against, and three of them."""
+    failed = [one for one in results if one.verdict is ConformanceVerdict.FAIL]
+    port, counts = options.local_udp_port or how.udp_port, Counter[int]()
+    for one in failed:
+        counts.update({code for frame in one.frames if not frame.sent for code in _codes(frame.data, how, port)})
+    return [
+        f"hint: the peer answers {code.name} in {counts[code]} of {len(failed)} failures:"
+        f" {option} {getattr(options, name)} may be wrong"
+        for code, (option, name) in _OPTIONS.items()
+        if counts[code] >= max(_LEAST, len(failed) / 2)
+    ]
+
+
+def _codes(data: bytes, how: Encapsulation, port: int) -> set[int]:
+    """Return the return codes in a frame of the peer, which came to a UDP port of ours."""
+    packet = uetproto.decode(data, crc="on" if how.crc else "off", udp_port=port, ip_protocol=how.ip_protocol)
+    return {values["return_code"] for _, values, _ in packet.layers if "return_code" in values}
