@@ -25,7 +25,8 @@ from uetproto.engine.contract import (
     Trim,
 )
 from uetproto.engine.pds.messages import Control, Request, parse
-from uetproto.wire.headers.uet_pds import CtlType, PdsType
+from uetproto.wire.headers.uet_pds import CcType, CtlType, PdsType
+from uetproto.wire.tuples import PdsCcStateCreditHeader
 
 A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024
 GIGA = 10**9
@@ -166,6 +167,21 @@ def test_demands_and_grants_are_on_the_wire() -> None:
     (grant,) = [data for _, src, data in world.world.trace if src == B and data[0] >> 3 == PdsType.CP]
     assert parse(grant).ctl_type == CtlType.CREDIT  # type: ignore[union-attr]
     assert parse(grant).payload == 0x1234  # type: ignore[union-attr]
+
+
+def test_a_grant_in_an_ack_reaches_the_context() -> None:
+    world = World(8)
+    world.write(0, bytes(1024), Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    context, (receiver,) = world.windows[A].contexts[B, Mode.RUD], world.windows[B].receivers.values()
+    context.grants.clear()
+    # A state of eight bytes of a type that is not known says nothing, though it could be read as a grant.
+    for kind, told in ((CcType.CREDIT, (0x123456, 9)), (0xF, (None, None))):
+        receiver.state = kind, PdsCcStateCreditHeader.pack(0x123456, 9)
+        world.write(0, bytes(1024), Mode.RUD)
+        world.world.run(random.Random(1), CALM)
+        assert context.grants.pop() == told
+        assert not context.grants
 
 
 @pytest.mark.parametrize("refused", [False, True])

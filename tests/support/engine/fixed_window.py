@@ -32,6 +32,8 @@ class FixedWindow:
         self.trims: list[Trim] = []
         self.rtts: list[int] = []
         self.most = self.first = self.again = self.heard_at = 0
+        self.grants: list[tuple[int | None, int | None]] = []
+        """Credit and ooo_count of all ACKs."""
         self.probes: list[int] = []
         """Round-trip times of PROBEs."""
         self.unprobed = False
@@ -71,6 +73,7 @@ class FixedWindow:
         self.flying -= packets
         self.inflight -= report.new
         self.received += report.new
+        self.grants.append((report.credit, report.ooo_count))
         if report.rtt is not None:
             self.rtts.append(report.rtt)
         assert self.flying >= 0
@@ -146,6 +149,8 @@ class Counting:
     def __init__(self) -> None:
         self.bytes = 0
         self.targets: list[tuple[int | None, int]] = []
+        self.state: tuple[int, bytes] | None = None
+        """cc_type and state of ACKs, where they are not those of NSCC."""
 
     def arrived(self, size: int, now: int) -> None:
         assert OVERHEAD < size <= LARGEST
@@ -158,6 +163,8 @@ class Counting:
         return None
 
     def ack_state(self, arrived_at: int, ooo_count: int, now: int) -> tuple[int, bytes]:
+        if self.state is not None:
+            return self.state
         service = (now - arrived_at) // 128_000
         return CcType.NSCC, PdsCcStateNsccHeader.pack(service, 0, 0, (self.bytes + 255) >> 8 & 0xFFFFFF, ooo_count)
 

@@ -132,7 +132,8 @@ def test_write_and_write_many_make_the_same_bytes(form: str) -> None:
 @forms
 @settings(deadline=None)
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 2**32 * 10**9 - 1), st.binary(min_size=1, max_size=70), st.integers(0, 9)))
+    # The filter leaves out an empty frame at time 0: a pcap's reader takes that record for zeros in a damaged file.
+    rows=st.lists(st.tuples(st.integers(0, 2**32 * 10**9 - 1), st.binary(max_size=70), st.integers(0, 9)).filter(any))
 )
 def test_any_frames_round_trip(form: str, rows: list[tuple[int, bytes, int]]) -> None:
     out = io.BytesIO()
