@@ -28,7 +28,7 @@ class AdapterLink:
     def __init__(self, make: Callable[[], FepEngine] = FepEngine, **config: Any) -> None:
         self.now = 0
         self.adapter = make()
-        self.config = CONFIG | config
+        self.config: dict[str, Any] = CONFIG | config
         self.adapter.reset(self.config)
         self.waiting: deque[tuple[int, bytes]] = deque()
         self.events: list[dict[str, Any]] = []

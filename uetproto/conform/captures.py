@@ -36,7 +36,7 @@ def judge_capture(outcome: Outcome, path: Path, peer: PeerFacts | RoceFacts, *, 
     """
     if outcome.verdict is not ConformanceVerdict.PASS or not outcome.frames or not outcome.test.audited:
         return
-    for finding in audit([path], Options(**peer.settings)).findings:
+    for finding in audit([path], Options(**peer.settings, keys=peer.ring)).findings:
         if alone and not finding.rule.id.startswith(_ALONE):
             continue
         if finding.severity is Severity.ERROR and not outcome.frames[finding.packet].sent:

@@ -1,4 +1,5 @@
-"""This module reads conformance tests from TOML files: those of the package (`uet/`, `roce/`) and those of the user."""
+"""This module reads conformance tests from TOML files: those of the package (`uet/`, `tss/`, `roce/`) and of the
+user."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,8 +14,8 @@ from uetproto.conform.roce import pairs as roce_pairs
 from uetproto.errors import LocalError, Location, shown, similar
 from uetproto.toml.file import TomlFile
 
-SHIPPED, ROCE = Path(__file__).parent / "uet", Path(__file__).parent / "roce"
-"""Folders of the tests of the package: of UET, and of RoCE."""
+SHIPPED, ROCE, TSS = (Path(__file__).parent / name for name in ("uet", "roce", "tss"))
+"""Folders of the tests of the package: of UET, of RoCE, and of UET with keys."""
 _KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result", "audited", "pairs", "steps"}
 _NEEDED = ("id", "section", "purpose", "steps")
 _KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow", "forbid")
@@ -33,6 +34,12 @@ _RECEIVED = "received"
 """Kind of a step of RoCE alone."""
 _NUMBERS = {"ecn": (0, 3), "entropy": (1, 65535), "cut": (0, 16384), "pad": (0, 7)}
 """Keys of a step that are numbers, with their least and greatest values."""
+KEYS = "keys"
+"""What tests of sealed packets need of a peer."""
+_KEYS_OF = {
+    "trimmed": "trimming", "start": "any_start", **dict.fromkeys(("tss", "changed", "icv", "keep", "copy"), KEYS)
+}  # fmt: skip
+"""What the peer has to offer for a key of a step."""
 _ID = re.compile(r"[A-Z0-9]+(?:-[A-Z0-9]+)+")
 
 
@@ -196,7 +203,8 @@ class ConformanceFile(TomlFile):
 def _used(steps: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Return what steps use that not every profile has, such as reads, each once."""
     words = (word for step in steps for word in (*str(step.get("send", "")).split(), step.get("header")))
-    return dict.fromkeys(word for word in words if word in OPTIONAL)
+    keys = (_KEYS_OF[key] for step in steps if "send" in step for key in step if key in _KEYS_OF)
+    return dict.fromkeys((*(word for word in words if word in OPTIONAL), *keys))
 
 
 def load(files: Iterable[Path] = (), shipped: Path = SHIPPED) -> list[ConformanceTest]:

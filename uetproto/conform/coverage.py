@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from uetproto.conform.catalogue import ROCE, ConformanceTest, load
+from uetproto.conform.catalogue import ROCE, TSS, ConformanceTest, load
 
 _FILE, _ROCE_FILE = (Path(__file__).parent / name for name in ("rows.toml", "rows_roce.toml"))
 NOT_YET = "not yet"
@@ -57,8 +57,8 @@ def _rows(data: dict[str, Any]) -> list[PageRow]:
 
 
 def all_tests() -> list[ConformanceTest]:
-    """Return the tests of the package: of UET, and of RoCE."""
-    return load() + load(shipped=ROCE)
+    """Return the tests of the package: of UET, of UET with keys, and of RoCE."""
+    return load() + load(shipped=TSS) + load(shipped=ROCE)
 
 
 def covering() -> dict[str, list[str]]:
@@ -80,7 +80,7 @@ def coverage_markdown() -> str:
         "# Coverage of the conformance tests",
         "",
         "Written by `tools/generate` from [rows.toml](rows.toml), [rows_roce.toml](rows_roce.toml) and `covers` of the",
-        "tests of [UET](uet) and [RoCE](roce). Each row is one of the pages' tables",
+        "tests of [UET](uet), [sealed packets](tss) and [RoCE](roce). Each row is one of the pages' tables",
         "([docs/protocol](../../docs/protocol/README.md)), with the tests that cover it, or why none does.",
         "",
         f"{count} tests; {len(rows)} rows: {tested} tested, {reasons} not, with the reason, {left} {NOT_YET}.",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.conform.expressions import Variables, value_of
+from uetproto.conform.tss.sealing import Sealing
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError, shown, similar
 from uetproto.framing.dscp import IPV4_TYPE
 from uetproto.framing.uet import Encapsulation
@@ -84,6 +86,8 @@ class PeerFacts:
     """What the peer does not have: names of `OPTIONAL`."""
     idempotent: bool = False
     """Whether the memory may be reached by RUDI (ses.md §2.6)."""
+    security: Sealing | None = None
+    """What seals the packets; None: they travel in clear."""
 
     @property
     def offers(self) -> dict[str, str]:
@@ -91,7 +95,7 @@ class PeerFacts:
         return {
             "memory": "" if self.length >= 1 << 14 else "the peer has less than 16 KiB of memory",
             "receive": "" if self.receives else "the peer has posted no receives",
-            "crc": "" if self.how.crc else "packets have no CRC32C",
+            "crc": "" if self.how.crc and self.security is None else "packets have no CRC32C",
             "udp": "" if self.how.udp else "packets are native IP",
             "relative": "" if self.relative else "the peer has absolute addresses",
             **{
@@ -99,6 +103,20 @@ class PeerFacts:
                 for name, words in OPTIONAL.items()
             },
             "not_idempotent": "the memory may be reached by RUDI" if self.idempotent else "",
+            **self._offers_of_security(),
+        }
+
+    def _offers_of_security(self) -> dict[str, str]:
+        security = self.security
+        if security is None:
+            nothing = dict.fromkeys(("keys", "ssi", "second_key"), "packets are not sealed (--keys)")
+            return {**nothing, "trimming": "", "any_start": ""}
+        return {
+            "keys": "",
+            "ssi": "packets have no SSI (--ssi)" if security.ssi is None else "",
+            "second_key": "" if security.has_second_key else "the key file has keys of one AN alone",
+            "trimming": "nobody can open a sealed packet that was trimmed (tss.md §7.2)",
+            "any_start": "with keys the peer chooses the first PSN (tss.md §11)",
         }
 
     def lower(self, values: Mapping[str, int], entropy: int) -> list[Layer]:
@@ -120,6 +138,11 @@ class PeerFacts:
         """Return the settings of `decode` for the packets of both ends."""
         how = self.how
         return {"crc": "on" if how.crc else "off", "udp_port": how.udp_port, "ip_protocol": how.ip_protocol}
+
+    @property
+    def ring(self) -> KeyRing | None:
+        """Return the keys with which a reader opens the packets of both ends; None if they travel in clear."""
+        return None if self.security is None else self.security.ring
 
     def variables(self) -> dict[str, int]:
         """Return the variables that tests may use of the peer."""

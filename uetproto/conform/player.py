@@ -361,7 +361,9 @@ class Play(ABC, Generic[AnswerT]):
 class UetPlay(Play[AnswerPacket]):
     """This class plays one test of UET in which we are the initiator."""
 
-    told = ("nack_code", "nack_psn", "psn", "ack_psn", "cack_psn", "pkt_id", "return_code", "spdcid")
+    told: tuple[str, ...] = (
+        "nack_code", "nack_psn", "psn", "ack_psn", "cack_psn", "pkt_id", "return_code", "spdcid"
+    )  # fmt: skip
 
     def __init__(self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience) -> None:
         rng = random.Random(f"{seed.partition('#')[0]}/{test.id}")

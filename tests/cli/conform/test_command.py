@@ -9,7 +9,7 @@ from tests.support.cli.serving import serving
 from tests.support.live import addresses
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.conform.catalogue import load
+from uetproto.conform.catalogue import TSS, load
 
 FEW = "UET-PDS-00?,UET-PDS-02?,UET-TRIM-001,UET-ENC-*,UET-RUDI-001,UET-SES-00?,UET-SES-035"
 
@@ -67,5 +67,7 @@ def test_a_wrong_key_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
 
 def test_the_list_has_all_tests_and_needs_no_peer() -> None:
     result = invoke("conform", "--list", "--json")
-    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [test.id for test in load()]
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [
+        test.id for test in load() + load(shipped=TSS)
+    ]
     assert invoke("conform").exit_code == 2

@@ -26,7 +26,7 @@ from uetproto.cli.outputs import check_outputs, make_folder
 from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import Actor, acting, patience_for
-from uetproto.conform.catalogue import INITIATOR, ROCE, SHIPPED, TARGET, ConformanceTest, chosen, load, of_role
+from uetproto.conform.catalogue import INITIATOR, KEYS, ROCE, TARGET, TSS, ConformanceTest, chosen, load, of_role
 from uetproto.conform.packets import OPTIONAL, PeerFacts
 from uetproto.conform.peer_file import KnownPeer, PeerFile
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, Suite, judge
@@ -49,6 +49,7 @@ Example:
   uetproto conform --list
   uetproto conform --peer 10.0.0.2 -o report
   uetproto conform --peer 10.0.0.2 --only "UET-SES-*,UET-PDS-02?" --seed 7
+  uetproto conform --peer 10.0.0.2 --keys rack.keys.toml
   uetproto conform --peer 10.0.0.2 --transport rc --only "ROCE-UD-*"
   uetproto conform --peer 10.0.0.2 --rendezvous off --key 7 --addr 0x10000 --init PEER.toml
   uetproto conform --peer-file PEER.toml --junit report.xml
@@ -88,7 +89,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @some_link_options(
     "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
     "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
-    "qpn", "psn", "peer_qpn", "peer_psn", "seed", "as_json",
+    "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi", "seed", "as_json",
 )  # fmt: skip
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
@@ -106,13 +107,22 @@ def command(
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:
         raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
-    shipped, is_roce = (ROCE, True) if options.transport == RC else (SHIPPED, False)
-    found = load(map(Path, tests), shipped)
+    is_roce = options.transport == RC
+    if tests:
+        found = load(map(Path, tests))
+    else:
+        found = load(shipped=ROCE) if is_roce else load() + load(shipped=TSS)
     for test in found:
         if bool(test.pairs) is not is_roce:
             told = f"{test.id} is no test of {options.transport}"
             raise LocalError("--transport", told, "uet, or rc", place=test.place)
     playing = of_role(chosen(found, wanted), BOTH if listed else role)
+    if options.domain is None and not (listed or tests):
+        sealed, playing = playing, [test for test in playing if KEYS not in test.needs]
+        if sealed and not playing:
+            raise LocalError("--keys", f"is missing: {sealed[0].id} is of sealed packets", "a key file of both ends")
+    if options.domain is not None and role != INITIATOR:
+        raise LocalError("--keys", f"does not go with --as {role}", f"--as {INITIATOR}")
     if not playing:
         raise LocalError("--as", f"{role}: no test is left", f"{INITIATOR}, {TARGET}, {BOTH}")
     if role == INITIATOR:

@@ -6,7 +6,7 @@ from html import escape
 from itertools import islice
 from typing import Any
 
-from uetproto.analysis.decoding import Decoding
+from uetproto.cli.conform.report import decoding_of
 from uetproto.cli.ladder.rows import Arrow, LadderChoice, LadderTally, arrows
 from uetproto.cli.terminal import printable
 from uetproto.conform.packets import PeerFacts
@@ -37,7 +37,7 @@ def part_of(
     if file is None:
         return PagePart(outcome, again)
     with open_capture(file) as reader:
-        found = arrows(file, reader, Decoding(**peer.settings), LadderChoice(), LadderTally())
+        found = arrows(file, reader, decoding_of(peer), LadderChoice(), LadderTally())
         drawn = tuple(islice(found, _MOST_ARROWS))
     return PagePart(outcome, again, drawn, file if kept else None)
 

@@ -20,7 +20,7 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 _COLUMNS = 120
 _REPEATED = ("transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc",
              "checksum", "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr",
-             "qpn", "psn", "peer_qpn", "peer_psn")  # fmt: skip
+             "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi")  # fmt: skip
 _USUAL: dict[str, Any] = {
     "transport": UET,
     "path": "auto", "crc": "on", "checksum": "auto", "rendezvous": "4793", "job_id": 1, "pid": 0, "resource_index": 15,
@@ -66,9 +66,18 @@ def result_of(outcome: Outcome, repeat: str, capture: str | None) -> dict[str, A
     }  # fmt: skip
 
 
+def decoding_of(peer: PeerFacts | RoceFacts) -> Decoding:
+    """Return how captures of a peer are decoded, and opened if they are sealed."""
+    if peer.ring is None:
+        return Decoding(**peer.settings)
+    from uetproto.analysis.opened import Keys
+
+    return Decoding(**peer.settings, keys=Keys(peer.ring))
+
+
 def chart(file: str, outcome: Outcome, peer: PeerFacts | RoceFacts) -> str:
     """Return the ladder of the capture of a test, with its purpose and its verdict above."""
-    test, decoding = outcome.test, Decoding(**peer.settings)
+    test, decoding = outcome.test, decoding_of(peer)
     head = [f"{test.id}: {test.purpose}", f"{test.section}; {outcome.verdict.value}"]
     if outcome.reason:
         head.append(f"step {outcome.step}: {outcome.reason}" if outcome.step else outcome.reason)

@@ -20,13 +20,15 @@ from uetproto.conform.player import UET, Patience, Suite, round_trip
 from uetproto.conform.roce.packets import RoceFacts
 from uetproto.conform.roce.pairs import MEMORY, HandPairs, OpenPair, PairSource, PeerMemory
 from uetproto.conform.roce.play import ROCE
+from uetproto.conform.tss.play import SEALED
+from uetproto.conform.tss.sealing import Sealing
 from uetproto.engine.memory import IDEMPOTENT_SAFE
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import UetFramer
 from uetproto.live.path import PathSetup, open_path
 from uetproto.live.rendezvous import Json, RendezvousClient, number
-from uetproto.live.time import MonotonicClock
+from uetproto.live.time import MonotonicClock, counter_now
 from uetproto.wire.headers.roce import PMTUS
 
 
@@ -111,14 +113,21 @@ def facts_of(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFac
 
 
 def _of_uet(options: LinkOptions, peer: str, local: str, told: Json, lacking: frozenset[str]) -> PeerBench:
-    facts = replace(facts_of(options, peer, local, told), without=lacking)
+    facts = replace(facts_of(options, peer, local, told), without=lacking, security=_sealing(options, local))
     how = facts.how
     framer = UetFramer(facts.local, facts.ip_version, how, local_port=options.local_udp_port)
     setup = PathSetup(
         interface=options.live_interface(local), transport="uet", peer_port=how.udp_port if how.udp else None,
         ip_protocol=how.ip_protocol, lower_headers=framer.lower_headers,
     )  # fmt: skip
-    return PeerBench(options, peer, local, facts, setup, UET)
+    return PeerBench(options, peer, local, facts, setup, UET if facts.security is None else SEALED)
+
+
+def _sealing(options: LinkOptions, local: str) -> Sealing | None:
+    """Return what seals our packets, or None without keys."""
+    if options.domain is None:
+        return None
+    return Sealing(options.domain, int(ip_address(local)), options.ssi, counter_now())
 
 
 def _of_roce(

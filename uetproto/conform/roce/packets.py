@@ -60,6 +60,10 @@ class RoceFacts:
         return {"roce_port": self.udp_port}
 
     @property
+    def ring(self) -> None:
+        """Return None: packets of RoCE are not sealed."""
+
+    @property
     def offers(self) -> dict[str, str]:
         """Return what tests may need, each with why it is missing; the text is empty for what the peer offers."""
         return {name: f"the peer has no {words}" if name in self.pairs.lacks else "" for name, words in NEEDS.items()}

@@ -1,0 +1,1 @@
+"""This package has what tests of sealed packets need beside those of UET: sealing with headers of the test's choice."""
