@@ -137,6 +137,28 @@ def test_after_an_operation_that_failed(tmp_path: Path) -> None:
         assert server.ended()[0] == 1
 
 
+def fails(near: fi.Fabric, there: str) -> None:
+    """Write to a target, and raise an exception in the `with` of the fabric."""
+    with near:
+        endpoint = near.endpoint("local")
+        peer = fi.Address(fa=int(ip_address(there)), pid_on_fep=0, start_index=15, initiator_id=16)
+        endpoint.av.insert(peer)
+        endpoint.write(b"x", peer, 0, 1)
+        assert endpoint.cq.sread(timeout="20 s")[0].ok
+        raise ZeroDivisionError
+
+
+def test_a_program_that_fails_closes_its_pdcs() -> None:
+    """An exception that ends the `with` of a fabric leaves nothing behind at the peer."""
+    here, there = addresses()
+    with serving(there, "--rendezvous", "off", "--count", "1") as server:
+        near = fi.Fabric(live=Interface(here))
+        with pytest.raises(ZeroDivisionError):
+            fails(near, there)
+        assert near.live.not_closed == 0
+        assert server.line()["what"] == "has closed its PDCs"
+
+
 def test_a_silent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a rendezvous a peer that falls silent is a session that has ended, and a failure if its message is not
     whole."""

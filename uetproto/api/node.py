@@ -2,12 +2,14 @@
 of such nodes with its driver."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from uetproto.api.checks import ArgumentChecks
 from uetproto.engine.contract import EndpointDriver, Engine
+from uetproto.errors import LocalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +151,10 @@ class DrivenNetwork:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(drain=kind is None)
+        if kind is None:
+            self.close()
+        elif issubclass(kind, Exception) and self.driver.idle is None:
+            with suppress(LocalError):  # the one that ended the block may come again
+                self.close()  # a real peer would keep what it is not told of
+        else:
+            self.close(drain=False)

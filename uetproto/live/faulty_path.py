@@ -37,13 +37,18 @@ class FaultyPath:
     """This class is a `live.path.Path` in front of another one, with faults in both directions."""
 
     def __init__(
-        self, path: Path, faults: Faults, seed: int | None, timers: Timers, *, dscp: Dscp, intact: int
-    ) -> None:
-        """Put `faults` in front of `path`. `intact` is the number of first bytes of a frame that are never damaged: a
-        damaged address would reach others. Equal seeds give equal faults for equal frames."""
+        self, path: Path, faults: Faults, seed: int | None, timers: Timers, *, dscp: Dscp, intact: int,
+        received: bool = True,
+    ) -> None:  # fmt: skip
+        """Put `faults` in front of `path`, also for what it receives if `received` is true. `intact` is the number of
+        first bytes of a frame that are never damaged: a damaged address would reach others. Equal seeds give equal
+        faults for equal frames."""
         self._path, self._timers = path, timers
         rng = random.SystemRandom() if seed is None else random.Random(seed)
-        ways = (_Way(faults, random.Random(rng.getrandbits(64)), timers, dscp, intact) for _ in range(2))
+        ways = (
+            _Way(one, random.Random(rng.getrandbits(64)), timers, dscp, intact)
+            for one in (faults, faults if received else Faults())
+        )
         self._out, self._in = ways
         self._out.arrived = self._sending
         self._offering = self._later = False

@@ -44,7 +44,9 @@ class Interface:
     capture: str | None = None
     """Name of a capture file, .pcapng or .pcap (also .gz), for all packets that are sent and received."""
     faults: Faults | None = None
-    """Faults that frames meet between engine and path, in both directions."""
+    """Faults that frames meet between engine and path."""
+    faults_received: bool = True
+    """Whether frames that are received meet the faults, too, as nobody else does them."""
     security: Security | None = None
     """Secure domain whose packets are sealed, with one member, this end (`framing.security`). None: they travel in
     clear, as those of RoCE always do."""

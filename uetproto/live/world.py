@@ -69,8 +69,9 @@ class LiveWorld:
         if self.interface.faults:
             lower = len(setup.lower_headers(LowerHeaders(setup.local, setup.local, 0), 0))
             self.path = FaultyPath(
-                self.path, self.interface.faults, self.interface.seed, timers, dscp=dscp or Dscp(), intact=lower
-            )
+                self.path, self.interface.faults, self.interface.seed, timers, dscp=dscp or Dscp(), intact=lower,
+                received=self.interface.faults_received,
+            )  # fmt: skip
         self.closed = False
         self._needed, self._payload, self._finish = needed, payload, finish
         self._reached: set[int] = set()

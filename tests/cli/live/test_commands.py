@@ -123,7 +123,8 @@ def test_a_peer_that_is_recognised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", ["ses-fetching-atomic", "ses-tagged-send", "gradient-sealed-client-server", "ses-fail-at-perm"]
+    "scenario",
+    ["ses-fetching-atomic", "ses-tagged-send", "gradient-sealed-client-server", "ses-fail-at-perm", "gradient-lossy"],
 )
 def test_a_scenario(tmp_path: Path, scenario: str) -> None:
     here, there = addresses()
@@ -136,6 +137,9 @@ def test_a_scenario(tmp_path: Path, scenario: str) -> None:
         assert {one["code"] for one in played["operations"]} <= {"OK", "NONE", "AT_PERM"}
         status, told = server.ended()
         assert (status, bool(told["security"])) == (0, "sealed" in scenario)
+        assert sum(told["faults"].get("sent", {}).values()) == 0 or "lossy" in scenario
+        assert (sum(played["faults"].get("sent", {}).values()) > 0) is ("lossy" in scenario)
+        assert not played["faults"].get("received"), "the other end does them"
     clean(file, keys=PCAPS / "gradient-sealed-direct.keys.toml" if "sealed" in scenario else None)
 
 

@@ -83,7 +83,7 @@ def fabric_of(
 ) -> fi.Fabric:
     """Return a fabric with the parameters of a node of the scenario. `peer` is the address of the other end, or None if
     it is not known yet."""
-    config = scenario.nodes[node]
+    config, run = scenario.nodes[node], scenario.run
     how = scenario.encapsulation
     how = replace(how, udp=options.ip_protocol is None, udp_port=options.udp_port or peer_port or how.udp_port)
     interface, pds = options.live_interface(local), config.pds
@@ -94,6 +94,8 @@ def fabric_of(
         interface = replace(interface, security=sealed)
     elif options.domain is not None:
         pds = replace(pds, secure_start="expected")
+    if options.faults is None and scenario.faults and node in scenario.faults_from:
+        interface = replace(interface, faults=scenario.faults, faults_received=False, seed=options.seed or run.seed)
     fabric = fi.Fabric(live=interface, how=how, pds=pds, ses=config.ses, cc=options.cc)
     fabric.live.fep.target.fault = refusals(rule for rule in scenario.target_faults if rule.node == node)
     preset = config.preset
