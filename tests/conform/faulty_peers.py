@@ -132,7 +132,7 @@ def forgets_response(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> I
 def sacks_too_much(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
     bitmap = pds.get("sack_bitmap", 0)
     ahead = _is_ack(pds) and bitmap >> 1 and pds["sack_psn_offset"] >= 0
-    yield altered(packet, sack_bitmap=bitmap | bitmap << 1) if ahead else packet
+    yield altered(packet, sack_bitmap=(bitmap | bitmap << 1) & (1 << 64) - 1) if ahead else packet
 
 
 def stays_open(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
@@ -235,7 +235,9 @@ FAULTS: dict[str, PeerFault] = {
     "SACK tells a PSN that was not received": PeerFault(
         ("UET-PDS-005", "UET-PDS-027", "UET-PDS-033"), None, sacks_too_much
     ),
-    "CLOSE_CMD is acknowledged, but does not close": PeerFault(("UET-PDS-054", "UET-PDS-056"), stays_open),
+    "CLOSE_CMD is acknowledged, but does not close": PeerFault(
+        ("UET-PDS-054", "UET-PDS-056", "UET-PDS-067", "UET-PDS-068"), stays_open
+    ),
     "a trimmed packet gets no NACK": PeerFault(
         ("UET-TRIM-001", "UET-TRIM-002", "UET-TRIM-004", "UET-TRIM-006"), None, no_nack(N.TRIMMED, N.TRIMMED_LASTHOP)
     ),

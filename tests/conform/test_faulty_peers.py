@@ -171,6 +171,7 @@ def test_what_tests_cover_are_rows_of_the_coverage_table() -> None:
     assert len(rows) == len(page_rows())
     assert [row.name for row in page_rows() if row.reason and row.name in covered] == []
     assert [test.id for test in load() if not test.covers] == []
+    assert [row.name for row in page_rows() if not row.reason and row.name not in covered] == []
 
 
 def test_each_ladder_is_driven_or_says_why_not() -> None:

@@ -51,9 +51,11 @@ def mute(*opcodes: Opcode) -> type[FaultyPeer]:
 
 def test_a_peer_says_what_it_has() -> None:
     assert answers(AdapterLink()) == dict.fromkeys(askable(), True)
-    assert {*askable()} == {*OPTIONAL} - {"rendezvous", "uud", "data"}
+    assert {*askable()} == {*OPTIONAL} - {"uud", "data"}
     lacking = answers(AdapterLink(without(Opcode.READ, Opcode.TAGGED_SEND)))
-    assert {name for name, has in lacking.items() if not has} == {"read", "tagged"}
+    assert {name for name, has in lacking.items() if not has} == {"read", "returns", "tagged"}
+    data = ask("returns", AdapterLink(knobs={"max_ack_data_size": 4096}), FACTS, "1", Patience())
+    assert (data.has, data.words) == (False, "asked: the data of a read of 64 bytes comes in the ACK")
     silent = answers(AdapterLink(mute(Opcode.FETCHING_ATOMIC)))
     assert {name for name, has in silent.items() if has is False} == {"fetch", "cas"}
 
@@ -78,8 +80,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "PEER.toml"
     path.write_text(peer_toml("10.0.0.2", peer, 5_000_000, told, (4096, "asked"), 300), encoding="utf-8")
     known = PeerFile(path).known()
-    assert known.lacking == {"read", "uud"}
-    assert {*known.claims} == {*OPTIONAL} - {"read", "uud"}
+    assert known.lacking == {"read", "returns", "uud"}
+    assert {*known.claims} == {*OPTIONAL} - {"read", "returns", "uud"}
     assert known.claims["fetch"].line == path.read_text(encoding="utf-8").splitlines().index(
         "fetch = true  # asked: FETCHING_ATOMIC, SUM of UINT64"
     ) + 1  # fmt: skip

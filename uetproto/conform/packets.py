@@ -25,6 +25,7 @@ _PDS = {
     "nack": "pds.nack", "ack_cc": "pds.ack_cc", "rudi_response": "pds.rudi_resp",
 }  # fmt: skip
 _CONTROL = {kind.name.lower(): int(kind) for kind in CtlType}
+_RENDEZVOUS = "ses.ext.rendezvous"
 _RMA, _SEND = "ses.request_std", "ses.send_std"
 _SES: dict[str, tuple[str, int, str | None]] = {  # form without .som, opcode, extension
     "noop": (_RMA, Opcode.NO_OP, None),
@@ -36,6 +37,8 @@ _SES: dict[str, tuple[str, int, str | None]] = {  # form without .som, opcode, e
     "cas": (_RMA, Opcode.FETCHING_ATOMIC, "ses.ext.atomic_cas"),
     "send": (_SEND, Opcode.SEND, None),
     "tagged": (_SEND, Opcode.TAGGED_SEND, None),
+    "rendezvous": (_SEND, Opcode.RENDEZVOUS_SEND, _RENDEZVOUS),
+    "tatomic": (_SEND, Opcode.TSEND_ATOMIC, "ses.ext.atomic"),
     "deferrable": ("ses.deferrable_std", Opcode.DEFERRABLE_SEND, None),
     "datagram": (_SEND, Opcode.DATAGRAM_SEND, None),
     "rtr": ("ses.rtr_std", Opcode.DEFERRABLE_RTR, None),
@@ -45,8 +48,9 @@ _SES: dict[str, tuple[str, int, str | None]] = {  # form without .som, opcode, e
 MEDIUM = "medium"
 OPTIONAL = {
     "read": "READ", "atomic": "ATOMIC", "fetch": "FETCHING_ATOMIC", "cas": "FETCHING_ATOMIC with compare and swap",
-    "tagged": "TAGGED_SEND", "rendezvous": "RENDEZVOUS_SEND", "deferrable": "DEFERRABLE_SEND", "rudi": "RUDI",
-    "uud": "UUD", MEDIUM: "medium headers", "amos": "other atomic operations than SUM",
+    "tagged": "TAGGED_SEND", "tatomic": "TSEND_ATOMIC", "rendezvous": "RENDEZVOUS_SEND",
+    "deferrable": "DEFERRABLE_SEND", "rudi": "RUDI", "uud": "UUD", MEDIUM: "medium headers",
+    "amos": "other atomic operations than SUM", "returns": "data of reads of 64 bytes in the return direction",
     "data": "bytes of ours to write or send",
 }  # fmt: skip
 """What not every profile has (ses.md §4.3), by the names that steps have for it, and in words."""
@@ -303,7 +307,6 @@ _KINDS: dict[int, str] = {
 }  # fmt: skip
 KINDS = (*dict.fromkeys(_KINDS.values()), *_CONTROL)
 """Kinds of packets that a test may expect."""
-_RENDEZVOUS = "ses.ext.rendezvous"
 _PSN = FORMS["pds.rud_req"]["psn"]
 _OPAQUE = Field(32, "unknown")
 

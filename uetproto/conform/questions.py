@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from uetproto.conform.catalogue import ConformanceTest, load
-from uetproto.conform.packets import OPTIONAL, PeerFacts, read
+from uetproto.conform.packets import OPTIONAL, AnswerPacket, PeerFacts, read
 from uetproto.conform.player import ConformanceVerdict, Link, Outcome, Patience, play, round_trip
 from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS, ReturnCode
 
@@ -16,7 +16,7 @@ _REFUSED = (
     ReturnCode.AMO_UNSUPPORTED_DT, ReturnCode.AMO_UNSUPPORTED_SIZE,
 )  # fmt: skip
 """Return codes that say that a peer does not have something (ses.md §9.5)."""
-_MTU = "mtu"
+_MTU, _RETURNS = "mtu", "returns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,11 @@ def ask(name: str, link: Link, peer: PeerFacts, seed: str, patience: Patience) -
         return PeerAnswer(name, True, f"asked: {test.purpose}")
     if outcome.verdict is ConformanceVerdict.INCONCLUSIVE:
         return PeerAnswer(name, None, f"not asked: {outcome.reason}")
-    codes = [code for code in _return_codes(outcome, peer) if code in _REFUSED]
+    codes = [code for one in _answers(outcome, peer) if (code := one.values.get("return_code")) in _REFUSED]
     if codes:
         return PeerAnswer(name, False, f"asked: {test.purpose} is refused with {ReturnCode(codes[-1]).name}")
+    if name == _RETURNS and any("read_request_message_id" in found.values for found in _answers(outcome, peer)):
+        return PeerAnswer(name, False, "asked: the data of a read of 64 bytes comes in the ACK")
     if outcome.silent:
         if round_trip(link, peer, f"{seed}#ask {name} again", patience) is None:
             return PeerAnswer(name, None, "not known: the peer answers nothing any more")
@@ -58,12 +60,10 @@ def ask(name: str, link: Link, peer: PeerFacts, seed: str, patience: Patience) -
     return PeerAnswer(name, None, f"not known: {outcome.reason.partition(';')[0]}")
 
 
-def _return_codes(outcome: Outcome, peer: PeerFacts) -> Iterable[int]:
-    """Return the return codes of the responses of the peer."""
-    for frame in outcome.frames:
-        found = None if frame.sent else read(frame.data, peer.how)
-        if found is not None and "return_code" in found.values:
-            yield found.values["return_code"]
+def _answers(outcome: Outcome, peer: PeerFacts) -> Iterable[AnswerPacket]:
+    """Return the packets of the peer."""
+    found = (read(frame.data, peer.how) for frame in outcome.frames if not frame.sent)
+    return (one for one in found if one is not None)
 
 
 def crc_of(link: Link, peer: PeerFacts, seed: str, patience: Patience) -> tuple[bool, int] | None:

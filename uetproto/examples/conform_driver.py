@@ -23,7 +23,10 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
         print("UETPROTO_ACTION is missing: uetproto conform --as target --driver … runs this program", file=sys.stderr)
         return 2
     action, mode, number = told["action"], told["mode"], {name: int(told[name]) for name in _NUMBERS}
-    how = fi.Encapsulation(udp=bool(told["port"]), crc=told["crc"] == "on", udp_port=int(told["port"] or 4793))
+    how = fi.Encapsulation(
+        udp=bool(told["port"]), crc=told["crc"] == "on", udp_port=int(told["port"] or 4793),
+        ip_protocol=int(told["protocol"] or 253),
+    )  # fmt: skip
     ses = fi.SesConfig(
         payload_mtu=number["mtu"], large_send=action if action in ("deferrable", "rendezvous") else "plain",
         deferrable_threshold=0, rendezvous_threshold=0,

@@ -36,6 +36,7 @@ FACTS = {
     "to": "file for the bytes that are read", "what": "{length} of a read, {file} of all else",
     "operand": "operand of an atomic, a number", "tag": "tag of a tagged send", "target": "our address",
     "peer": "address of the peer", "port": "UDP port of both ends, empty over native IP", "crc": "on or off: CRC32C",
+    "protocol": "IP protocol of native IP, empty over UDP",
     "key": "memory key", "addr": "address in the memory", "job": "JobID", "pid": "PIDonFEP",
     "index": "resource index", "initiator": "initiator id of the peer",
     "mtu": "payload MTU",
@@ -62,7 +63,7 @@ class ActPlaces:
             "file": "" if reads else str(file), "to": str(to), "what": str(act.length) if reads else str(file),
             "operand": str(int.from_bytes(act.data[:8], "big")), "tag": str(TAG), "target": self.target,
             "peer": self.peer, "port": str(self.how.udp_port) if self.how.udp else "",
-            "crc": "on" if self.how.crc else "off",
+            "crc": "on" if self.how.crc else "off", "protocol": "" if self.how.udp else str(self.how.ip_protocol),
         }  # fmt: skip
 
 
