@@ -11,7 +11,7 @@ from tests.support import source
 from tests.support.paths import ROOT
 from uetproto.api.fi import Errno, FiError
 from uetproto.engine.pds.messages import parse
-from uetproto.errors import LocalError, Location, RemoteError, UetError, missing_package, similar
+from uetproto.errors import LocalError, Location, RemoteError, UetError, listed, missing_package, similar
 from uetproto.wire.headers.uet_pds import PdsType
 
 READS = {"split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace",
@@ -30,6 +30,16 @@ def test_the_text_is_made_from_the_fields() -> None:
     assert str(FiError(Errno.FI_EINVAL, "tag", 1, 2)) == "tag: 1; legal: 2 [FI_EINVAL]"
     remote = RemoteError("cut short", 7, name="ACK", legal="12 bytes")
     assert (str(remote), remote.code) == ("ACK: cut short; legal: 12 bytes", 7)
+
+
+def test_many_names_are_counted_and_the_field_has_all() -> None:
+    names = [f"name-{number}" for number in range(13)]
+    error = LocalError("kind", "x", f"{', '.join(names)}; or a path")
+    assert str(error) == "kind: x; legal: name-0, name-1, name-2, … (13 in all); or a path"
+    assert error.legal.startswith(", ".join(names))
+    assert str(LocalError("kind", "x", ", ".join(names[1:]))).endswith(", ".join(names[1:]))
+    assert str(LocalError("kind", "x", ", ".join(["a few words"] * 20))).count("a few words") == 20
+    assert listed(names, "x --list") == "name-0, name-1, name-2, … (13 in all: x --list)"
 
 
 @pytest.mark.parametrize(

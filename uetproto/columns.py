@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from uetproto.columns_crc import FlowTrailers, Packets
 from uetproto.columns_records import LINKS, NO_TIME, Array, Batch, Bytes, Index, batches, gather
-from uetproto.errors import LocalError, shown, similar
+from uetproto.errors import LocalError, listed, shown, similar
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Damage
 from uetproto.wire.crc import crc32
@@ -190,9 +190,7 @@ class Rows(Mapping[str, Array]):
         if column := self._columns.get(field):
             return np.concatenate([column.of(units[column.unit]) for units in self._blocks])
         if field != "index":
-            raise KeyError(
-                f"{self.header.name}.{field}: no such field{similar(field, self)}; there are {', '.join(self)}"
-            )
+            raise KeyError(f"{self.header.name}.{field}: no such field{similar(field, self)}; there are {listed(self)}")
         last = self._first + len(self._shape)
         numbers = np.arange(self._first, last, dtype=np.uint32 if last <= 1 << 32 else np.uint64)
         counts = self._often[self._shape]
@@ -244,7 +242,7 @@ class Columns(Mapping[str, Rows]):
     def __getitem__(self, form: str) -> Rows:
         if form not in self._rows:
             why = "does not occur here" if form in FORMS else f"no such form{similar(form, FORMS)}"
-            raise KeyError(f"{form}: {why}; there are {', '.join(self._rows) or 'none'}")
+            raise KeyError(f"{form}: {why}; there are {listed(self._rows) or 'none'}")
         return self._rows[form]
 
     def __iter__(self) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """This module has the errors that the library raises on purpose. All of them are `UetError`; any other exception is a
 bug."""
 
+import re
 from collections.abc import Iterable
 from reprlib import Repr
 from typing import NamedTuple, overload
@@ -9,6 +10,10 @@ _LONGEST = 256
 """Number of bits of an integer, or of characters of a text, above which an error message shortens the value."""
 _LONGEST_LINE = 2048
 """Number of characters of a name or value above which an error message shortens it."""
+_LISTED = 12
+"""Number of names above which an error message lists the first three alone."""
+_FIRST = 3
+_NAMES = re.compile(rf"(?:[^\s,;]+, ){{{_LISTED},}}[^\s,;]+")
 _TELLING = 2
 """Number of letters above which a part of a name tells which name is meant."""
 
@@ -51,7 +56,8 @@ class UetError(Exception):
         text = "".join(f"{part}: " for part in (self.place, name) if part) + (
             value if len(self.args) > 1 else str(self.value)
         )
-        return f"{text}; legal: {self.legal}" if self.legal else text
+        legal = _NAMES.sub(lambda found: listed(found[0].split(", ")), self.legal)
+        return f"{text}; legal: {legal}" if legal else text
 
 
 def _shortened(text: str) -> str:
@@ -89,6 +95,15 @@ def similar(word: object, names: Iterable[object], most: int = 3) -> str:
 
         near = get_close_matches(folded, known, most, 0.7)
     return f" (did you mean {' or '.join(known[name] for name in near[:most])}?)" if near else ""
+
+
+def listed(names: Iterable[object], where: str = "") -> str:
+    """Return at most 12 names, separated by commas; of more names the first three and their number. `where` says what
+    lists them all, such as a command."""
+    known = [str(name) for name in names]
+    if len(known) <= _LISTED:
+        return ", ".join(known)
+    return f"{', '.join(known[:_FIRST])}, … ({len(known)} in all{f': {where}' if where else ''})"
 
 
 class RemoteError(UetError):

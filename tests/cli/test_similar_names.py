@@ -1,5 +1,7 @@
 """Wherever a command refuses a name, it tells similar ones."""
 
+import re
+
 import pytest
 
 from tests.support.cli.frames import invoke
@@ -12,6 +14,10 @@ CAPTURE = str(PCAPS / "gradient.pcapng")
     ("arguments", "meant"),
     [
         (["disect"], "dissect"),
+        (["dissect", CAPTURE, "--pakcet", "1"], "--packet"),
+        (["dissect", CAPTURE, "--crc", "onn"], "on"),
+        (["fabric", "incast", "--profile", "htsmi"], "htsim"),
+        (["ladder", CAPTURE, "--columns", "stat"], "state"),
         (["run", "gradiant"], "gradient"),
         (["run", "gradient", "--set", "pds.mp_rage=1"], "mp_range"),
         (["run", "gradient", "--set", "mp_range=1"], "pds.mp_range"),
@@ -22,6 +28,7 @@ CAPTURE = str(PCAPS / "gradient.pcapng")
         (["run", "gradient", "--set", "run.target=rank22"], "rank2"),
         (["run", "gradient", "--tap", "rank22"], "rank2"),
         (["run", "gradient-roce", "--set", "roce.congestion=dcqn"], "dcqcn"),
+        (["run", "ses-write", "--set", "operation.0.do=wriet"], "write"),
         (["generate", "bnech", "-o", "x.pcap"], "bench"),
         (["generate", "bench", "-o", "x.pcap", "--set", "endpoint=4"], "endpoints"),
         (["generate", "bench", "-o", "x.pcap", "--set", "modes=rodd"], "rod"),
@@ -46,5 +53,27 @@ CAPTURE = str(PCAPS / "gradient.pcapng")
 def test_a_name_that_is_nearly_right(arguments: list[str], meant: str) -> None:
     done = invoke(*arguments)
     assert done.exit_code == 2
-    hint = done.stderr.partition("(did you mean ")[2].partition("?)")[0]
-    assert meant in hint.split(" or "), done.stderr
+    hint = done.stderr.lower().partition("did you mean ")[2].partition("?")[0].removeprefix("one of: ")
+    assert meant.lower() in re.split(r" or |, ", hint.replace("'", "")), done.stderr
+    assert not TOO_MANY.search(done.stderr), done.stderr
+
+
+TOO_MANY = re.compile(r"(?:[^\s,;]+, ){12,}[^\s,;]+")
+"""Matches a list of more than twelve names."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["zzz"], ["run", "zzz"], ["run", "gradient", "--set", "pds.zzz=1"], ["run", "gradient", "--set", "zzz.a=1"],
+        ["generate", "bench", "-o", "x.pcap", "--mutate", "zzz=1"], ["audit", CAPTURE, "--rules", "ZZZ-*"],
+        ["audit", "--explain", "ZZZ"], ["fuzz", "zzz"], ["bench", "--only", "zzz"],
+        ["collective", "all_reduce", "--algorithm", "zzz"], ["generate", "bench", "-o", "x.pcap", "--set", "zzz=1"],
+        ["diff", CAPTURE, CAPTURE, "--ignore", "zzz"], ["dissect", CAPTURE, "--filter", "zzz"],
+    ],
+)  # fmt: skip
+def test_a_name_like_no_other_is_not_answered_by_all_names(arguments: list[str]) -> None:
+    done = invoke(*arguments)
+    assert done.exit_code == 2
+    assert not TOO_MANY.search(done.stderr), done.stderr
+    assert "did you mean" not in done.stderr

@@ -1,8 +1,7 @@
 """This module collects all rules of an audit, and the invariants that no capture can show."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from textwrap import wrap
 
 from uetproto.audit.pds import rules as rules_pds
 from uetproto.audit.pds import rules_rudi
@@ -13,7 +12,7 @@ from uetproto.audit.ses import rules as rules_ses
 from uetproto.audit.sharp import rules as rules_sharp
 from uetproto.audit.tss import rules as rules_tss
 from uetproto.audit.wire import rules as rules_wire
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, listed, similar
 
 RULES: tuple[Rule, ...] = (
     *rules_wire.RULES,
@@ -55,15 +54,6 @@ def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def known_rules(name: str) -> str:
-    """Return the text that an error message puts behind an unknown name: rules with a similar id, and then all
+    """Return the text that an error message puts behind an unknown name: rules with a similar id, and how to list all
     rules."""
-    return "\n".join([f"{similar(name.strip('*?-'), BY_ID)}; there are", *_listed()])
-
-
-def _listed() -> Iterator[str]:
-    """Yield the lines of paragraphs; a paragraph lists the ids with one prefix."""
-    groups: dict[str, list[str]] = {}
-    for name in BY_ID:
-        groups.setdefault(name.partition("-")[0], []).append(name)
-    for names in groups.values():
-        yield from wrap(", ".join(names), 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return f"{similar(name.strip('*?-'), BY_ID)}; there are {listed(BY_ID, 'uetproto audit --list-rules')}"

@@ -11,6 +11,7 @@ from uetproto import LocalError, Packet
 from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.filtering import judged, matching, read_again
 from uetproto.analysis.sources import CaptureSource
+from uetproto.cli.choice import Choice
 from uetproto.cli.terminal import printable
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.filters.display_filter import DisplayFilter
@@ -56,7 +57,7 @@ def decoding_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _mode(name: str, modes: Sequence[str], default: str, text: str) -> Callable[[F], F]:
-    return click.option(name, type=click.Choice(modes), default=default, show_default=True, help=text)
+    return click.option(name, type=Choice(modes), default=default, show_default=True, help=text)
 
 
 def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:

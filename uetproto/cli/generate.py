@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from uetproto import LocalError
+from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, toml_file
@@ -82,9 +83,7 @@ Mutations:
     help="Change a share of the packets to which it applies, in the capture only; may be repeated. "
     f"What was changed is listed in FILE{mutations.SUFFIX}.",
 )  # fmt: skip
-@click.option(
-    "--report", type=click.Choice(["coverage"]), help="Also count forms, opcodes and codes that were written."
-)
+@click.option("--report", type=Choice(["coverage"]), help="Also count forms, opcodes and codes that were written.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all random choices.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def command(

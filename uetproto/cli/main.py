@@ -15,7 +15,7 @@ import click
 
 from uetproto import RemoteError, UetError, __version__
 from uetproto.cli.terminal import printable, shortened
-from uetproto.errors import similar
+from uetproto.errors import listed, similar
 
 COMMANDS = {
     # name         module                    in a few words
@@ -63,7 +63,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}{similar(args[0], COMMANDS)}; there are {', '.join(COMMANDS)}")
+            known = listed(COMMANDS, "uetproto --help")
+            ctx.fail(f"there is no command {args[0]!r}{similar(args[0], COMMANDS)}; there are {known}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

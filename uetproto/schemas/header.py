@@ -16,7 +16,7 @@ from typing import Any
 
 from construct import Bitwise, ConstructError, Container, Default, MappingError, Renamed, Struct
 
-from uetproto.errors import shown, similar
+from uetproto.errors import listed, shown, similar
 from uetproto.schemas.values import Bit, Bits, BitsEnum, Bytes, CodeEnum, number_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS
@@ -76,7 +76,7 @@ class UnknownFormError(ConstructError, KeyError):  # type: ignore[misc]
 
 class _Schemas(dict[str, Any]):
     def __missing__(self, form: object) -> Any:
-        raise UnknownFormError(f"{shown(form)} is no form{similar(form, self)}; legal: {', '.join(self)}")
+        raise UnknownFormError(f"{shown(form)} is no form{similar(form, self)}; legal: {listed(self)}")
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType(_Schemas({form: _schema(header) for form, header in FORMS.items()}))

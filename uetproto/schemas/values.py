@@ -8,7 +8,7 @@ from typing import Any
 from construct import BitsInteger, BytesInteger, Enum, FlagsEnum, IntegerError, MappingError
 from construct import Flag as OneBit
 
-from uetproto.errors import similar
+from uetproto.errors import listed, similar
 from uetproto.wire.fields import Field
 
 
@@ -106,7 +106,7 @@ def number_of(field: Field, value: Any, path: str) -> int:
                 number |= int(word, 16)
             else:
                 what = f"{field.name} has no code called {word[:40]!r}{similar(word, members)}"
-                raise MappingError(f"{what}; legal: {', '.join(['a number', *members])}", path=path)
+                raise MappingError(f"{what}; legal: {listed(['a number', *members])}", path=path)
         value = number
     if not isinstance(value, int):
         raise IntegerError(f"{value!r:.40} is not an integer", path=path)

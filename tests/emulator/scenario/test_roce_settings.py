@@ -95,7 +95,7 @@ REFUSALS: list[tuple[tuple[str, str] | str, str]] = [
     ("[qp.a]\nnumber = 1\n[qp.b]", "qp.a.number: 1 is not legal; legal: a whole number, 2 … 0xfffffe"),
     ("[qp.a]\ntimeout = 32\n[qp.b]", "qp.a.timeout: 32 is not legal; legal: a whole number, 0 … 31"),
     ('[qp.a]\naccess = ["all"]\n[qp.b]', "qp.a.access: ['all'] is not legal; legal: some of local_write, remote_write"),
-    ('[[operation]]\ndo = "jump"', "operation.1.do: 'jump'; legal: send, write, read, compare_swap"),
+    ('[[operation]]\ndo = "jump"', "operation.1.do: 'jump'; legal: send, write, read, … (13 in all)"),
     ('[[operation]]\ndo = "write"\nlength = 8', "operation.1: write needs key; legal: a whole number, 0 … 0xffffffff"),
     ('[[operation]]\ndo = "send"\nlength = 8\nkey = 1', "operation.1.key: does not go with send; legal: do, node, at"),
     ('[[operation]]\ndo = "send"\nlength = 8\nto = "b"', "operation.1.to: goes with ud only"),

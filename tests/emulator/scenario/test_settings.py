@@ -71,7 +71,7 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
         (
             "job_id = 101",
             "job = 101",
-            "mine.toml:10: run.job: unknown key (did you mean job_id?); legal: description, seed, input, mode",
+            "mine.toml:10: run.job: unknown key (did you mean job_id?); legal: description, seed, input, … (",
         ),
         ("relative = true", 'relative = "yes"', "mine.toml:15: run.relative: 'yes' is not legal; legal: true, false"),
         (
@@ -111,7 +111,7 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
         ),
         ('target = "rank2"', 'target = "rank0"', "mine.toml:9: run.target: is the initiator"),
         ("[ses]", "[sess]", "mine.toml:31: sess: unknown section (did you mean ses?); legal: run, fabric, nodes"),
-        ("[preset.rank0]", "[preset.rank1]", "mine.toml:34: preset.rank1: no such node; legal: rank0, rank2"),
+        ("[preset.rank0]", "[preset.rank1]", "mine.toml:34: preset.rank1: no such node (did you mean rank2 or rank0?); legal: rank0, rank2"),
         ("start_psn = 0x12000", "start_psn = -1", "mine.toml:35: preset.rank0.start_psn: -1 is not legal"),
         (
             "[ses]",

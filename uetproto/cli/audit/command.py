@@ -29,6 +29,7 @@ from uetproto.cli.captures import (
     keys_option,
     read_key_ring,
 )
+from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
@@ -77,7 +78,7 @@ Faults are findings from --fail-on up, and --keys that open none of the sealed p
 @click.argument("files", metavar="FILE…", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and finding, then a summary.")
 @click.option(
-    "--fail-on", "fail_on", type=click.Choice([severity.value for severity in Severity]), default="error",
+    "--fail-on", "fail_on", type=Choice([severity.value for severity in Severity]), default="error",
     show_default=True, help="The least severe finding that makes the exit status 1.",
 )  # fmt: skip
 @click.option(

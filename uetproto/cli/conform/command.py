@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from uetproto import LocalError
+from uetproto.cli.choice import Choice
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
 from uetproto.cli.conform.hints import hints
 from uetproto.cli.conform.page import PagePart, page, part_of
@@ -75,7 +76,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
     metavar="N",
     help="Play a test that fails up to N times, until it passes: for links that lose packets.",
 )
-@click.option("--as", "role", type=click.Choice((INITIATOR, TARGET, BOTH)), default=INITIATOR, show_default=True,
+@click.option("--as", "role", type=Choice((INITIATOR, TARGET, BOTH)), default=INITIATOR, show_default=True,
               help="Our side of the tests: we ask the peer, the peer acts, or both one after the other.")  # fmt: skip
 @click.option("--driver", metavar="CMD", help="Command that makes the peer act, run for each test (--as target).")
 @click.option("--acts-from", metavar="A", help="Address from which the peer acts; default: that of --peer.")

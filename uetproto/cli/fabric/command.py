@@ -9,6 +9,7 @@ from dataclasses import replace
 import click
 
 from uetproto import LocalError
+from uetproto.cli.choice import Choice
 from uetproto.cli.collective.options import topology as topology_of
 from uetproto.cli.fabric import plot
 from uetproto.cli.fabric.settings import settings_of
@@ -79,7 +80,7 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     help=f"Path selection: {', '.join(PATHS)}; each is a run. Without congestion control it is oblivious.",
 )  # fmt: skip
 @click.option(
-    "--profile", type=click.Choice(PROFILES), default=PROFILES[0], show_default=True,
+    "--profile", type=Choice(PROFILES), default=PROFILES[0], show_default=True,
     help="Algorithms and queues as the notes on UE recommend, or as the UEC simulator has them.",
 )  # fmt: skip
 @click.option("--queue", metavar="B", help="Size of each queue of a switch; default: a bandwidth-delay product.")
@@ -98,7 +99,7 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     " docs/keys.md; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--wire", type=click.Choice(WIRES), default=WIRES[0], show_default=True,
+    "--wire", type=Choice(WIRES), default=WIRES[0], show_default=True,
     help="Whether frames are encoded. With objects they are not, which is faster; results are the same.",
 )  # fmt: skip
 @click.option("--seeds", default="1", show_default=True, metavar="N,N-M", help="Seeds; each is a run.")

@@ -42,7 +42,7 @@ from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged
 from uetproto.cli.main import EXIT_STATUS, FAULT, MISUSE
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, shortened, width, write_text
-from uetproto.errors import similar
+from uetproto.errors import listed, similar
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
 from uetproto.wire.words.summary import count
@@ -80,7 +80,7 @@ def _columns(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
     names = tuple(dict.fromkeys((value or "").split(","))) if value else ()
     for name in names:
         if name not in COLUMNS:
-            raise click.BadParameter(f"{name!r}{similar(name, COLUMNS)}; legal are {', '.join(COLUMNS)}")
+            raise click.BadParameter(f"{name!r}{similar(name, COLUMNS)}; legal: {listed(COLUMNS)}")
     return names
 
 

@@ -22,6 +22,7 @@ from uetproto.audit.rule import Severity
 from uetproto.audit.stream import StreamAudit
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.captures import decoding_options, keys_option, read_key_ring
+from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.ladder.chart import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, as_json, rows
@@ -129,7 +130,7 @@ Faults are findings from --fail-on up."""
 @click.option("--rules", "globs", multiple=True, metavar="GLOB,-GLOB", help="Judge only these rules, as audit does.")
 @click.option("--personality", metavar="NAME", help=f"Known departures are notes: {', '.join(PERSONALITIES)}.")
 @click.option(
-    "--fail-on", type=click.Choice([severity.value for severity in Severity]), default="error", show_default=True,
+    "--fail-on", type=Choice([severity.value for severity in Severity]), default="error", show_default=True,
     help="The least severe finding that makes the exit status 1.",
 )  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="Draw a row for every packet, also in runs of similar ones.")

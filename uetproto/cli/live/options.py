@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
+from uetproto.cli.choice import Choice
 from uetproto.cli.live.faults import faults_of
 from uetproto.cli.live.security import domain_of_file, member_at
 from uetproto.cli.outputs import check_output
@@ -249,7 +250,7 @@ class LinkOptions:
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--local", metavar="A", help="Address of this host; sockets bind to it and to no other."),
-    click.option("--transport", type=click.Choice((UET, RC)), default=UET, show_default=True, help="UET or RoCEv2."),
+    click.option("--transport", type=Choice((UET, RC)), default=UET, show_default=True, help="UET or RoCEv2."),
     click.option("--path", default=AUTO, show_default=True, metavar="P", help=f"{', '.join(PATHS)}, or {AUTO}."),
     click.option("--interface", metavar="IF", help="Network interface; for link-local addresses and the path tap."),
     click.option("--vlan", type=click.IntRange(1, 4094), metavar="N", help="VLAN of the paths packet and tap."),
@@ -259,13 +260,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--ip-protocol", type=click.IntRange(1, 255), metavar="N",
         help="Send native IP packets of this protocol, such as 253, and no UDP; needs the path raw, packet or tap.",
     ),
-    click.option("--crc", type=click.Choice(("on", "off")), default="on", show_default=True, help="CRC32C trailer."),
+    click.option("--crc", type=Choice(("on", "off")), default="on", show_default=True, help="CRC32C trailer."),
     click.option(
-        "--checksum", type=click.Choice(CHECKSUMS), default=AUTO, show_default=True,
+        "--checksum", type=Choice(CHECKSUMS), default=AUTO, show_default=True,
         help="UDP checksum; auto: none over IPv4, and over IPv6 none where the peer takes it.",
     ),
     click.option("--payload-mtu", type=int, metavar="N", help="Payload of a packet; default: the largest that fits."),
-    click.option("--mode", type=click.Choice(("rud", "rod")), default="rud", show_default=True, help="Mode of UET."),
+    click.option("--mode", type=Choice(("rud", "rod")), default="rud", show_default=True, help="Mode of UET."),
     click.option("--cc", metavar="|".join(LIVE_CC), help="Congestion control; default: nscc."),
     click.option("--entropies", type=click.IntRange(1, 1 << 16), default=256, show_default=True, metavar="N",
                  help="Largest number of entropy values (sockets)."),

@@ -11,6 +11,7 @@ import click
 from uetproto import LocalError, Packet
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.captures import report_damage
+from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.initiator import Stop, connected
 from uetproto.cli.live.options import LinkOptions, number_of, some_link_options
@@ -62,7 +63,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 @click.option("--work", "mode", flag_value="work", help="Let an engine do the operations of the side anew.")
 @click.option("--ignore", metavar="FIELD,…", default="",
               help=f"Do not compare these fields; {PAYLOAD} are the bytes, {FAULT_FIELD} a wrong CRC.")  # fmt: skip
-@click.option("--addresses", type=click.Choice(("peer", "captured")), default="peer", show_default=True,
+@click.option("--addresses", type=Choice(("peer", "captured")), default="peer", show_default=True,
               help="Send the first JobID, PIDonFEP, resource index, initiator and key of the capture as those of the"
                    " peer, or as captured.")  # fmt: skip
 @click.option("--captured-key", metavar="N", help="Memory key in the capture for which the peer has its own.")

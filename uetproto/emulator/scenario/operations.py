@@ -224,7 +224,9 @@ def checked_rows(
         values = table(path, keys, row)
         do = values.pop("do", None)
         if do not in kinds:
-            raise refuse(f"{path}.do", "is missing" if do is None else repr(do), ", ".join(kinds))
+            raise refuse(
+                f"{path}.do", f"{do!r}{similar(do, kinds)}" if do is not None else "is missing", ", ".join(kinds)
+            )
         kind = kinds[do]
         for name in values:
             if name not in (*_ALWAYS, *kind.keys):

@@ -34,7 +34,7 @@ from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup, qp_name
 from uetproto.emulator.scenario.script_syntax import Refuse
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
 from uetproto.engine.roce.segments import KINDS as SENDS
-from uetproto.errors import Location
+from uetproto.errors import Location, similar
 from uetproto.knobs import KeyType
 from uetproto.toml.values import ADDRESS, BOOLEAN, TEXT, choice, integer, one_of, size, time
 
@@ -160,7 +160,7 @@ def _node(
         setup = qps.get(values.get("qp", ""))
         return setup.node if setup else default
     if node not in nodes:
-        raise refuse(f"{path}.node", f"no such node: {node!r}", ", ".join(nodes))
+        raise refuse(f"{path}.node", f"no such node: {node!r}{similar(node, nodes)}", ", ".join(nodes))
     return str(node)
 
 

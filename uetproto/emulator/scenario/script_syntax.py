@@ -41,7 +41,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.engine.contract import PDC_MODES, Mode
-from uetproto.errors import LocalError, Location
+from uetproto.errors import LocalError, Location, similar
 from uetproto.knobs import KeyType
 from uetproto.steps.uet import ANSWERS, MessageSpec, UetStep
 from uetproto.toml.values import BOOLEAN, HEX, PSN, TEXT, choice, integer, one_of, or_all, time
@@ -155,7 +155,7 @@ class RowContext:
         an unknown node.
         """
         if name not in self.nodes:
-            raise self.refuse(key, f"no such node: {name!r}", ", ".join(self.nodes))
+            raise self.refuse(key, f"no such node: {name!r}{similar(name, self.nodes)}", ", ".join(self.nodes))
         return self.nodes.index(name)
 
 

@@ -528,7 +528,7 @@ class _Reader(TomlFile):
             raise self.refuse("preset", "is a value", "tables [preset.NAME]")
         for name in presets:
             if name not in tables:
-                raise self.refuse(f"preset.{name}", "no such node", ", ".join(tables))
+                raise self.refuse(f"preset.{name}", f"no such node{similar(name, tables)}", ", ".join(tables))
         nodes: dict[str, NodeConfig] = {}
         for name, table in tables.items():
             values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
