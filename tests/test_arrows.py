@@ -26,7 +26,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "wire.capture": set(),
     "wire.mutate": {"wire"},
     "schemas": {"wire"},
-    "columns": {"columns_crc", "columns_records", "wire"},
+    "arrow": set(),  # arrays of NumPy as tables of Arrow: `columns`, `tables`
+    "columns": {"arrow", "columns_crc", "columns_records", "wire"},
     "columns_crc": {"wire"},
     "columns_records": {"wire"},
     "layers": {"wire"},
@@ -107,9 +108,10 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "testing": {"analysis.decoding", "api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair",
                 "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command
     "filters": {"audit.per_packet", "wire"},  # display filters
+    "tables": {"analysis", "arrow", "columns", "filters", "wire"},  # captures as tables
     # the door for Python programs: captures, and the commands as functions
     "diff": {"audit.per_packet", "wire"},  # two captures; whose PDC a packet is of
-    "analysis": {"audit", "cli.ladder", "diff", "engine.tss", "filters", "wire"},
+    "analysis": {"audit", "cli.ladder", "diff", "engine.tss", "filters", "tables", "wire", "arrow"},
     "analysis.commands": {EVERYTHING},
     # commands
     "cli": {EVERYTHING},
@@ -130,6 +132,8 @@ OWNERS = {  # third-party package -> the only places that may import it
     "construct": ("schemas/",),
     "scapy": ("layers/", "scapy.py", "bench/codec.py", "bench/frames.py", "bench/captures.py"),
     "numpy": (
+        "arrow.py",
+        "tables/",
         "columns.py",
         "columns_crc.py",
         "columns_records.py",
@@ -146,7 +150,10 @@ OWNERS = {  # third-party package -> the only places that may import it
     "click": ("cli/", "bench/command.py"),
     "rich": ("cli/",),
     "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py", "cli/fabric/plot.py"),
-    "pyarrow": ("parquet.py",),
+    "pyarrow": ("parquet.py", "arrow.py", "tables/files.py"),
+    "polars": ("analysis/capture.py",),
+    "pandas": ("analysis/capture.py",),
+    "duckdb": ("tables/sql.py",),
 }
 
 SANS_IO = {"time", "random", "socket", "asyncio"}  # never in `wire` and `engine`

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,7 +171,16 @@ def _value(header: Header, name: str, units: list[Array]) -> Array:
 # What is read --------------------------------------------------------------------------------------------------------
 
 
-class Rows(Mapping[str, Array]):
+class OctetColumn(np.ndarray[Any, Any]):
+    """This class is a column of fields over 64 bits, which Arrow takes as binary."""
+
+    def __arrow_array__(self, type: object = None) -> Any:  # pyarrow names the argument
+        from uetproto.arrow import arrow_array, pyarrow_for
+
+        return arrow_array(pyarrow_for("a column of bytes"), self)
+
+
+class Rows(Mapping[str, Array], dict[str, Array]):  # type: ignore[misc,metaclass]  # pandas asks for a dict
     """Rows hold all headers of one form in packet order. `rows["psn"]` is the array (count,) of the values of a field,
     in the smallest type that holds them.
 
@@ -188,7 +197,8 @@ class Rows(Mapping[str, Array]):
 
     def __getitem__(self, field: str) -> Array:
         if column := self._columns.get(field):
-            return np.concatenate([column.of(units[column.unit]) for units in self._blocks])
+            found = np.concatenate([column.of(units[column.unit]) for units in self._blocks])
+            return found.view(OctetColumn) if found.dtype.kind == "V" else found
         if field != "index":
             raise KeyError(f"{self.header.name}.{field}: no such field{similar(field, self)}; there are {listed(self)}")
         last = self._first + len(self._shape)
@@ -203,6 +213,23 @@ class Rows(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return 1 + len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"<Rows of {self.header.name}: {self.count} headers; {', '.join(self)}>"
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("the columns of a capture cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = update = setdefault = clear = _refuse
+    __copy__ = __deepcopy__ = __reduce__ = None  # type: ignore[assignment]  # those of dict would lose the rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a stream of Arrow, for pyarrow, Polars, DuckDB and pandas. It needs pyarrow."""
+        from uetproto.arrow import arrow_table
+
+        return arrow_table({name: self[name] for name in self}, f"columns of {self.header.name}").__arrow_c_stream__(
+            requested_schema
+        )
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What docs/python.md and docs/filters.md show runs as it stands, and what they say in comments is true."""
+"""What the pages about Python show runs as it stands, and what they say in comments is true."""
 
 import re
 import shlex
@@ -38,6 +38,14 @@ def test_filters(here: Path) -> None:
     for line in block.splitlines():
         result = invoke(*shlex.split(line)[1:])
         assert (result.exit_code, bool(result.stdout)) == (0, True), line
+
+
+def test_tables(here: Path) -> None:
+    assert ran("docs/tables.md") >= 4
+    for block in blocks("docs/tables.md", "sh"):
+        for line in block.splitlines():
+            result = invoke(*shlex.split(line)[1:])
+            assert (result.exit_code, bool(result.stdout)) == (0, True), (line, result.stderr)
 
 
 def test_python(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

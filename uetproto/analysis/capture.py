@@ -13,7 +13,7 @@ from uetproto.analysis.packet_view import PacketView
 from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
 from uetproto.diff.result import DiffResult
 from uetproto.engine.tss.keys import KeyRing
-from uetproto.errors import LocalError, shown, similar
+from uetproto.errors import LocalError, missing_package, shown, similar
 from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.base import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
@@ -364,6 +364,90 @@ class Capture:
         title = ", ".join(os.path.basename(name) for name in self.names)
         style = SvgStyle(numbered, places.names, columns, why, places.lanes)
         return Ladder("\n".join([*lines, f"({note})"] if note else lines), ladder_svg(drawn, title, note, style))
+
+    # Tables -----------------------------------------------------------------------------------------------------------
+
+    def table(self, fields: Sequence[str] | None = None, analysis: bool = False) -> Any:
+        """Return the joined table, a `tables.pieces.CaptureTable`, which is made piece by piece.
+
+        The arguments and errors are those of `to_arrow`.
+        """
+        from uetproto.tables.names import chosen
+        from uetproto.tables.pieces import CaptureTable
+
+        columns = chosen(fields, analysis, len(self._sources) > 1)
+        if self._wanted is not None:
+            self._readers()
+        return CaptureTable(
+            self._sources, self._decoding, columns, self._seen, self._chosen, sealed=self._ring is not None
+        )
+
+    def _seen(self, source: CaptureSource, analysed: bool, late: bool) -> Iterator[FilteredPacket]:
+        """Yield what filters look at of all packets of one source."""
+        with MergedReader([source]) as reader:
+            decoding = self._opening(reader)
+            pairs = decoding.packets("", reader, False)
+            for _, _, seen in looked_at(
+                analysed, late, decoding, pairs, lambda: reader.interfaces, lambda: read_again([source], decoding)
+            ):
+                yield seen
+
+    def to_arrow(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
+        """Return the packets as a table of pyarrow, a row for each.
+
+        `fields` are names of docs/tables.md, by default the common ones; `analysis` adds those that say what the
+        packets around a packet say, which reads packets one by one. Several captures follow each other, and have a
+        column `file`. Raises `LocalError` for an unknown name and for a pipe, and `MissingPackageError` without
+        pyarrow.
+        """
+        from uetproto.arrow import pyarrow_for
+
+        pa = pyarrow_for("Capture.to_arrow")
+        table = self.table(fields, analysis)
+        found = pa.Table.from_batches([piece.batch for piece in table.pieces()], schema=table.schema)
+        self._tell(table.damage)
+        return found
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the common columns as a stream of Arrow: `polars.DataFrame(capture)`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_polars(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
+        """Return the packets as a frame of Polars; the arguments are those of `to_arrow`."""
+        try:
+            import polars
+        except ImportError:
+            raise missing_package("Capture.to_polars", "polars", "tables") from None
+        return polars.from_arrow(self.to_arrow(fields, analysis=analysis))
+
+    def to_pandas(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
+        """Return the packets as a frame of pandas; the arguments are those of `to_arrow`."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise missing_package("Capture.to_pandas", "pandas", "tables") from None
+        return self.to_arrow(fields, analysis=analysis).to_pandas()
+
+    def to_parquet(
+        self, path: "str | os.PathLike[str]", fields: Sequence[str] | None = None, *, analysis: bool = False
+    ) -> dict[str, int]:
+        """Write the packets to a Parquet file, in pieces; or to a folder, with a file for each form, too.
+
+        A `path` in .parquet is a file. Return the number of rows of each file. The other arguments and the errors are
+        those of `to_arrow`.
+        """
+        from uetproto.tables.files import export, format_of
+
+        format, folder = format_of(os.fspath(path), "parquet")
+        table = self.table(fields, analysis)
+        counts = export(table, os.fspath(path), format, folder, lambda packets: None)
+        self._tell(table.damage)
+        return counts
+
+    def _tell(self, damage: list[SourceDamage]) -> None:
+        self.damage = damage
+        for one in damage:
+            warnings.warn(str(one), CaptureWarning, stacklevel=3)
 
     # As text ----------------------------------------------------------------------------------------------------------
 

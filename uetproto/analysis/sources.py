@@ -68,6 +68,26 @@ class CaptureSource:
             reader.change(self._changed)
         return reader
 
+    def raw(self) -> str | os.PathLike[str] | BinaryIO:
+        """Return what `columns.iter_batches` reads: a path, or a file of its own at the start of the capture. Raises
+        `LocalError` for a pipe, and for a capture whose link type is replaced."""
+        source = self._source
+        if self._start is None:
+            raise LocalError(self.name, "is a pipe, which makes no tables", "a file")
+        if self._link is not None:
+            raise LocalError("link", "tables have the link types that the capture states", "without link")
+        if isinstance(source, bytes | bytearray | memoryview):
+            return io.BytesIO(source)
+        if not isinstance(source, str | os.PathLike):  # a second reader would move its position
+            source.seek(self._start)
+            return io.BytesIO(source.read())
+        return source
+
+    @property
+    def offset_ns(self) -> int:
+        """Return the number of nanoseconds that is added to each time."""
+        return self._offset_ns
+
     def chosen(self, wanted: bytearray) -> CaptureReader:
         """Return a reader of the packets whose item in `wanted`, by their index, is not 0. Raises the errors of
         `open`."""

@@ -19,7 +19,7 @@ IMPORTS, PACKETS = 20, 50_000
 _IMPORT = 130
 _RATE, _COLUMNS = 40_000, 250_000
 """Limits: the time of `import uetproto` in percent of that of `import click`, packets that are read one by one, and
-in columns, a second of CPU."""
+in columns or the joined table, a second of CPU."""
 
 
 def measure(quick: bool, folder: Path) -> Iterator[Figure]:
@@ -42,6 +42,13 @@ def measure(quick: bool, folder: Path) -> Iterator[Figure]:
     if read != packets:
         raise LocalError(f"bench: {read} of {packets} packets were read")
     yield Figure("python", "packets of columns.read, the same", read / (process_time() - began), "/s", _COLUMNS)
+    capture = open_captures(path)
+    capture.to_arrow()  # loads pyarrow
+    began = process_time()
+    read = sum(piece.batch.num_rows for piece in capture.table().pieces())
+    if read != packets:
+        raise LocalError(f"bench: {read} of {packets} packets were read")
+    yield Figure("python", "packets of the joined table, the same", read / (process_time() - began), "/s", _COLUMNS)
 
 
 def seconds_of(code: str, times: int) -> float:

@@ -25,6 +25,8 @@ COMMANDS = {
     "audit":      ("uetproto.cli.audit.command",     "Judge captures against the protocol, rule by rule."),
     "stats":      ("uetproto.cli.stats.command",     "Measure captures: retransmissions, windows, times."),
     "diff":       ("uetproto.cli.diff.command",      "Compare two captures, packet by packet."),
+    "export":     ("uetproto.cli.export",    "Write captures as tables: Parquet, CSV, Arrow."),
+    "query":      ("uetproto.cli.query",     "Ask captures and tables in SQL."),
     "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
     "wireshark":  ("uetproto.cli.wireshark", "Install, examine or locate the dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Test engines with random steps, on all cores."),

@@ -1,0 +1,97 @@
+"""This module has the command `uetproto export`: captures as tables, for DuckDB, Polars, pandas and spreadsheets."""
+
+import json
+import os
+
+import click
+
+from uetproto import LocalError
+from uetproto.analysis.capture import Capture, open_captures
+from uetproto.analysis.decoding import Decoding
+from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.outputs import check_output
+from uetproto.cli.terminal import printable, status, tell
+from uetproto.filters.display_filter import DisplayFilter
+from uetproto.tables.files import export, format_of
+from uetproto.tables.names import ANALYSIS, COMMON
+from uetproto.wire.words.text import count
+
+
+@click.command(
+    short_help="Write captures as tables: Parquet, CSV, Arrow.",
+    epilog=f"""\b
+Example:
+  uetproto export capture.pcapng -o capture.parquet
+  uetproto export *.pcapng -o tables
+  uetproto export capture.pcapng -o psn.csv --fields time,src,dst,uetp.psn,uetp.acked_in --filter uetp.psn
+  uetproto export capture.pcapng -o all.arrow --analysis
+
+A row of the joined table is a packet. Columns without --fields: {", ".join(COMMON)}. With --analysis also:
+{", ".join(ANALYSIS)}. Every name that filters know is a column (docs/tables.md).
+
+{EXIT_STATUS}
+Damage is a fault.""",
+)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", required=True, metavar="FILE|DIR",
+    help="A name in .parquet, .csv or .arrow: the joined table; a folder: packets.* and a file for each form.",
+)  # fmt: skip
+@click.option("--parquet", "kind", flag_value="parquet", help="Parquet files in a folder; the default.")
+@click.option("--csv", "kind", flag_value="csv", help="CSV files in a folder.")
+@click.option("--arrow", "kind", flag_value="arrow", help="Arrow files in a folder.")
+@click.option("--fields", metavar="NAME,…", help="Columns of the joined table.")
+@click.option("--analysis", is_flag=True, help="Also what the packets around each packet say, such as its PDC; slower.")
+@filter_option("Write only packets")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the rows of each file.")
+@decoding_options
+@keys_option()
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    output: str,
+    kind: str | None,
+    fields: str | None,
+    analysis: bool,
+    wanted: DisplayFilter | None,
+    as_json: bool,
+    decoding: Decoding,
+    keys_file: str | None,
+) -> None:
+    """Write captures as tables: a row for each packet, and in a folder a table for each form of header.
+
+    Addresses, protocols and codes are text, times are UTC, and what a packet does not have is null. Tables are written
+    in pieces, in constant memory. FILE is a pcap or pcapng, also compressed.
+    """
+    check_files(files)
+    format, folder = format_of(output, kind)
+    others = [*(("FILE", file) for file in files), ("--keys", keys_file)]
+    if not folder:
+        check_output("-o", output, others)
+    elif any(os.path.dirname(os.path.abspath(file)) == os.path.abspath(output) for file in files):
+        raise LocalError(f"-o {output}", "is the folder of an input", "another folder")
+    capture = captures(files, decoding, keys_file, wanted)
+    names = None if fields is None else [name.strip() for name in fields.split(",") if name.strip()]
+    table = capture.table(names, analysis)
+    with status() as show:
+        counts = export(table, output, format, folder, lambda packets: show(count(packets, "packet")))
+    if as_json:
+        click.echo(json.dumps({"files": counts, "columns": [one.name for one in table.columns]}))
+    else:
+        tell(f"{printable(path)}: {count(rows, 'row')}" for path, rows in counts.items())
+    for damage in table.damage:
+        click.echo(f"uetproto: {printable(str(damage))}", err=True)
+    if table.damage:
+        ctx.exit(FAULT)
+
+
+def captures(
+    files: tuple[str, ...], decoding: Decoding, keys_file: str | None, wanted: DisplayFilter | None = None
+) -> Capture:
+    """Open the captures of a command that makes tables. Raises `LocalError` for a pipe."""
+    if "-" in files:
+        raise LocalError("FILE", "- cannot be read twice", "files")
+    found = open_captures(files[0], *files[1:], keys=keys_file, **decoding.transports)
+    return found if wanted is None else found.filter(wanted.text)
