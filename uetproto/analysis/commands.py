@@ -195,7 +195,7 @@ def fabric(
     from uetproto.fabric.study import Study, StudyConfig
     from uetproto.impair.unencoded_frames import WIRES
     from uetproto.toml.values import RATE, size, time
-    from uetproto.wire.capture.pcap import ETHERNET, open_writer
+    from uetproto.wire.capture.pcap import open_writer
     from uetproto.wire.stack import check_choice
 
     for name, value, legal in (("lb", lb, PATHS), ("profile", profile, PROFILES), ("wire", wire, WIRES)):
@@ -219,7 +219,7 @@ def fabric(
         writer = None
         if frames.file is not None:
             comment = f"uetproto fabric {load.name}, seed {config.seed}"
-            places = [(name, ETHERNET) for name in Study.places(config, load)]
+            places = Study.interfaces(config, load)
             writer = stack.enter_context(open_writer(frames.file, comment=comment, interfaces=places))
         result = Study(config, load, writer).run()
         stack.close()

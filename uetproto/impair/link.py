@@ -103,7 +103,9 @@ class EmulatedLink:
         if size > self._limit:
             raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
         clock = self._clock
-        start = clock.now if clock.now > self.busy_until else self.busy_until
+        start, now = self.busy_until, clock.now
+        if start < now:
+            start = now
         self.busy_until = end = start - (-size * self._picoseconds // self._bits)
         self.frames += 1
         self.bytes += size

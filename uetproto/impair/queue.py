@@ -230,24 +230,26 @@ class OutputQueue:
 
     def _serve(self, _: object) -> None:
         """Send the first frame of the first level that has one, as the link is free."""
-        if self._clock.now < self._link.busy_until:  # another frame was sent by `ahead`
-            self._clock.at(self._link.busy_until, self._serve)
+        clock, link = self._clock, self._link
+        if clock.now < link.busy_until:  # another frame was sent by `ahead`
+            clock.at(link.busy_until, self._serve)
             return
         level = self._next()
         if level is not None:
             frame = self._waiting[level].popleft()
             size = self._size_of(frame)
-            self._bytes[level] -= size
+            self._bytes[level] = left = self._bytes[level] - size
             if self._buffer is not None:
                 self._buffer.take(-size)
-            leaving = frame
-            if self._marks_late and level is _LOW and self.marker is not None:
-                leaving = self.marker.pass_on(frame, self._bytes[level])
-            self._link.send(leaving)
+            if level is _LOW and self._marks_late and self.marker is not None:
+                link.send(self.marker.pass_on(frame, left))
+            else:
+                link.send(frame)
             if self._observer is not None:
                 self._observer.leaves(frame)
-        if any(self._waiting[:_LOW] if self._held else self._waiting):
-            self._clock.at(self._link.busy_until, self._serve)
+        high, medium, low = self._waiting
+        if high or medium or (low and not self._held):
+            clock.at(link.busy_until, self._serve)
         else:
             self._awake = False
 

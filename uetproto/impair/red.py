@@ -15,7 +15,7 @@ from uetproto.wire.headers.ethernet import IPV4, IPV6, Ecn
 
 _IPV4_END, _IPV6_END = ETHERNET_SIZE + IPV4.size, ETHERNET_SIZE + IPV6.size
 _CHECKSUM = slice(ETHERNET_SIZE + 10, ETHERNET_SIZE + 12)
-_ECT = (Ecn.ECT0, Ecn.ECT1)
+_ECT, _CE = (int(Ecn.ECT0), int(Ecn.ECT1)), int(Ecn.CE)  # with every frame, Ecn.CE would cost as much as a call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,7 @@ class Marker:
         chance = self.red.chance(length)
         if not chance or not takes_mark(frame) or (chance < 1 and self.rng.random() >= chance):
             return frame
-        now = mark(frame)
-        assert now is not None
+        now = _marked(frame)
         self.marked += 1
         self.outcomes.changed(frame, now)
         return now
@@ -84,14 +83,17 @@ def mark(frame: bytes) -> bytes | None:
 
     The IPv4 checksum is updated by the difference (RFC 1624), so that a wrong checksum stays wrong.
     """
-    if not takes_mark(frame):
-        return None
+    return _marked(frame) if takes_mark(frame) else None
+
+
+def _marked(frame: bytes) -> bytes:
+    """Return an ECT frame with CE."""
     if frame[12:ETHERNET_SIZE] == IPV4_TYPE:
-        total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + Ecn.CE - (frame[15] & 3)
+        total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + _CE - (frame[15] & 3)
         checksum = (0xFFFF - (total & 0xFFFF) - (total >> 16)).to_bytes(2, "big")
-        ce, rest = bytes((frame[15] | Ecn.CE,)), memoryview(frame)[_CHECKSUM.stop :]
+        ce, rest = bytes((frame[15] | _CE,)), memoryview(frame)[_CHECKSUM.stop :]
         return _like(frame, b"".join((frame[:15], ce, frame[16 : _CHECKSUM.start], checksum, rest)))
-    return _like(frame, b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), memoryview(frame)[16:])))
+    return _like(frame, b"".join((frame[:15], bytes((frame[15] | _CE << 4,)), memoryview(frame)[16:])))
 
 
 def _like(frame: bytes, marked: bytes) -> bytes:
