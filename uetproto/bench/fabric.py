@@ -14,6 +14,7 @@ from uetproto.emulator.flows import Flow
 from uetproto.engine.contract import MICROSECOND
 from uetproto.fabric.matrix import TrafficMatrix, traffic_matrix
 from uetproto.fabric.study import Study, StudyConfig
+from uetproto.impair.unencoded_frames import WIRES
 
 ROWS = ("fabric",)
 SIZE = 2_000_000
@@ -97,6 +98,19 @@ def measure(quick: bool) -> Iterator[Figure]:
                 yield Figure("fabric", what, here[2], "packets", allowed.most_trims, most=True)
             if variant == "mixed" and rate == 100:
                 yield Figure("fabric", f"{name}: CPU of one run", here[3], "s", _CPU[pattern], most=True)
+                yield from unencoded(pattern, 2 if pattern == "permutation" else 5)
+
+
+def unencoded(pattern: str, turns: int) -> Iterator[Figure]:
+    """Yield the CPU seconds of a run whose frames are not encoded, beside half of the limit and beside those of a run
+    with bytes: the least of so many runs of each, by turns."""
+    taken = {wire: min(times) for wire, times in zip(WIRES, zip(*(
+        [runs(pattern, 100, {"wire": wire}, range(1, 2))[3] for wire in WIRES] for _ in range(turns)
+    ), strict=True), strict=True)}  # fmt: skip
+    name, limit = f"{pattern} 100 Gb/s mixed, objects", _CPU[pattern] / 2
+    yield Figure("fabric", f"{name}: CPU of one run", taken["objects"], "s", limit, most=True)
+    share = taken["objects"] / taken["bytes"]
+    yield Figure("fabric", f"{name}: CPU in parts of {taken['bytes']:.2f} s with bytes", share, "", 0.5, most=True)
 
 
 def _off(what: str, found: float, known: float, most: float) -> Figure:

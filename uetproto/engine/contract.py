@@ -732,6 +732,8 @@ class CongestionManager(Protocol):
     """Bytes that the nominal size of a packet has beyond its PDS header, SES header and payload."""
     largest: int
     """Nominal size of a request with a full payload, for which a context is asked before the packet is made."""
+    paces: bool
+    """Whether time alone gives it something to do. If not, its `deadline` and that of its contexts is NEVER."""
 
     def context(self, peer: int, mode: Mode) -> CongestionContext:
         """Return the context of a peer and a mode, the same one each time."""

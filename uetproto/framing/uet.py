@@ -130,7 +130,10 @@ class UetFramer(FlowFramer):
         if kind != TrafficClass.CONTROL and not self._ecn_capable:
             kind = self._class_of.get(0, TrafficClass.DATA)
         if packet.message is not None:  # nobody has to read bytes, but the memory may change before they arrive
-            packet.payload, packet.traffic_class = bytes(packet.payload), kind
+            payload = packet.payload
+            if type(payload) is not memoryview or type(payload.obj) is not bytes:
+                packet.payload = bytes(payload)
+            packet.traffic_class = kind
             return packet
         transport = b"".join((packet.header, packet.payload))
         return Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=self._version)

@@ -3,6 +3,7 @@ long the frame is under way.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import gcd
 from typing import Protocol
 
@@ -31,6 +32,29 @@ class FrameSender(Protocol):
         """
 
 
+class _Durations(dict[int, int]):
+    """This table maps the size of a frame to the picoseconds, rounded up, for which the frame occupies a link. It has
+    the sizes that were sent, and raises `LocalError` for one that exceeds the MTU."""
+
+    def __init__(self, rate: int, mtu: int) -> None:
+        common = gcd(8 * SECOND, rate)
+        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # per byte: a fraction in lowest terms
+        self._mtu = mtu
+
+    def of(self, size: int) -> int:
+        return -(-size * self._picoseconds // self._bits)
+
+    def __missing__(self, size: int) -> int:
+        if size > self._mtu + ETHERNET_SIZE:
+            raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self._mtu}")
+        self[size] = duration = self.of(size)
+        return duration
+
+
+_durations = lru_cache(maxsize=256)(_Durations)
+"""Function that returns the table for a rate and an MTU; equal links share it."""
+
+
 class EmulatedLink:
     """An emulated link is one direction of a cable.
 
@@ -40,8 +64,7 @@ class EmulatedLink:
     """
 
     __slots__ = (
-        "_bits", "_clock", "_limit", "_picoseconds", "_size_of", "_take", "busy_until", "bytes", "delay", "frames",
-        "lost", "mtu",
+        "_clock", "_durations", "_size_of", "_take", "busy_until", "bytes", "delay", "frames", "lost", "mtu",
     )  # fmt: skip
 
     def __init__(
@@ -58,12 +81,7 @@ class EmulatedLink:
             raise LocalError("link", f"rate {rate}, delay {delay}, mtu {mtu}", "rate > 0, delay ≥ 0, mtu > 0")
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
-        common = gcd(8 * SECOND, rate)
-        self._picoseconds, self._bits = (
-            8 * SECOND // common,
-            rate // common,
-        )  # per byte: a fraction in lowest terms
-        self._limit = mtu + ETHERNET_SIZE
+        self._durations = _durations(rate, mtu)
         self._size_of = size_of
         self.delay = delay
         self.mtu = mtu
@@ -76,7 +94,7 @@ class EmulatedLink:
 
     def duration(self, size: int) -> int:
         """Return for how many picoseconds, rounded up, a frame of `size` bytes occupies the link."""
-        return -(-size * self._picoseconds // self._bits)
+        return self._durations.of(size)
 
     def watch(self, look: Callable[[bytes], None]) -> None:
         """Call `look` with every frame that arrives from now on, before the sink takes the frame."""
@@ -100,13 +118,12 @@ class EmulatedLink:
         Raises `LocalError` for a frame that exceeds the MTU.
         """
         size = self._size_of(frame)
-        if size > self._limit:
-            raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
+        duration = self._durations[size]
         clock = self._clock
         start, now = self.busy_until, clock.now
         if start < now:
             start = now
-        self.busy_until = end = start - (-size * self._picoseconds // self._bits)
+        self.busy_until = end = start + duration
         self.frames += 1
         self.bytes += size
         clock.at(end + self.delay, self._take, frame)

@@ -12,7 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
-from uetproto.framing.framer import SplitFramer
+from uetproto.framing.flow import flow_of
+from uetproto.framing.framer import CACHE, SplitFramer
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 WIRES = ("bytes", "objects")
@@ -30,6 +31,8 @@ class UnencodedFrame(bytes):
     """Packet that all receivers of the frame get and share."""
     size: int
     """Number of bytes that the frame has on the wire."""
+    flow: bytes
+    """What all frames of the flow have in common (`framing.flow.flow_of`); they share one object."""
     payload: int
     """Number of bytes of payload. It is set only in a network that is metered."""
 
@@ -67,16 +70,16 @@ class UnencodedFrame(bytes):
         )  # fmt: skip
         return self._changed(short[: len(self)], len(short), arrived, 0)
 
-    @staticmethod
-    def _changed(lower: bytes, size: int, arrived: Datagram, payload: int | None) -> "UnencodedFrame":
+    def _changed(self, lower: bytes, size: int, arrived: Datagram, payload: int | None) -> "UnencodedFrame":
         frame = UnencodedFrame(lower)
-        frame.size, frame.arrived = size, arrived
+        frame.size, frame.arrived, frame.flow = size, arrived, self.flow
         if payload is not None:
             frame.payload = payload
         return frame
 
 
 size_of: Callable[[bytes], int] = attrgetter("size")
+read_flow: Callable[[bytes], bytes] = attrgetter("flow")
 payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
@@ -90,21 +93,35 @@ class UnencodedFramer:
     def __init__(self, framer: SplitFramer, meter: Callable[[bytes], int] | None = None) -> None:
         self._framer = framer
         self._meter = meter
+        self._lowers: dict[tuple[int, int, int, int], tuple[bytes, bytes]] = {}
+        """Lower headers and flow of UET packets, by receiver, traffic class, size and entropy."""
         self.foreign = 0
 
     def frame(self, packet: Datagram) -> bytes:
         """Return the frame of a datagram."""
         framer, message = self._framer, packet.message
         size = len(packet.header) + len(packet.payload)
-        if message is not None:
+        if message is None:
+            lower = framer.lower(packet, size)
+            flow = flow_of(lower)
+        else:
             size += message.packed_size
-        lower = framer.lower(packet, size)
+            key = packet.dst, packet.traffic_class, size, packet.entropy
+            lower, flow = self._lowers.get(key) or self._add(key, framer.lower(packet, size))
         frame = UnencodedFrame(lower)
+        frame.flow = flow
         frame.size = len(lower) + size + framer.overhead
         frame.arrived = framer.received(packet, lower)
         if self._meter is not None:
             frame.payload = self._meter(framer.frame(packet))
         return frame
+
+    def _add(self, key: tuple[int, int, int, int], lower: bytes) -> tuple[bytes, bytes]:
+        """Keep the lower headers of packets."""
+        if len(self._lowers) >= CACHE:
+            self._lowers.clear()
+        self._lowers[key] = found = lower, flow_of(lower)
+        return found
 
     def packet(self, frame: bytes) -> Datagram | None:
         """Return the packet of a frame, or None if the packet is for another address."""

@@ -113,6 +113,8 @@ class PeerRates:
     """This class makes the congestion control contexts of one endpoint, each with the window that its peer can take
     (`CongestionManager`)."""
 
+    paces = True
+
     def __init__(self, rng: Rng, *, overhead: int, payload_mtu: int, algorithm: str = "nscc") -> None:
         """`overhead` is the one of `engine.contract.CongestionManager`."""
         self.overhead = overhead

@@ -1,5 +1,7 @@
 """The event list."""
 
+from random import Random
+
 import pytest
 
 from uetproto import LocalError
@@ -90,3 +92,40 @@ def test_an_event_that_raises_does_not_happen_again() -> None:
         with pytest.raises(KeyError):
             clock.run()
     assert (seen, len(clock), clock.next) == (["x"], 0, NEVER)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_order_is_that_of_a_sorted_list(seed: int) -> None:
+    """Events add events at their own instant, in the same span and far ahead; the clock runs in bursts and pauses."""
+    rng, told = Random(seed), iter(range(10**9))
+    clock, waiting, ran = Clock(), [], []
+    reach = (0, 1, 5_000, 40_000, 10**6, 10**9)
+
+    def add() -> None:
+        event = clock.now + rng.choice(reach) * rng.randrange(3), next(told)
+        waiting.append(event)
+        clock.at(event[0], happen, event)
+
+    def happen(event: tuple[int, int]) -> None:
+        assert event == min(waiting)
+        assert clock.now == event[0]
+        waiting.remove(event)
+        ran.append(event)
+        for _ in range(rng.choice((0, 0, 1, 2)) if len(ran) < 600 else 0):
+            add()
+        if not rng.randrange(9):
+            clock.stop()
+
+    for _ in range(200):
+        for _ in range(rng.randrange(4)):
+            add()
+        assert clock.next == min(waiting, default=(NEVER,))[0]
+        assert len(clock) == len(waiting)
+        if rng.randrange(2):
+            clock.run(clock.now + rng.choice(reach), rng.choice((-1, 1, 7)))
+        else:
+            clock.advance(rng.choice(reach))
+    while waiting:
+        clock.run()
+    assert ran == sorted(ran)
+    assert len(ran) > 300

@@ -1,6 +1,7 @@
 """RCCC: the sender, the pacer of the receiver, and properties 13 and 14 of cms.md §10."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from uetproto.engine.cc.config import CcConfig
@@ -9,6 +10,7 @@ from uetproto.engine.contract import NEVER, SECOND, AckReport, Trim
 
 CONFIG = CcConfig(algorithm="rccc")
 WND, R = CONFIG.max_wnd, CONFIG.base_rtt
+M24, HALF = 0xFFFFFF, 1 << 23
 
 
 def sender(active: int = 1) -> Rccc:
@@ -145,3 +147,31 @@ def test_a_time_to_ask_that_passed_while_nothing_waited_is_not_in_the_past() -> 
     assert not sender.may_send(CONFIG.mtu, later)
     assert sender.deadline() == later + 1
     assert sender.on_time(CONFIG.mtu, later + 1)
+
+
+@pytest.mark.parametrize("last", [4000, 200_000, HALF - 5, HALF + 9, M24 - 3000])
+def test_a_restarted_receiver_goes_on_where_the_sender_is(last: int) -> None:
+    """From 0 its grants would be older than the sender's last one for as long as it took to reach that."""
+    cc = sender()
+    cc.acked(AckReport(), 0)
+    cc.granted = last
+    pacer = CreditPacer(lambda now: CONFIG.rate, WND // QUANTUM)
+    pacer.asked((1, 0), 7, cc.demand(10**9) or 0, 0)
+    turns = 0
+    while not cc.may_send(4150, 0):
+        for _, granted in pacer.due(pacer.deadline()):
+            cc.credited(granted, 0)
+            turns += 1
+        assert turns <= 2
+    for _ in range(100):
+        for _, granted in pacer.due(pacer.deadline()):
+            cc.credited(granted, 0)
+    assert cc.credit == WND
+
+
+def test_a_new_sender_is_granted_from_0() -> None:
+    cc = sender()
+    pacer = CreditPacer(lambda now: CONFIG.rate, WND // QUANTUM)
+    cc.acked(AckReport(), 0)
+    pacer.asked((1, 0), 7, cc.demand(10**9) or 0, 0)
+    assert pacer.due(pacer.deadline()) == [(7, GRANT)]

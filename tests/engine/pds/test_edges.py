@@ -7,7 +7,7 @@ from tests.support.ladders.ladder import IPDCID, MS, TPDCID, Ladder, ScriptedMes
 from tests.support.pds.headers import build_ack, build_ack_cc, build_control, build_nack, build_syn_control
 from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Write
 from uetproto.engine.pds.psn_window import DONE, PsnWindow, Verdict
-from uetproto.engine.pds.retransmit import SendWindow
+from uetproto.engine.pds.retransmit import SendRecord, SendWindow
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
@@ -52,6 +52,18 @@ def test_the_rto_is_capped() -> None:
         x.a.silent()
         x.wait(1)
         x.a.sent("REQ", retx=1)
+
+
+def test_a_time_out_that_falls_is_not_held_up_by_earlier_ones() -> None:
+    """cms.md §6: with `rto = "rtt"` a later packet may have an earlier deadline."""
+    window = SendWindow(0, False, PdsConfig(rto_init_time=9))
+    for psn, (now, rto) in enumerate(((0, 100), (1, 20), (2, 30), (3, 20), (4, 50))):
+        window.rto = rto
+        window.track(SendRecord(psn, None, 0, NextHdr.NONE, b"", b"", False, 0), now)
+    assert window.deadline() == 21
+    assert [one.psn for one in window.expired(31)] == [1, 3]
+    assert [one.psn for one in window.expired(54)] == [2, 4]
+    assert window.deadline() == 100
 
 
 def test_rod_ooo_names_nonsense() -> None:

@@ -172,7 +172,7 @@ class Counting:
 class FixedWindows:
     """This congestion manager has a `FixedWindow` for each peer and mode."""
 
-    overhead, largest = OVERHEAD, LARGEST
+    overhead, largest, paces = OVERHEAD, LARGEST, True
 
     def __init__(self, window: int, target: int | None = None) -> None:
         self.window, self.target = window, target

@@ -321,7 +321,7 @@ class WatchedContexts:
         self.config = config
         self.received = received
         self.address = address
-        self.overhead, self.largest = overhead, largest
+        self.overhead, self.largest, self.paces = overhead, largest, True
         self.contexts: dict[tuple[int, Mode], WatchedContext] = {}
         self.other: WatchedContexts | None = None
         """The contexts of the peer."""

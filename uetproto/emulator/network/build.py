@@ -295,6 +295,7 @@ class _NetworkBuilder:
             routing=routing,
             most_groups=self.config.most_groups,
             size_of=self._size_of,
+            flow_of=None if self._encodes else unencoded_frames.read_flow,
             salt=self.config.hash_salt,
         )
         return switch

@@ -11,29 +11,14 @@ from typing import NamedTuple, Protocol
 
 from uetproto.emulator.network.ports import OutputPort
 from uetproto.errors import LocalError
-from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE, Dscp
-from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
+from uetproto.framing.dscp import IPV4_TYPE, Dscp
+from uetproto.framing.flow import flow_of
 from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.impair.queue import OutputQueue
 from uetproto.impair.trim import trim
 
 GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
 """First bytes of the MAC addresses of IPv4 and IPv6 multicast groups."""
-
-
-IPV4_FLOW = ETHERNET_SIZE + ip_size(4) + 2
-"""Number of bytes at the beginning of an IPv4 frame that include all that `flow_of` returns."""
-
-
-def flow_of(frame: bytes) -> bytes:
-    """Return the bytes that all frames of a flow have in common: the addresses, and the UDP source port or the
-    entropy.
-    """
-    if frame[12:14] == IPV4_TYPE:
-        return frame[:6] + frame[26:36]
-    if frame[12:14] == IPV6_TYPE:
-        return frame[:6] + frame[22:56]
-    return frame[:14]
 
 
 class Routing(Protocol):
@@ -76,8 +61,8 @@ class MulticastEntry:
 
 
 FLOWS = 1 << 16
-"""Greatest number of entries in each of the caches of a switch: the flows, the beginnings of frames, and the multicast
-entries. A full cache is emptied."""
+"""Greatest number of entries in each of the two caches of a switch: the flows, and the multicast entries. A full cache
+is emptied."""
 
 _EARLIER = 1 << 12
 """Number of replaced multicast entries that are kept for their counters."""
@@ -100,8 +85,8 @@ class Switch:
     """
 
     __slots__ = (
-        "_earlier", "_entries", "_flows", "_groups", "_names", "_open", "_outcomes", "_queues", "_routing", "_salt",
-        "_size_of", "_ways", "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
+        "_earlier", "_entries", "_flow_of", "_flows", "_groups", "_names", "_open", "_outcomes", "_queues", "_routing",
+        "_salt", "_size_of", "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
     )  # fmt: skip
 
     def __init__(
@@ -114,13 +99,14 @@ class Switch:
         routing: Routing | None = None,
         most_groups: int = MOST_GROUPS,
         size_of: Callable[[bytes], int] = len,
+        flow_of: Callable[[bytes], bytes] | None = None,
         salt: int = 0,
     ) -> None:
+        """`flow_of` returns the flow of a frame that is not encoded; None: frames are encoded."""
         self._routing = routing
+        self._flow_of = flow_of
         self._salt = salt.to_bytes(8, "big")
         self._flows: dict[bytes, OutputQueue] = {}
-        self._ways: dict[bytes, OutputPort] = {}
-        """Queues by the first bytes of IPv4 frames, of which a flow has a few: they also hold length and DSCP."""
         self.name = name
         self._queues: dict[bytes, OutputPort] = {}
         self._open: dict[bytes, OutputPort] = {}  # ports for groups that no node joined
@@ -146,7 +132,6 @@ class Switch:
         self._queues[mac] = queue
         self._names[mac] = name or mac.hex(":")
         self._flows.clear()
-        self._ways.clear()
         if not inner:
             self._open[mac] = queue
         self.renew()
@@ -244,44 +229,41 @@ class Switch:
 
     def take(self, frame: bytes) -> None:
         """Forward a frame that arrives now."""
-        queue = self._ways.get(frame[:IPV4_FLOW]) or self._way(frame)
-        if queue is None:
+        read = self._flow_of
+        if read is not None:
+            flow = read(frame)
+        else:  # `flow_of`, without a call for the most frequent kind of frame
+            flow = frame[:6] + frame[26:36] if frame[12:14] == IPV4_TYPE else flow_of(frame)
+        trunk = self._flows.get(flow)
+        if trunk is not None:
+            if trunk.put(frame):
+                self.forwarded += 1
+            else:
+                self.trim_or_drop(trunk, frame, last_hop=False)
             return
-        if queue.put(frame):
-            self.forwarded += 1
-        else:
-            self.trim_or_drop(queue, frame, last_hop=frame[:6] in self._queues)
-
-    def _way(self, frame: bytes) -> OutputPort | None:
-        """Return the queue for a frame whose beginning is not known; None for a frame that is none for one queue. The
-        beginning of an IPv4 frame is kept, as it has all that selects the queue."""
         queue = self._queues.get(frame[:6])
         if queue is None:
             if frame.startswith(GROUPS):
                 self._multicast(frame)
-                return None
-            flow = flow_of(frame)
-            queue = self._flows.get(flow) or self._hop(frame, flow)
-            if queue is None:
-                self._drop_unknown(frame)
-                return None
-        if frame[12:14] == IPV4_TYPE:
-            if len(self._ways) >= FLOWS:
-                self._ways.clear()
-            self._ways[frame[:IPV4_FLOW]] = queue
-        return queue
+            else:
+                self._route(frame, flow)
+        elif queue.put(frame):
+            self.forwarded += 1
+        else:
+            self.trim_or_drop(queue, frame)
 
-    def _hop(self, frame: bytes, flow: bytes) -> OutputQueue | None:
-        """Choose the queue for a flow to a node at another switch, and keep it; None if no way leads to the node."""
+    def _route(self, frame: bytes, flow: bytes) -> None:
+        """Forward the first frame of a flow to a node at another switch, or drop it."""
         hops = () if self._routing is None else self._routing.next_hops(frame[:6])
         if not hops:
-            return None
+            self._drop_unknown(frame)
+            return
         if len(self._flows) >= FLOWS:
             self._flows.clear()
         # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
         digest = blake2s(flow, digest_size=4, key=self.name.encode()[:32], salt=self._salt).digest()
-        self._flows[flow] = queue = hops[int.from_bytes(digest, "big") % len(hops)]
-        return queue
+        self._flows[flow] = hops[int.from_bytes(digest, "big") % len(hops)]
+        self.take(frame)
 
     def _multicast(self, frame: bytes) -> None:
         entry = self._entries.get(frame[:12])

@@ -108,9 +108,9 @@ class Bitmap(Oblivious):
         return index
 
     def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:
-        index = self.index_of(entropy)
-        if index is not None:
-            self.penalties[index] = min(self.penalties[index] + PENALTIES[feedback], MOST_PENALTY)
+        index, penalty = self.index_of(entropy), PENALTIES[feedback]
+        if index is not None and penalty:
+            self.penalties[index] = min(self.penalties[index] + penalty, MOST_PENALTY)
 
 
 class Reps(Oblivious):
@@ -164,8 +164,9 @@ class Mixed(Bitmap):
         return self.recycled.popleft() if self.recycled else super().next(now)
 
     def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:
-        super().heard(entropy, feedback, now)
-        if feedback is PathFeedback.NO_ECN and self.index_of(entropy) is not None:
+        if feedback is not PathFeedback.NO_ECN:
+            super().heard(entropy, feedback, now)
+        elif self.index_of(entropy) is not None:
             self.recycled.append(entropy)
 
 

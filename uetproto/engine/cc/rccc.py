@@ -17,6 +17,8 @@ SHARE = 99
 """Percentage of the rate of the NIC that is granted."""
 EMPTY = 4
 """Number of quanta whose time a turn takes that grants nothing."""
+KNOWN = 2
+"""Number of MaxWnd above which the first demand of a sender shows that it was granted something before."""
 PATIENCE = 8
 """Number of base RTTs without feedback after which a sender without credit asks for some."""
 
@@ -154,6 +156,8 @@ class CreditPacer:
         known = self._senders.get(sender)
         if known is None:
             known = self._senders[sender] = _Sender(pdcid)
+            if 0 < KNOWN * self._advance < target:  # this endpoint has granted before, and was restarted
+                known.demand, known.granted = target, target - self._advance
         known.pdcid = pdcid
         if (target - known.demand) & _M24 < _HALF:
             known.demand = target

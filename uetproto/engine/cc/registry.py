@@ -20,6 +20,9 @@ ALGORITHMS: dict[str, Callable[[CcConfig, Callable[[], int]], CongestionControl]
 """What makes each algorithm, from the parameters and a function that counts the contexts with something to send. A
 context has those algorithms that `CcConfig.algorithm` names, joined by +."""
 
+UNTIMED = frozenset({"nscc"})
+"""Algorithms whose `deadline` is always NEVER."""
+
 
 def check_algorithm(text: str) -> None:
     """Raise `LocalError` unless `text` has names of `ALGORITHMS`, each once, joined by +."""
@@ -42,6 +45,7 @@ class CongestionContexts:
         self.config = config
         self.overhead = overhead
         self.largest = largest
+        self.paces = not UNTIMED.issuperset(config.algorithm.split("+"))
         self._rng = rng
         self.host = HostBuffer(config.host_rate, config.host_backlog)
         self.pacer = CreditPacer(partial(self.host.rate, config.rate), config.max_wnd // QUANTUM)

@@ -285,8 +285,14 @@ class PsnWindow:
         """Return the SACK bitmap, in which bit i is set if PSN base + i was received or lies at or below CACK."""
         slots = self.slots
         done = min(max(diff32(self.cack, base) + 1, 0), SACK_BITS)
-        bitmap = (1 << done) - 1
-        for bit in range(done, min(diff32(self.max_rcvd, base) + 1, SACK_BITS)):
+        bitmap, end = (1 << done) - 1, min(diff32(self.max_rcvd, base) + 1, SACK_BITS)
+        if len(slots) < end - done:
+            for psn in slots:
+                bit = (psn - base) & _M32
+                if bit < end:
+                    bitmap |= 1 << bit
+            return bitmap
+        for bit in range(done, end):
             if (base + bit) & _M32 in slots:
                 bitmap |= 1 << bit
         return bitmap

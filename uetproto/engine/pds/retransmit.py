@@ -75,10 +75,10 @@ class SendWindow:
     """The send window of a source holds its PSNs, the records of its un-ACKed packets, and their timers (pds.md §5).
 
     Its PSNs are `start` (Start_PSN), `next` (PSN of the next packet), `una` (lowest un-ACKed PSN) and `peer_cack` (CACK
-    of the peer). Each back-off level has a queue of timers. All records of a level wait equally long, so that the
-    deadlines of the queue are in order. A record may get another deadline while its entry is in a queue; the entry then
-    has no effect. With go-back-N only the lowest un-ACKed PSN has a timer, because its expiry retransmits all later
-    packets as well (pds.md §11.3).
+    of the peer). Each back-off level has a queue of timers. All records of a level wait equally long, unless `rto`
+    changes, so that a new deadline nearly always is the last one of the queue. A record may get another deadline while
+    its entry is in a queue; the entry then has no effect. With go-back-N only the lowest un-ACKed PSN has a timer,
+    because its expiry retransmits all later packets as well (pds.md §11.3).
     """
 
     __slots__ = (
@@ -106,8 +106,7 @@ class SendWindow:
         """PSN that CACK must reach to end the recovery from an inferred loss, or None if there is no recovery (pds.md
         §11.4)."""
         self.rto: int | None = None
-        """RTO of the first level that congestion control has found, in place of RTO_Init_Time. None: there is none.
-        While it falls, a record may expire as late as those before it in the queue of its level."""
+        """RTO of the first level that congestion control has found, in place of RTO_Init_Time. None: there is none."""
         self.landed: list[SendRecord] | None = None
         """Records that ACKs have answered or marked as received since the last look. None: nobody looks."""
         self._levels: list[deque[tuple[int, SendRecord]]] = []
@@ -187,7 +186,11 @@ class SendWindow:
             levels = self._levels
             while level >= len(levels):
                 levels.append(deque())
-            levels[level].append((at, record))
+            queue = levels[level]
+            if queue and at < queue[-1][0]:  # `rto` has fallen
+                insort(queue, (at, record), key=_AT)
+            else:
+                queue.append((at, record))
 
     def delay(self, record: SendRecord, now: int) -> None:
         """Schedule the retransmission of a packet after a NACK. Until then the packet has no RTO (pds.md §11.2)."""
@@ -267,13 +270,13 @@ class SendWindow:
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
         """Mark the records whose SACK bit is set as received. A bit that is 0 has no effect (pds.md §7.2)."""
-        bit = 0
-        while bitmap >> bit:
-            if bitmap >> bit & 1:
-                record = self.records.get((base + bit) & _M32)
-                if record is not None:
-                    self.mark_received(record, now)
-            bit += 1
+        records = self.records
+        while bitmap and records:
+            lowest = bitmap & -bitmap
+            bitmap ^= lowest
+            record = records.get((base + lowest.bit_length() - 1) & _M32)
+            if record is not None and (not record.dst_rcvd or record.retx_at != NEVER):
+                self.mark_received(record, now)
 
     def mark_received(self, record: SendRecord, now: int) -> None:
         """Mark a packet as received but unanswered. After its RTO an ACK_REQ is sent in place of the packet (pds.md

@@ -114,6 +114,7 @@ class Pds:
         check_endpoint(address, ip_version, config)
         self.config = config
         self.congestion = congestion
+        self._paced = congestion if congestion is not None and congestion.paces else None
         self.held: dict[CongestionContext, dict[Pdc, None]] = {}
         """PDCs whose congestion control context forbids to send, until its next event."""
         self.rng = rng
@@ -339,7 +340,7 @@ class Pds:
             self._advance(now)
         timers = self._timers
         rings = timers and timers[0][0] <= now
-        paced = self.congestion is not None and paced_at(self.congestion, self.held) <= now
+        paced = self._paced is not None and paced_at(self._paced, self.held) <= now
         if not (rings or self._active or self._waiting or self._plain or paced):
             self.called = False
             if not self.out:
@@ -354,8 +355,8 @@ class Pds:
             self.without_pdc.on_time(now)
             limit -= self.without_pdc.pump(now, limit)
             self._plain = not self.without_pdc.quiescent
-        if paced and self.congestion is not None:
-            run_congestion(self, self.congestion, now)
+        if paced and self._paced is not None:
+            run_congestion(self, self._paced, now)
         if self._active:
             limit = self._pump(now, limit)
         if self._waiting and self._idle_seen:
@@ -415,8 +416,8 @@ class Pds:
             at = self._waiting[0][0]
         if self._plain:
             at = min(at, self.without_pdc.deadline())
-        if self.congestion is not None:
-            at = min(at, paced_at(self.congestion, self.held))
+        if self._paced is not None:
+            at = min(at, paced_at(self._paced, self.held))
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
