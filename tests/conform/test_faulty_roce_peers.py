@@ -2,18 +2,22 @@
 all."""
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.conform.faulty_roce_peers import ROCE_FAULTS, roce_peer_with
 from tests.support.conform_roce import RoceLink, RocePeer
 from tests.support.effort import effort
+from uetproto.cli.live.tested_pairs import AskedPairs
 from uetproto.conform.catalogue import ROCE as FOLDER
 from uetproto.conform.catalogue import ConformanceTest, load
 from uetproto.conform.player import ConformanceVerdict, Patience, judge, round_trip
 from uetproto.conform.roce.packets import RoceFacts
 from uetproto.conform.roce.pairs import HandPairs, OpenPair, PeerMemory
 from uetproto.conform.roce.play import ROCE, play
+from uetproto.errors import RemoteError
 
 TESTS = load(shipped=FOLDER)
 SHARE = effort(8, 1, 1)
@@ -63,8 +67,6 @@ def test_each_test_fails_for_some_fault() -> None:
 
 def by_hand(peer: RocePeer) -> RoceFacts:
     """What is known of a peer whose queue pairs are made by hand, one of each service."""
-    from dataclasses import replace
-
     told = [
         {"kind": kind, "qp_num": 0x500 + at, "psn": 77, "receives": 32} for at, kind in enumerate(("rc", "uc", "ud"))
     ]
@@ -101,6 +103,44 @@ def test_a_peer_that_answers_nothing_is_inconclusive() -> None:
     outcome = judge(TESTS[0], link, peer.facts, "1", Patience(), 1, ROCE)
     assert outcome.verdict is ConformanceVerdict.INCONCLUSIVE
     assert "answers nothing" in outcome.reason
+
+
+class _Ended:
+    """A rendezvous whose server ends after some answers."""
+
+    def __init__(self, peer: RocePeer, answers: int) -> None:
+        self.peer, self.left = peer, answers
+
+    def ask(self, question: str, **more: Any) -> dict[str, Any]:
+        self.left -= 1
+        if self.left < 0:
+            raise RemoteError("the peer has ended it", 0, name="rendezvous")
+        return self.peer.tested.open(more) if question == "pairs" else self.peer.tested.messages(more)
+
+
+@pytest.mark.parametrize("answers", range(4))
+def test_a_program_of_the_peer_that_ends_is_no_fault(answers: int) -> None:
+    """ROCE-UC-003 asks for queue pairs and for what they have received."""
+    peer = RocePeer()
+    facts = replace(peer.facts, pairs=AskedPairs(_Ended(peer, answers)))  # type: ignore[arg-type]
+    tests = [test for test in TESTS if test.id in ("ROCE-UC-003", "ROCE-UC-004")]
+    outcomes = [judge(test, RoceLink(peer), facts, "1", Patience(), 1, ROCE) for test in tests]
+    assert [outcome.verdict for outcome in outcomes] == [
+        ConformanceVerdict.PASS if answers >= 2 else ConformanceVerdict.INCONCLUSIVE, ConformanceVerdict.INCONCLUSIVE
+    ]  # fmt: skip
+    assert outcomes[1].silent
+    assert round_trip(RoceLink(peer), facts, "1", Patience(), ROCE) is None
+
+
+def test_a_peer_that_floods_ends_a_test() -> None:
+    class Flood(RocePeer):
+        def poll(self) -> list[bytes]:
+            return [one for frame in super().poll() for one in (frame, *[frame[:42]] * 5000)]
+
+    peer = Flood()
+    outcome = play(TESTS[0], RoceLink(peer), peer.facts, "1", Patience())
+    assert (outcome.verdict, "floods" in outcome.reason) == (ConformanceVerdict.FAIL, True)
+    assert len(outcome.frames) < 10_000
 
 
 def test_garbage_of_a_peer_is_a_verdict_and_no_error() -> None:

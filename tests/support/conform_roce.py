@@ -81,7 +81,7 @@ class DirectPairs:
     """The queue pairs of a peer in this process."""
 
     def __init__(self, peer: RocePeer, lacks: Sequence[str] = ()) -> None:
-        self.peer, self.lacks = peer, lacks
+        self.peer, self.lacks, self.gone = peer, lacks, False
 
     def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         asked = [{"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes]

@@ -131,6 +131,8 @@ def command(
             if value is not None:
                 raise LocalError(name, f"does not go with --as {role}", f"--as {TARGET}, --as {BOTH}")
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
+    if lacking and is_roce:
+        raise LocalError("--without", "does not go with --transport rc", "--transport uet")
     for name in lacking - {*OPTIONAL}:
         raise LocalError("--without", f"{name!r} is not legal{similar(name, OPTIONAL)}", ", ".join(OPTIONAL))
     if listed:

@@ -26,6 +26,7 @@ from uetproto.engine.memory import IDEMPOTENT_SAFE
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.framing.roce import RoceFramer
 from uetproto.framing.uet import UetFramer
+from uetproto.live.interface import address_of
 from uetproto.live.path import PathSetup, open_path
 from uetproto.live.rendezvous import Json, RendezvousClient, number
 from uetproto.live.time import MonotonicClock, counter_now
@@ -163,6 +164,7 @@ def bench_for(
     round-trip time is measured: it acts, and need not answer.
     """
     local = local_towards(options, peer)
+    peer = str(address_of("--peer", peer))  # it may be a GID
     rendezvous, told = begun(options, peer, local) if asked and known is None else (None, known or {})
     bench: PeerBench | None = None
     try:

@@ -20,6 +20,7 @@ from uetproto.conform.roce.pairs import (
     TakenMessage,
 )
 from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.errors import RemoteError, UetError
 from uetproto.live.rendezvous import Json, RendezvousClient, number
 
 _PSN = 1 << 24
@@ -140,21 +141,30 @@ class AskedPairs:
 
     def __init__(self, rendezvous: RendezvousClient, lacks: Sequence[str] = ()) -> None:
         self.lacks = lacks
+        self.gone = False
         self._rendezvous = rendezvous
 
     def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         asked = [
             {"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes
         ]  # fmt: skip
-        return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked))
+        try:
+            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked))
+        except UetError as error:
+            self.gone = isinstance(error, RemoteError)
+            return f"the peer makes no queue pairs: {error}"
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         found: list[TakenMessage] = []
         while len(found) < _MESSAGES:
-            answer = self._rendezvous.ask("messages", qp_num=pair.theirs)
-            if not isinstance(answer.get("message"), dict):
+            try:
+                answer = self._rendezvous.ask("messages", qp_num=pair.theirs)
+                if not isinstance(answer.get("message"), dict):
+                    break
+                found.append(message_of(answer["message"]))
+            except UetError:
+                self.gone = True  # or it tells nothing that makes sense
                 break
-            found.append(message_of(answer["message"]))
             if not answer.get("left"):
                 break
         return found

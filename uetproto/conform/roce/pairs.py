@@ -2,7 +2,7 @@
 those that somebody made by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 KINDS = ("rc", "uc", "ud")
@@ -90,6 +90,10 @@ class PairSource(Protocol):
     def lacks(self) -> Iterable[str]:
         """Return what the peer does not have: names of `NEEDS`."""
 
+    @property
+    def gone(self) -> bool:
+        """Return whether the peer makes no more queue pairs, as its program has ended."""
+
     def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         """Return queue pairs for a test, or why there are none."""
 
@@ -108,7 +112,7 @@ class HandPairs:
     pairs: list[OpenPair]
     memory: PeerMemory
     lacks: Iterable[str] = tuple(NEEDS)
-    used: list[OpenPair] = field(default_factory=list)
+    gone: bool = False
 
     def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         chosen: list[OpenPair] = []

@@ -111,6 +111,9 @@ class RocePlay(Play[RoceAnswer]):
             if (packet := self.next(silent_until)) is not None:
                 raise Failed(self.wrong([{"expect": NOTHING}], packet))
             found += self.peer.pairs.messages(pair)
+            if self.peer.pairs.gone:
+                told = "the peer does not tell any more what it received"
+                raise Failed(told, silent=True, verdict=ConformanceVerdict.INCONCLUSIVE)
             if (wanted and len(found) >= wanted) or self.link.now >= until:
                 break
         if len(found) != wanted:
@@ -162,7 +165,7 @@ def play(test: ConformanceTest, link: Link, peer: RoceFacts, seed: str, patience
     starts = [pair.get("start", rng.randrange(1 << 24)) for pair in test.pairs]
     opened = peer.pairs.open(wishes_of(test.pairs, numbers, starts))
     if isinstance(opened, str):
-        return Outcome(test, ConformanceVerdict.INCONCLUSIVE, opened)
+        return Outcome(test, ConformanceVerdict.INCONCLUSIVE, opened, silent=peer.pairs.gone)
     try:
         return RocePlay(test, link, peer, opened, rng, patience).outcome()
     finally:
