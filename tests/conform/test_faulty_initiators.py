@@ -1,17 +1,22 @@
 """The peer as initiator: a right one passes all tests, and each fault makes exactly those fail that are listed."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.conform.faulty_initiators import FAULTS
-from tests.conform.faulty_peers import peer_with
+from tests.conform.faulty_peers import ACKS, FaultyPeer, peer_with
 from tests.support.conform import FACTS, AdapterActor, AdapterLink, facts
 from tests.support.effort import effort
 from uetproto.conform.acting import acting
 from uetproto.conform.catalogue import TARGET, ConformanceTest, load, of_role
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge, play
-from uetproto.engine.contract import SECOND
+from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.testing.adapters.fep import FepEngine
+from uetproto.wire.packet import Packet
 
 TESTS = of_role(load(), TARGET)
 SHARE = effort(8, 1, 1)
@@ -84,8 +89,6 @@ def test_a_peer_with_its_own_bytes_passes_if_data_is_not_compared() -> None:
         def begin(self, act: object) -> None:
             super().begin(replace(act, data=bytes(len(act.data))))  # type: ignore[type-var,attr-defined]
 
-    from dataclasses import replace
-
     [test] = [test for test in TESTS if test.id == "UET-INI-061"]
     for peer, verdict in (
         (FACTS, ConformanceVerdict.FAIL),
@@ -93,3 +96,35 @@ def test_a_peer_with_its_own_bytes_passes_if_data_is_not_compared() -> None:
     ):
         link = AdapterLink()
         assert acting(Own(link)).play(test, link, peer, "1", PATIENCE).verdict is verdict
+
+
+def no_acks(peer: FaultyPeer, packet: Packet, pds: dict[str, Any]) -> Iterator[Packet]:
+    if pds["type"] not in ACKS:
+        yield packet
+
+
+def test_what_was_on_its_way_is_not_forbidden() -> None:
+    """A peer whose RTO is shorter than our answer takes sends again before it knows; a peer that goes on is found."""
+    [test] = [test for test in TESTS if test.id == "UET-INI-007"]
+
+    class Slow(AdapterLink):
+        """Our packets arrive 2 ms later, and the RTO is 1 ms."""
+
+        def send(self, frame: bytes) -> None:
+            while (due := self.adapter.due) is not None and self.now + due < self.late:
+                self._advance(due)
+                self.poll()
+            super().send(frame)
+
+        @property
+        def late(self) -> int:
+            return self.now + 2 * MILLISECOND
+
+    for patience, verdict in ((PATIENCE, ConformanceVerdict.FAIL),
+                              (replace(PATIENCE, grace=3 * MILLISECOND), ConformanceVerdict.PASS)):  # fmt: skip
+        link = Slow(knobs=KNOBS)
+        assert acting(AdapterActor(link)).play(test, link, FACTS, "1", patience).verdict is verdict
+    deaf = peer_with(FAULTS["CLOSE_REQ is ignored"]._replace(arrives=no_acks))
+    link = AdapterLink(deaf, knobs=KNOBS)
+    outcome = acting(AdapterActor(link)).play(test, link, FACTS, "1", replace(PATIENCE, grace=3 * MILLISECOND))
+    assert (outcome.verdict, "forbidden" in outcome.reason) == (ConformanceVerdict.FAIL, True)

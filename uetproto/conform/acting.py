@@ -76,7 +76,10 @@ class Actor(Protocol):
 
 def patience_for(rto: int) -> Patience:
     """Return the times that suit a peer with this RTO, in picoseconds."""
-    return Patience(max(2 * SECOND, 20 * rto), max(30 * MILLISECOND, rto * 5 // 2), end=max(30 * SECOND, 80 * rto))
+    return Patience(
+        max(2 * SECOND, 20 * rto), max(100 * MILLISECOND, rto * 5 // 2), end=max(30 * SECOND, 80 * rto),
+        grace=20 * MILLISECOND,
+    )  # fmt: skip
 
 
 def acting(actor: Actor) -> Suite:

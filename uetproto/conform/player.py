@@ -65,6 +65,8 @@ class Patience:
     """Time for which nothing has to come where no answer is right."""
     act: int = 10 * SECOND
     """Longest time from what the peer is told to do to its first packet."""
+    grace: int = 0
+    """Time after a packet of ours in which what a step forbids may still come, as it was on its way."""
     end: int = 30 * SECOND
     """Longest time in which an act of the peer ends, also in an error."""
 
@@ -164,6 +166,8 @@ class Play(ABC, Generic[AnswerT]):
         self.forbidden: list[Mapping[str, Any]] = []
         self.result = Outcome(test, ConformanceVerdict.PASS)
         self.received = 0
+        self.sent_at = -SECOND
+        """Time of our last packet."""
         self.strange = ""
         """What the last frame is that is none of the protocol, in words."""
 
@@ -260,6 +264,7 @@ class Play(ABC, Generic[AnswerT]):
         frame = self.frame(step)
         self.result.frames.append(PlayedFrame(self.link.now, True, frame))
         self.link.send(frame)
+        self.sent_at = self.link.now
 
     def _await(self, wanted: list[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Wait for a packet that one of the expectations allows, and return this expectation."""
@@ -296,7 +301,8 @@ class Play(ABC, Generic[AnswerT]):
                 raise Failed(f"a packet of the peer is wrong: {found.fault}")
             if self.matters(found):
                 found = self.counted(found)
-                if any(not self._differs(one, found) for one in self.forbidden):
+                settled = self.link.now - self.sent_at >= self.patience.grace
+                if settled and any(not self._differs(one, found) for one in self.forbidden):
                     raise Failed(f"{self._said(found)}, which is forbidden here")
                 return found
         return None
