@@ -110,8 +110,9 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "filters": {"audit.per_packet", "wire"},  # display filters
     "tables": {"analysis", "arrow", "columns", "filters", "wire"},  # captures as tables
     # the door for Python programs: captures, and the commands as functions
+    "report": {"audit.finding", "cli.ladder", "wire"},  # a page of a capture
     "diff": {"audit.per_packet", "wire"},  # two captures; whose PDC a packet is of
-    "analysis": {"audit", "cli.ladder", "diff", "engine.tss", "filters", "tables", "wire", "arrow"},
+    "analysis": {"audit", "cli.ladder", "diff", "report", "engine.tss", "filters", "tables", "wire", "arrow"},
     "analysis.commands": {EVERYTHING},
     # commands
     "cli": {EVERYTHING},

@@ -322,7 +322,7 @@ class Capture:
         from uetproto.analysis.results import Ladder
         from uetproto.cli.ladder.chart import Chart
         from uetproto.cli.ladder.details import COLUMNS, LadderDetails
-        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, folded, limited
+        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, folded, limited
         from uetproto.cli.ladder.rows import rows as rows_of
         from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
         from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged
@@ -333,26 +333,19 @@ class Capture:
         if merge and interface is not None:
             raise LocalError("merge", "draws all interfaces", "merge or interface")
         numbers = None if packets is None else [range(number, number + 1) for number in packets]
-        wanted = None
-        if self._wanted is not None:
-            wanted = bytearray()
-            with MergedReader(self._sources) as reader:
-                decoding = self._opening(reader)
-                for record, _, _ in self._looked_at(decoding.packets("", reader, False), decoding, reader):
-                    wanted.extend(bytes(record.index - len(wanted)) + b"\1")
         details = LadderDetails() if columns or why else None
-        choice, tally = LadderChoice(interface, pdc, numbers, frozenset(mark), wanted, merge, details), LadderTally()
+        choice, tally = (
+            LadderChoice(interface, pdc, numbers, frozenset(mark), self._wanted_items(), merge, details),
+            LadderTally(),
+        )
         places = Places()
         if merge:
-            with MergedReader(self._sources) as reader:
-                first = arrows("-", reader, self._opening(reader), LadderChoice(merged=True), LadderTally())
-                places = learned(islice(first, LEARNED))
-        with MergedReader(self._sources) as reader:
-            found = arrows("-", reader, self._opening(reader), choice, tally)
-            if merge:
-                found = merged(found, places)
-            drawn = list(limited(folded(found) if fold else rows_of(found, not every), rows, tally))
-            names = [one.name for one in reader.interfaces]
+            places = learned(islice(self._arrows(LadderChoice(merged=True), LadderTally()), LEARNED))
+        names: list[str] = []
+        found = self._arrows(choice, tally, names)
+        if merge:
+            found = merged(found, places)
+        drawn = list(limited(folded(found) if fold else rows_of(found, not every), rows, tally))
         if interface is not None and interface not in (*names, *map(str, range(len(names)))):
             raise LocalError(
                 "interface", f"{shown(interface)} is not there{similar(interface, names)}", ", ".join(names)
@@ -448,6 +441,58 @@ class Capture:
         self.damage = damage
         for one in damage:
             warnings.warn(str(one), CaptureWarning, stacklevel=3)
+    def _wanted_items(self) -> bytearray | None:
+        """Return an item for each packet up to the last one that the filter wants, which is 1 for those; None: there is
+        no filter."""
+        if self._wanted is None:
+            return None
+        wanted = bytearray()
+        with MergedReader(self._sources) as reader:
+            decoding = self._opening(reader)
+            for record, _, _ in self._looked_at(decoding.packets("", reader, False), decoding, reader):
+                wanted.extend(bytes(record.index - len(wanted)) + b"\1")
+        return wanted
+
+    def _arrows(self, choice: Any, tally: Any, names: list[str] | None = None) -> Iterator[Any]:
+        """Yield the arrows of the packets that `choice` selects. `names` gets the names of the interfaces."""
+        from uetproto.cli.ladder.rows import arrows
+
+        with MergedReader(self._sources) as reader:
+            yield from arrows("-", reader, self._opening(reader), choice, tally)
+            if names is not None:
+                names += [one.name for one in reader.interfaces]
+
+    def report(self, path: str | os.PathLike[str], *, rows: int | None = None, complete: bool = False) -> None:
+        """Write a page with ladder, plots, findings and measurements, as `uetproto report` does: one HTML file that
+        needs nothing else.
+
+        The page has the first `rows` packets, 50,000 if `rows` is None; findings and measurements are those of the
+        whole capture. `complete` tells the audit that the capture has every packet. The capture is read several times,
+        so it may be no pipe. Raises `OSError` if the file cannot be written.
+        """
+        from dataclasses import replace
+
+        from uetproto.report.data import ROWS, collect
+        from uetproto.report.page import facts_of, page
+
+        with MergedReader(self._sources) as reader:
+            interfaces = {record.interface for record in reader}
+        wanted, most = self._wanted_items(), ROWS if rows is None else rows
+
+        def read(choice: Any, tally: Any) -> Iterator[Any]:
+            return self._arrows(replace(choice, wanted=wanted), tally)
+
+        data = collect(read, len(interfaces) > 1, most)
+        audit, stats = self.audit(complete=complete), self.stats()
+        firsts = [one.first_ns for one in stats.measured if one.first_ns is not None]
+        span_ns = max(one.last_ns for one in stats.measured if one.packets) - min(firsts) if firsts else None
+        facts = facts_of(stats.packets, stats.bytes, span_ns, most if data["cut"] else None)
+        text = page(
+            ", ".join(os.path.basename(name) for name in self.names), facts, data, audit.outcome.findings,
+            audit.verdict, stats.flows.as_dicts(), stats.messages.as_dicts(),
+        )  # fmt: skip
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
     # As text ----------------------------------------------------------------------------------------------------------
 

@@ -47,16 +47,17 @@ class AuditResult:
         return summary(self.outcome) | {"kind": "audit", "findings": self.findings.as_dicts()}
 
     def __repr__(self) -> str:
-        return f"{self.findings!r}\n{self._verdict}"
+        return f"{self.findings!r}\n{self.verdict}"
 
     @property
-    def _verdict(self) -> str:
+    def verdict(self) -> str:
+        """Return in one line how many packets and rules were judged, and how many findings there are."""
         counts = ", ".join(f"{number} of severity {one.value}" for one, number in self.outcome.counts.items() if number)
         judged = sum(1 for tally in self.outcome.report.tallies.values() if tally.judged)
         return f"{self.outcome.report.packets} packets, {judged} rules judged, findings: {counts or 'none'}"
 
     def _repr_html_(self) -> str:
-        return self.findings._repr_html_() + table_html(["audit"], [[self._verdict]])
+        return self.findings._repr_html_() + table_html(["audit"], [[self.verdict]])
 
 
 _FINDING = {

@@ -33,6 +33,7 @@ from uetproto.bench import (
     live,
     network,
     python,
+    report,
     security,
     small,
     wireshark,
@@ -45,7 +46,7 @@ from uetproto.errors import similar
 MIB = 1 << 20
 ROWS = (
     "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
-    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live", "python", "diff",
+    "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live", "python", "diff", "report",
 )  # fmt: skip
 
 
@@ -147,6 +148,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
             "wireshark": ("tshark", wireshark.measure(quick, Path(folder))),
             "live": ("a real link", live.measure(quick)),
             "python": ("Python programs", python.measure(quick, Path(folder))),
+            "report": ("pages", report.measure(quick, Path(folder))),
             "diff": ("captures compared", diff.measure(quick, Path(folder), in_a_process)),
         }
         parts = [_announced("state machines", engine.measure(names, quick))]

@@ -1,9 +1,13 @@
 """This module has what the commands for captures share: options, and reports of damage and of closed packets."""
 
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -73,6 +77,20 @@ def check_files(files: Sequence[str]) -> None:
     for file in files:
         if file != "-":
             os.stat(file)
+
+
+def readable_again(file: str, owned: ExitStack) -> str | BinaryIO:
+    """Return a file that can be read several times: `file`, or a temporary copy of a pipe that `owned` removes."""
+    if file != "-" and os.path.isfile(file):
+        return file
+    copy: BinaryIO = owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    if file == "-":
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+    else:
+        with open(file, "rb") as pipe:
+            shutil.copyfileobj(pipe, copy)
+    copy.seek(0)
+    return copy
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:

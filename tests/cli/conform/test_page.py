@@ -1,23 +1,18 @@
 """The page of `uetproto conform --html`, in headless Chromium."""
 
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conform.faulty_peers import FAULTS, peer_with
+from tests.support.chromium import needs_chromium, opened
 from tests.support.conform import FACTS, AdapterLink
 from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.conform import captures
 from uetproto.conform.catalogue import chosen, load
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, play
 
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="NOT RUN: chromium is not installed")
 GLOBS = ["UET-PDS-00[1-6]", "UET-PDS-020", "UET-SES-035", "UET-PDS-042"]
 
 
@@ -37,19 +32,6 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[PagePart]:
         PagePart(Outcome(chosen(load(), ["UET-SES-001"])[0], ConformanceVerdict.INCONCLUSIVE, hostile), "again")
     )
     return found
-
-
-def opened(html: str, place: Path, script: str, *arguments: str) -> Any:
-    """Open a page in Chromium, run a script in it, and return what it found."""
-    probe = "<script>const told = document.createElement('output'); told.textContent = JSON.stringify(("
-    file = place / "page.html"
-    file.write_text(html.replace("</body>", f"{probe}{script})()); document.body.append(told)</script></body>"))
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--no-sandbox", "--disable-gpu", f"--user-data-dir={place}", *arguments, "--dump-dom"]
-    command.append(str(file))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    [found] = re.findall(r"<output>(.*?)</output>", done.stdout, re.DOTALL)
-    return json.loads(found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
 
 LOOK = """() => {
@@ -86,7 +68,8 @@ LOOK = """() => {
 def test_the_page_filters_and_is_legible(parts: list[PagePart], tmp_path: Path, width: int, scheme: int) -> None:
     html = page(parts, {"Peer": "10.0.0.2"})
     size = f"--window-size={width},900"
-    found = opened(html, tmp_path, LOOK, size, f"--blink-settings=preferredColorScheme={scheme}")
+    found, console = opened(html, tmp_path, LOOK, size, f"--blink-settings=preferredColorScheme={scheme}")
+    assert console == []
     failed = [one.outcome.test.id for one in parts if one.outcome.verdict is ConformanceVerdict.FAIL]
     assert failed == ["UET-PDS-020"]
     counts = {"all": len(parts), "pass": len(parts) - 2, "fail": 1, "inconclusive": 1, "word": ["UET-SES-035"]}

@@ -2,20 +2,24 @@
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import BinaryIO
 
 import click
 
 from uetproto.analysis.capture import Capture, CaptureWarning, open_captures
 from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.packet_view import PacketView
-from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option, read_key_ring
+from uetproto.cli.captures import (
+    check_files,
+    decoding_options,
+    filter_option,
+    keys_option,
+    read_key_ring,
+    readable_again,
+)
 from uetproto.cli.diff.junit import junit
 from uetproto.cli.diff.text import diff_lines
 from uetproto.cli.main import EXIT_STATUS, FAULT
@@ -93,7 +97,7 @@ def command(
         read = [0]
 
         def captured(file: str) -> "_Watched":
-            source = _copied(file, owned) if file == "-" or not os.path.isfile(file) else file
+            source = readable_again(file, owned)
             capture = open_captures(source, keys=read_key_ring(keys_file), sharp=True, **decoding.transports)
             if wanted is not None:
                 capture = capture.filter(wanted.text)
@@ -135,15 +139,3 @@ class _Watched:
             if not self._read[0] % 10_000:
                 self._show(self._read[0])
             yield view
-
-
-def _copied(file: str, owned: ExitStack) -> BinaryIO:
-    """Return a temporary file with all that a pipe gives."""
-    copy: BinaryIO = owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-    if file == "-":
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-    else:
-        with open(file, "rb") as pipe:
-            shutil.copyfileobj(pipe, copy)
-    copy.seek(0)
-    return copy

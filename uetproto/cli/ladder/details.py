@@ -33,6 +33,8 @@ class LadderDetails:
 
     def __init__(self) -> None:
         self._analyser = Analyser()
+        self.latest: Mapping[str, Any] = {}
+        """What the analysis says of the packet that was taken last, by its names (docs/analysis.md)."""
         self._times = array("q", [0])
         self._states: dict[object, str] = {}
         self._windows: dict[object, int] = {}
@@ -42,7 +44,7 @@ class LadderDetails:
     def take(self, packet: Packet, data: bytes, time_ns: int, number: int, tap: Hashable) -> tuple[dict[str, str], str]:
         """Take packet `number` (from 1) of an interface. Return the values of its columns, and why it was sent, in
         words."""
-        row = self._analyser.take(packet, data, time_ns, number, tap)
+        self.latest = row = self._analyser.take(packet, data, time_ns, number, tap)
         while len(self._times) <= number:
             self._times.append(0)
         self._times[number] = time_ns

@@ -11,7 +11,7 @@ from uetproto.cli.terminal import shortened
 from uetproto.wire.words.summary import address, duration, stamp
 from uetproto.wire.words.text import numbered
 
-_COLOURS = {
+COLOURS = {
     # tone       light      dark
     "data":    ("#1d4ed8", "#7ab0ff"),
     "ack":     ("#15803d", "#5fd38d"),
@@ -23,6 +23,7 @@ _COLOURS = {
     "bad":     ("#c81e1e", "#ff8585"),
     "other":   ("#57606a", "#9aa4af"),
 }  # fmt: skip
+"""Colours of the arrows, by their tone."""
 
 _CARD = (("#ffffff", "#11161d"), ("#d0d7de", "#3d444d"), ("#1f2328", "#e6edf3"), ("#59636e", "#9aa4af"))
 
@@ -198,7 +199,7 @@ def _rules(column: int) -> str:
         f".edge, .life {{ stroke: {edge}; }}",
         f".time, .note, .pause, .legend {{ fill: {faint}; }}",
     ]
-    for kind, pair in _COLOURS.items():
+    for kind, pair in COLOURS.items():
         rules.append(f".arrow.{kind} {{ stroke: {pair[column]}; }}")
         rules.append(f".head.{kind}, .label.{kind}, .beside.{kind} {{ fill: {pair[column]}; }}")
     return "\n".join(rules)
