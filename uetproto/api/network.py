@@ -9,7 +9,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
 from typing import Any, Self, TypedDict
 
@@ -19,7 +19,7 @@ from uetproto.emulator.congestion import CC_KEYS, OFF, SWITCH_KEYS, NetworkPlane
 from uetproto.emulator.network.build import build, headroom, with_headroom
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
-from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
+from uetproto.emulator.network.layouts import LAYOUTS, Layout, cables_between_switches, layout_of, places_of
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import MOST_PORTS, port_names, port_obstacle, port_of
@@ -140,7 +140,9 @@ class NetworkOptions(NetworkFeatures):
     """Name of a capture file, .pcapng or .pcap (also .gz), for the frames that pass the ports of the nodes in `taps`;
     with None nothing is captured."""
     taps: Iterable[str] | None = None
-    """Nodes whose ports are captured: their names, "all", or None for the first node alone."""
+    """Places that are captured: names of nodes, for their ports, of cables between switches, such as "leaf0.spine1",
+    both directions, and of switches, such as "leaf0", for all their cables; "all" nodes; or None for the first node
+    alone. Each place is an interface of the capture."""
 
     @property
     def has_several_switches(self) -> bool:
@@ -235,12 +237,16 @@ class EmulatedNetwork(ABC):
             name for name in self._members("faults_from", options.faults_from)
             if not everybody or self.nodes[name].at is None
         ]  # fmt: skip
-        tapped = self._members("taps", tuple(self.nodes)[:1] if options.taps is None else options.taps)
+        tapped = self._places_tapped(options.taps, layout)
+        ends = cables_between_switches(layout)
+        config = replace(config, taps={end: at for at, name in enumerate(tapped) for end in ends.get(name, ())})
         self._owned = ExitStack()
         writer = None
         if capture is not None:
             about = None if self.plane is None else self.plane.told
-            interfaces = [(f"{name}.0", ETHERNET, about) for name in tapped]
+            interfaces = [
+                (f"{name}.0", ETHERNET, about) if name in self.nodes else (name, ETHERNET, None) for name in tapped
+            ]
             writer = self._owned.enter_context(open_writer(capture, comment=comment, interfaces=interfaces))
         attachments = {
             name: NodeAttachment(
@@ -427,6 +433,24 @@ class EmulatedNetwork(ABC):
             if member not in self.nodes:
                 raise self.invalid(name, member, f"all, or some of {', '.join(self.nodes)}")
         return members
+
+    def _places_tapped(self, chosen: Iterable[str] | None, layout: Layout | None) -> tuple[str, ...]:
+        """Return the places that a capture is taken at. Raises the error of `invalid` for one that does not exist."""
+        if chosen is None:
+            return tuple(self.nodes)[:1]
+        if isinstance(chosen, str) and chosen == "all":
+            return tuple(self.nodes)
+        hosts = tuple(name for name, node in self.nodes.items() if node.at is None)
+        found: dict[str, None] = {}
+        for name in self._listed("taps", chosen):
+            if name in self.nodes:
+                found[name] = None
+                continue
+            try:
+                found |= dict.fromkeys(places_of(layout, name, hosts))
+            except LocalError as error:
+                raise self.invalid("taps", name, f"all, or some of {error.legal}") from None
+        return tuple(found)
 
     def _listed(self, name: str, names: Any) -> tuple[str, ...]:
         """Return a list of names as a tuple; a text alone is no list."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.api.fi_network import pair, requests
 from uetproto import LocalError, decode
-from uetproto.api import fi
+from uetproto.api import fi, verbs
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_ses import Opcode
 
@@ -194,6 +195,36 @@ def test_taps(taps: Any, tmp_path: Path) -> None:
     assert {interface for interface, _ in frames} == ({0, 1} if taps == "all" else {0})
     assert frames[0] == (0, 1)
     assert len(frames) == (4 if taps == "all" else 2)
+
+
+LEAVES: dict[str, Any] = {"topology": "leaf-spine", "shape": {"hosts_per_leaf": 2, "spines": 2}}
+
+
+@pytest.mark.parametrize("api", [fi.Fabric, verbs.Network])
+def test_taps_on_cables_and_switches(api: Any, tmp_path: Path) -> None:
+    """A switch stands for all its cables, of which those to hosts are seen at the hosts."""
+    path = tmp_path / "x.pcapng"
+    api(tuple("abcd"), **LEAVES, capture=str(path), taps=("a", "spine1.leaf1", "leaf0")).close()
+    with open_capture(path) as reader:
+        list(reader)
+        names = [interface.name for interface in reader.interfaces]
+    assert names == ["a.0", "leaf1.spine1", "b.0", "leaf0.spine0", "leaf0.spine1"]
+    for wrong in ("leaf2", "leaf0.leaf1", "e"):
+        with pytest.raises(LocalError) as error:
+            api(tuple("abcd"), **LEAVES, capture=str(path), taps=(wrong,))
+        assert (error.value.name, "leaf0.spine0" in error.value.legal) == ("taps", True)
+
+
+def test_a_cable_shows_what_passes_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcapng"
+    with fi.Fabric(tuple("abcd"), **LEAVES, capture=str(path), taps=("a", "leaf0.spine0", "leaf0.spine1")) as fabric:
+        a, d = fabric.endpoint("a"), fabric.endpoint("d")
+        region = d.domain.mr_reg(bytearray(1 << 16))
+        a.write(bytes(1 << 16), d.address, 0, region.key)
+        assert a.cq.sread(1)[0].ok
+    with open_capture(path) as records:
+        at = Counter(record.interface for record in records)
+    assert at[0] == at[1] + at[2] > 20
 
 
 def test_faults_and_seed() -> None:

@@ -434,7 +434,7 @@ def test_the_help_names_them() -> None:
         ("all_gather --algorithm ring --multicast roots=1", "--multicast roots=1: goes with --algorithm multicast"),
         ("all_gather --algorithm multicast --multicast foo=1", "--multicast foo=1: no such name; legal: mtu, roots"),
         ("all_gather --algorithm multicast --multicast roots=0", "roots: 0; legal: a whole number from 1 on"),
-        ("all_reduce --algorithm sharp -o x.pcap --tap leaf0", "all, and with SHARP an.SWITCH"),
+        ("all_reduce --algorithm sharp -o x.pcap --tap leaf", "leaf0, and with SHARP an.SWITCH"),
         ("all_reduce --transport model --ports 2", "--ports 2: model has no NICs; legal with --transport uet, roce"),
         ("all_reduce --algorithm ring --schedule --ports 2", "--ports 2: --schedule says what ranks send"),
         ("all_reduce --ports 5", "5 is not in the range 1<=x<=4"),

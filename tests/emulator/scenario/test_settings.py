@@ -111,7 +111,11 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min)'
         ),
         ('target = "rank2"', 'target = "rank0"', "mine.toml:9: run.target: is the initiator"),
         ("[ses]", "[sess]", "mine.toml:31: sess: unknown section (did you mean ses?); legal: run, fabric, nodes"),
-        ("[preset.rank0]", "[preset.rank1]", "mine.toml:34: preset.rank1: no such node (did you mean rank2 or rank0?); legal: rank0, rank2"),
+        (
+            "[preset.rank0]",
+            "[preset.rank1]",
+            "mine.toml:34: preset.rank1: no such node (did you mean rank2 or rank0?); legal: rank0, rank2",
+        ),
         ("start_psn = 0x12000", "start_psn = -1", "mine.toml:35: preset.rank0.start_psn: -1 is not legal"),
         (
             "[ses]",

@@ -154,7 +154,8 @@ pair. The model has alpha 1 µs and no packets: bytes_on_links is null.
 @click.option("-o", "--output", metavar="FILE", help="Capture: .pcapng or .pcap, also .gz; - is standard output.")
 @click.option(
     "--tap", metavar="RANK,...|all",
-    help="Ranks whose port is captured, and aggregation nodes, as in an.leaf0; default: 0.",
+    help="Ranks whose port is captured, aggregation nodes, as in an.leaf0, cables between switches, as leaf0.spine1,"
+    " and switches, as leaf0, for all their cables; default: 0.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, metavar="N", help="Seed of all random choices.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object for each algorithm to standard output.")

@@ -1,5 +1,6 @@
 """This module checks the options of `uetproto collective`, and refuses illegal ones with the legal values."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,9 +127,13 @@ def check_schedule(op: str, algorithm: str | None) -> None:
         maker_of(op, algorithm)
 
 
+_PLACE = re.compile(r"[a-z]+[0-9]+(\.[a-z]+[0-9]+)*")
+"""Name of a switch, or of a cable between two; the network knows which there are."""
+
+
 def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[str] | None:
-    """Return the names of the ranks and aggregation nodes whose packets are captured, or None if nothing
-    is captured."""
+    """Return the names of the ranks, aggregation nodes, cables and switches whose packets are captured, or None if
+    nothing is captured."""
     if output is None:
         if tap is not None:
             raise LocalError(f"--tap {tap}", "needs -o FILE")
@@ -143,12 +148,15 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
         return ["rank0"] if tap is None else [f"rank{rank}" for rank in range(ranks)]
     found = []
     for one in tap.split(","):
-        if one.startswith("an."):
+        if one.startswith("an.") or _PLACE.fullmatch(one):
             found.append(one)
         elif one.isascii() and one.isdecimal() and len(one) < 7 and int(one) < ranks:
             found.append(f"rank{int(one)}")
         else:
-            legal = f"ranks, 0 … {ranks - 1}, with commas between them, all, and with SHARP an.SWITCH"
+            legal = (
+                f"ranks, 0 … {ranks - 1}, with commas between them, all, cables such as leaf0.spine1, switches such as"
+                " leaf0, and with SHARP an.SWITCH"
+            )
             raise LocalError(f"--tap {tap}", f"legal are {legal}")
     return list(dict.fromkeys(found))
 
