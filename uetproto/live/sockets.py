@@ -166,18 +166,22 @@ def queued_errors(found: Socket) -> list[QueuedError]:
         for level, kind, data in ancillary:
             if (level, kind) in ((socket.IPPROTO_IP, IP_RECVERR), (socket.IPPROTO_IPV6, IPV6_RECVERR)):
                 number, origin, _, _, _, info, _ = _EXTENDED.unpack_from(data)
-                errors.append(QueuedError(number, info, os.strerror(number) + _who(origin, data, to)))
+                here = found.getsockname()[0]
+                errors.append(QueuedError(number, info, os.strerror(number) + _who(origin, data, here, to)))
 
 
-def _who(origin: int, data: bytes, to: Any) -> str:
-    """Return who told an error: nobody, the destination of the packet, or a router, whose address may be anything."""
+def _who(origin: int, data: bytes, here: str, to: Any) -> str:
+    """Return who told an error: nobody if this host did, or the destination of the packet, or a router, whose address
+    may be anything."""
     if origin not in _ICMP_ORIGINS:
         return ""
     at = _EXTENDED.size + (4 if origin == _ICMP_ORIGINS[0] else 8)
     teller = data[at : at + (4 if origin == _ICMP_ORIGINS[0] else 16)]
-    host = to[0] if to else ""
-    is_peer = bool(host) and number_of(host) == int.from_bytes(teller, "big")
-    return f" (ICMP from {host if is_peer else 'a router'})"
+    source = int.from_bytes(teller, "big")
+    if source == number_of(here):
+        return ""
+    is_peer = bool(to) and source == number_of(to[0])
+    return f" (ICMP from {to[0] if is_peer else 'a router'})"
 
 
 class ErrorWatch:

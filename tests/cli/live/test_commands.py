@@ -11,11 +11,20 @@ import pytest
 
 from tests.support.cli.frames import invoke
 from tests.support.cli.serving import serving
+from tests.support.effort import effort
 from tests.support.live import addresses
 from tests.support.paths import PCAPS
+from uetproto import LocalError
+from uetproto.api import fi
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
+from uetproto.cli.live import steps
+from uetproto.cli.live.steps import at_addresses
+from uetproto.emulator.run.uet_script import UetScript
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.tss.keys import KeyRing
+from uetproto.live import Interface
+from uetproto.wire.pcap import open_capture
 
 SIZE = 200_000
 KEYS = str(PCAPS / "gradient-sealed-direct.keys.toml")
@@ -143,6 +152,35 @@ def test_a_scenario(tmp_path: Path, scenario: str) -> None:
     clean(file, keys=PCAPS / "gradient-sealed-direct.keys.toml" if "sealed" in scenario else None)
 
 
+@pytest.mark.parametrize("scenario", ["ladder-L05", "ladder-C2", "ladder-L13"][: effort(2, 3, 3)])
+def test_a_script_of_single_packets(tmp_path: Path, scenario: str) -> None:
+    """The packets that cross the link are those that the emulator delivers, in its order and bit by bit."""
+    here, there = addresses()
+    file = tmp_path / "script.pcapng"
+    with serving(there, "--scenario", scenario, "--count", "1") as server:
+        (played,) = said("send", scenario, "--peer", there, "--local", here, "-o", str(file))
+        assert (played["match"], played["failure"], played["peer_failure"]) == (True, None, None)
+        assert server.ended()[0] == 0
+    delivered: list[bytes] = []
+    script = UetScript(at_addresses(scenario, load(scenario), here, there))
+    script.cross = lambda node, frame: delivered.append(frame)
+    script.play()
+    with open_capture(str(file)) as records:
+        assert [record.data[28:] for record in records] == [frame[42:] for frame in delivered]
+    assert played["packets"] == len(delivered) > 4
+
+
+def test_a_script_whose_packets_do_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end that waits for a packet says which one is missing."""
+    monkeypatch.setattr(steps, "_PATIENCE", 10**11)
+    here, there = addresses()
+    at = at_addresses("ladder-L05", load("ladder-L05"), here, there)
+    with fi.Fabric(live=Interface(there)) as fabric:
+        end = steps.StepEnd(fabric.live, at.encapsulation)
+        with pytest.raises(LocalError, match="packet 1 of the script did not arrive in"):
+            end.play(at, at.run.target)
+
+
 def test_keys(tmp_path: Path) -> None:
     """Both ends need the key of the domain. Who has none is refused at the rendezvous, and who has another one is told
     that nothing opens."""
@@ -212,7 +250,8 @@ def test_misuse() -> None:
         (("serve", "--local", local, "--allow", "10.0.0.0/99"), "--allow"),
         (("serve", "--local", local, "--personality", "refprof"), "did you mean refprov"),
         (("serve", "--local", local, "--rendezvous", "0"), "--rendezvous"),
-        (("serve", "--local", local, "--scenario", "ladder-L01"), "virtual time alone"),
+        (("serve", "--local", local, "--scenario", "gradient-roce"), "gradient-roce is over RoCE; legal: over UET"),
+        (("serve", "--local", local, "--scenario", "ladder-L01", "--faults", "drop=0.1"), "--faults: does not go with"),
         (("send", "--peer", other), "one of SCENARIO, --write, --read, --send"),
         (("send", "--write", "/nonexistent", "--peer", other), "/nonexistent: No such file"),
         (("send", "--read", "8", "--peer", other, "--local", local), "no rendezvous at"),
@@ -239,7 +278,7 @@ def test_misuse() -> None:
         (("serve", "--local", local, "--keys", KEYS, "--sdi", "2"), "--sdi: 2 is not in"),
         (("serve", "--local", local, "--keys", KEYS, "--transport", "rc"), "--keys: does not go with --transport rc"),
         (("serve", "--local", "::1", "--keys", KEYS), "--ssi: is missing"),
-        (("serve", "--local", local, "--scenario", "uet-incast"), "traffic of several nodes"),
+        (("serve", "--local", local, "--scenario", "uet-incast"), "has traffic of several nodes, and a link has two"),
         (("serve", "--local", other, "--peer-gid", other), "--peer-gid: goes with --transport rc and --rendezvous off"),
     ):
         result = invoke(*arguments)

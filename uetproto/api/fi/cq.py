@@ -81,7 +81,8 @@ class CqErrEntry(CqTaggedEntry):
 
     def __str__(self) -> str:
         why = self.pds.reason.value if self.pds else self.code
-        return f"{self.err.name}: {why} (class {self.retry.value}), context {self.op_context!r}"
+        context = "" if self.op_context is None else f", context {self.op_context!r}"
+        return f"{self.err.name}: {why} (class {self.retry.value}){context}"
 
 
 @dataclass(slots=True, kw_only=True)

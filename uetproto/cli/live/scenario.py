@@ -27,6 +27,7 @@ from uetproto.engine.contract import MILLISECOND, SECOND, Work
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.ses import atomics
 from uetproto.errors import Location
+from uetproto.live.interface import address_of
 from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Json, RendezvousClient, number
 from uetproto.live.script import ACTIONS, ScriptEnd
@@ -41,16 +42,17 @@ def loaded(name: str) -> Scenario:
     """Return a scenario that can be played on a real link. Raises `LocalError` for one that cannot."""
     scenario = load(name)
     ends = {scenario.run.initiator, scenario.run.target}
+    several = {row.node for row in scenario.operations} - ends or {row.do for row in scenario.operations} - {*ACTIONS}
     reasons = {
-        "transport": scenario.run.transport is not UET, "step": bool(scenario.steps or scenario.script),
-        "traffic of several nodes": bool({row.node for row in scenario.operations} - ends)
-        or bool({row.do for row in scenario.operations} - {*ACTIONS}),
+        "is over RoCE": scenario.run.transport is not UET,
+        "has [[step]] beside a real SES, whose packets depend on the time": bool(scenario.steps),
+        "has traffic of several nodes, and a link has two ends": bool(several),
     }  # fmt: skip
     for what, given in reasons.items():
         if given:
-            legal = "a scenario over UET with [[operation]], or with an input"
-            raise LocalError("SCENARIO", f"{name} has {what}, which is played in virtual time alone", legal)
-    if not scenario.operations:
+            legal = "over UET: [[operation]] of two nodes, an input, or [[step]] with a scripted SES"
+            raise LocalError("SCENARIO", f"{name} {what}", legal)
+    if not scenario.operations and not scenario.script:
         scenario = replace(scenario, operations=_transfer(scenario))
     return scenario
 
@@ -72,9 +74,12 @@ def _transfer(scenario: Scenario) -> tuple[OperationRow, ...]:
 
 def identity(scenario: Scenario) -> str:
     """Return a digest of the rows, which is the same at both ends for the same scenario."""
-    rows = [
+    rows: list[Any] = [
         (row.do, row.node, row.at, row.after, row.expect, sorted(row.fields.items())) for row in scenario.operations
     ]
+    if scenario.script:
+        nodes = [(node.pds, node.preset) for node in scenario.nodes.values()]
+        rows += [[(row.step, row.header) for row in scenario.script], nodes, scenario.run.mode, scenario.run.payload]
     return hashlib.sha256(repr((rows, scenario.run.seed, scenario.run.key)).encode()).hexdigest()
 
 
@@ -263,8 +268,14 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
     found = options.rendezvous_at
     if found is None:
         raise LocalError("--rendezvous", "off does not go with SCENARIO", "the TCP port of the peer")
+    peer = str(address_of("--peer", peer))
     local = local_towards(options, peer)
     rendezvous = meet(options, found, peer, local)
+    if scenario.script:
+        from uetproto.cli.live.steps import play_steps
+
+        play_steps(options, name, scenario, identity(scenario), rendezvous, local)
+        return
     with Interrupt() as interrupt:
         try:
             offer = {"transport": options.transport, "address": local, "scenario": identity(scenario)}

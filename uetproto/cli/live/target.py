@@ -561,7 +561,10 @@ def target(
     if peer is not None and not by_hand:
         raise LocalError("--peer-gid", "goes with --transport rc and --rendezvous off: the rendezvous tells it")
     if scenario is not None:
-        return ScenarioTarget(options, local, scenario, allowed)
+        from uetproto.cli.live.scenario import loaded
+        from uetproto.cli.live.steps import StepTarget
+
+        return (StepTarget if loaded(scenario).script else ScenarioTarget)(options, local, scenario, allowed)
     if options.transport == RC:
         return RoceTarget(options, local, size, allowed, peer)
     return UetTarget(options, local, size, allowed)

@@ -111,6 +111,11 @@ class ScriptRun(ABC, Generic[StepT]):
         """Number of frames that `corrupt` changed or `inject` made. These frames may be wrong on purpose. The
         judge therefore reports wrong frames only if it finds more than this number."""
         self.sent = self.bytes = self.repeated = 0
+        self.cross: Callable[[int, bytes], None] = lambda node, frame: None
+        """Function that is called with each frame before it arrives at a node, as one that carries it over a real
+        link."""
+        self.wait: Callable[[int], None] = lambda duration: None
+        """Function that is called when time passes, with the duration in picoseconds."""
 
     # The run (`play.PlayableRun`)
 
@@ -215,7 +220,7 @@ class ScriptRun(ABC, Generic[StepT]):
         """Play a row. Raises `LocalError` for a step that is not possible now, and `InvariantViolation` for a broken
         invariant.
         """
-        step = row.step
+        step, before = row.step, self.simulator.now
         try:
             act = _FRAME_ACTIONS.get(step.action)
             if act is not None:
@@ -227,6 +232,8 @@ class ScriptRun(ABC, Generic[StepT]):
                 self._apply(row)
         except LocalError as error:
             raise LocalError(error.name, f"{error.value}{self._told()}", error.legal, place=row.where) from error
+        if self.simulator.now > before:
+            self.wait(self.simulator.now - before)
 
     def _apply(self, row: ScriptRow[Any]) -> None:
         self.simulator.apply(row.step)
@@ -248,6 +255,7 @@ class ScriptRun(ABC, Generic[StepT]):
         simulator = self.simulator
         node = self.wire.flight[number].dst - ADDRESSES[0]
         frame = self.wire.frames[number]
+        self.cross(node, frame)
         self._tap(node, frame, simulator.now)
         self.wire.outcomes.arrived(frame)
         packet = self.framers[node].packet(frame)
@@ -286,6 +294,7 @@ class ScriptRun(ABC, Generic[StepT]):
     def _inject(self, step: Any) -> None:
         """Record a frame that no node has sent, and deliver its bytes."""
         frame = self.framers[1 - step.node].frame(self.forged(step))
+        self.cross(step.node, frame)
         self._tap(step.node, frame, self.simulator.now)
         self.damaged += 1
         self.simulator.apply(step)
