@@ -34,8 +34,7 @@ def ran(page: str) -> int:
 
 def test_filters(here: Path) -> None:
     assert ran("docs/filters.md") >= 4
-    (block,) = blocks("docs/filters.md", "sh")
-    for line in block.splitlines():
+    for line in "".join(blocks("docs/filters.md", "sh")).splitlines():
         result = invoke(*shlex.split(line)[1:])
         assert (result.exit_code, bool(result.stdout)) == (0, True), line
 

@@ -441,6 +441,7 @@ class Capture:
         self.damage = damage
         for one in damage:
             warnings.warn(str(one), CaptureWarning, stacklevel=3)
+
     def _wanted_items(self) -> bytearray | None:
         """Return an item for each packet up to the last one that the filter wants, which is 1 for those; None: there is
         no filter."""

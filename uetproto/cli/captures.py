@@ -13,12 +13,12 @@ import click
 
 from uetproto import LocalError, Packet
 from uetproto.analysis.decoding import Decoding
-from uetproto.analysis.filtering import judged, matching, read_again
+from uetproto.analysis.filtering import judged, looked_at, matching, read_again
 from uetproto.analysis.sources import CaptureSource
 from uetproto.cli.choice import Choice
 from uetproto.cli.terminal import printable
 from uetproto.engine.tss.keys import KeyRing
-from uetproto.filters.display_filter import DisplayFilter
+from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.pcap import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
@@ -129,6 +129,22 @@ def wanted_packets(
     return judged(
         wanted, decoding, pairs, lambda: reader.interfaces, lambda: read_again([CaptureSource(file)], decoding)
     )
+
+
+def seen_packets(
+    wanted: DisplayFilter | None, file: str, decoding: Decoding, pairs: Iterable[tuple[Record, Packet]],
+    analysed: bool, late: bool,
+) -> Iterable[tuple[Record, Packet, FilteredPacket]]:  # fmt: skip
+    """Return the pairs of `file`, the capture of `decoding.reader`, that the filter wants, each with what filters look
+    at. `analysed` says that the packets around each packet matter, and `late` that later ones do."""
+    reader = decoding.reader
+    assert isinstance(reader, CaptureReader)
+    analysed = analysed or (wanted is not None and wanted.analysed)
+    late = late or (wanted is not None and wanted.late)
+    found = looked_at(
+        analysed, late, decoding, pairs, lambda: reader.interfaces, lambda: read_again([CaptureSource(file)], decoding)
+    )
+    return (one for one in found if wanted is None or wanted.matches(one[2]))
 
 
 def report_closed(complaints: Sequence[str]) -> bool:

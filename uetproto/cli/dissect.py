@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import IntFlag
 from functools import cache
+from itertools import islice
 
 import click
 
@@ -18,9 +19,11 @@ from uetproto.cli.captures import (
     keys_option,
     report_closed,
     report_damage,
+    seen_packets,
     wanted_packets,
 )
 from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.tables.chosen_fields import ChosenFields, names_of
 from uetproto.cli.terminal import Paint, painter, printable, width
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
@@ -324,6 +327,7 @@ Example:
   uetproto dissect capture.pcapng --packet 1
   uetproto dissect aggregation.pcapng --sharp
   uetproto dissect capture.pcapng --filter 'uetp.psn in {{7..9}} and not uetp.retx == 1'
+  uetproto dissect capture.pcapng --fields number,src,uetp.psn,uetp.opcode,uetp.acked_in
   uetproto dissect sealed.pcapng --keys keys.toml
   tcpdump -w - udp port 4793 | uetproto dissect --json -
 
@@ -338,6 +342,8 @@ protocols and wrong CRCs are no faults.""",
 @click.option("--sharp", is_flag=True, help="Look for SHARP messages in payloads, which no header announces.")
 @click.option("--mcast", is_flag=True, help="Decode immediates as those of multicast broadcast and all-gather.")
 @filter_option("Show only packets")
+@click.option("--fields", "fields_text", metavar="NAME,…", help="Show only these fields, by their names in filters.")
+@click.option("--names", is_flag=True, help="With --json: also values by their names in filters, codes by name.")
 @decoding_options
 @keys_option()
 @click.pass_context
@@ -348,6 +354,8 @@ def command(
     limit: int | None,
     only: int | None,
     wanted: DisplayFilter | None,
+    fields_text: str | None,
+    names: bool,
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
@@ -359,10 +367,18 @@ def command(
     """
     if wanted is not None and only is not None:
         raise LocalError("--packet", "with --filter", "one of both; frame.number counts packets from 1")
+    if names and (not as_json or fields_text is not None):
+        raise LocalError("--names", "goes with --json, and not with --fields")
     keys = read_keys(keys_file)
     only = None if only is None else only - 1
     decoding = decoding._replace(keys=keys)
-    show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
+    if fields_text is not None:
+        if only is not None:
+            raise LocalError("--packet", "with --fields", "one of both; --filter 'frame.number == 5' chooses a packet")
+        if _show_fields(ChosenFields(fields_text), files, decoding, wanted, limit, as_json):
+            ctx.exit(FAULT)
+        return
+    show = _json_writer(len(files) > 1, names) if as_json else _text_writer(len(files) > 1)
     left = limit
     faults = 0
     for file in files:
@@ -393,6 +409,29 @@ def command(
         ctx.exit(FAULT)
 
 
+def _show_fields(
+    chosen: ChosenFields, files: tuple[str, ...], decoding: Decoding, wanted: DisplayFilter | None, limit: int | None,
+    as_json_: bool,
+) -> bool:  # fmt: skip
+    """Print a line for each packet with the values of chosen fields. Return whether a capture is damaged."""
+    damaged = False
+    left = limit
+    for file in files:
+        with open_capture(file) as reader:
+            reading = decoding._replace(reader=reader)
+            pairs = reading.packets(file, reader)
+            found = seen_packets(wanted, file, reading, pairs, chosen.analysed, chosen.late)
+            for record, _, seen in islice(found, left):
+                if as_json_:
+                    more = {"file": file} if len(files) > 1 else {}
+                    click.echo(json.dumps({"index": record.index, **more, **chosen.values(seen)}))
+                else:
+                    click.echo(chosen.line(seen))
+                left = None if left is None else left - 1
+            damaged |= report_damage(file, reader)
+    return damaged
+
+
 def _around(records: Iterable[Record], only: int) -> Iterator[Record]:
     """Yield the first record, the records closely before record `only`, and all records from `only` on. The earlier
     records show whether the flow of record `only` has a CRC."""
@@ -411,11 +450,12 @@ _AROUND = 1024
 _Show = Callable[[str, CaptureReader, Record, Packet, int, str], None]
 
 
-def _json_writer(several: bool) -> _Show:
+def _json_writer(several: bool, names: bool) -> _Show:
     write = sys.stdout.write
 
     def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int, remark: str) -> None:
-        write(as_json(record, packet, file if several else None))
+        line = as_json(record, packet, file if several else None)
+        write(f'{line.rstrip()[:-1]}, "names": {names_of(packet)}}}\n' if names else line)
 
     return show
 

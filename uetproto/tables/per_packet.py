@@ -23,7 +23,7 @@ class PacketReading:
 
     def __init__(self, columns: Sequence[TableColumn], packets: Iterator[Seen]) -> None:
         self._columns, self._packets = columns, packets
-        self._cells = [_cell(fields()[column.name], column) for column in columns]
+        self._cells = [cell_of(fields()[column.name], column) for column in columns]
 
     def take(self, count: int) -> dict[str, list[Any]]:
         """Return the values of the next `count` packets, by the names of the columns."""
@@ -35,7 +35,7 @@ class PacketReading:
         return {column.name: values for column, values in zip(self._columns, found, strict=True)}
 
 
-def _cell(field: FilterField, column: TableColumn) -> Callable[[Seen], Any]:
+def cell_of(field: FilterField, column: TableColumn) -> Callable[[Seen], Any]:
     """Return what gives the cell of a packet."""
     read, of = field.read, _converted(field, column)
 

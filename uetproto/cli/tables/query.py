@@ -10,8 +10,8 @@ import click
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option
-from uetproto.cli.export import captures
 from uetproto.cli.main import EXIT_STATUS
+from uetproto.cli.tables.export import captures
 from uetproto.cli.terminal import printable, tell
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.tables.sql import SqlSource

@@ -1,0 +1,1 @@
+"""This package has the commands `uetproto export` and `query`, and chosen fields of `uetproto dissect`."""
