@@ -176,7 +176,7 @@ def test_a_script_whose_packets_do_not_arrive(monkeypatch: pytest.MonkeyPatch) -
     here, there = addresses()
     at = at_addresses("ladder-L05", load("ladder-L05"), here, there)
     with fi.Fabric(live=Interface(there)) as fabric:
-        end = steps.StepEnd(fabric.live, at.encapsulation)
+        end = steps.ScriptedEnd(fabric.live, at.encapsulation)
         with pytest.raises(LocalError, match="packet 1 of the script did not arrive in"):
             end.play(at, at.run.target)
 

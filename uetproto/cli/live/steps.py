@@ -54,7 +54,7 @@ def step_fabric(options: LinkOptions, scenario: Scenario, local: str) -> fi.Fabr
     return fi.Fabric(live=options.live_interface(local), how=scenario.encapsulation)
 
 
-class _Tap:
+class _FrameTap:
     """This class keeps the frames that arrive, in place of the engine, and passes them on to the capture."""
 
     def __init__(self, world: LiveWorld, start: int) -> None:
@@ -76,14 +76,14 @@ class _Tap:
             self._recorder.sent(frames, now)
 
 
-class StepEnd:
+class ScriptedEnd:
     """This class plays a script at one end of a link."""
 
     def __init__(self, world: LiveWorld, how: fi.Encapsulation) -> None:
         """Take what arrives from now on."""
         version = world.interface.address.version
         self._world, self._start = world, ETHERNET_SIZE + below_uet(version, udp=how.udp)
-        self._tap = _Tap(world, self._start)
+        self._tap = _FrameTap(world, self._start)
         self.crossed = 0
         """Number of packets that have crossed the link."""
 
@@ -133,7 +133,7 @@ class StepTarget(Target):
         self._name, self._scenario = name, loaded(name)
         self._fabric = step_fabric(options, self._scenario, local)
         self.world = self._fabric.live
-        how, self._end = self._scenario.encapsulation, StepEnd(self.world, self._scenario.encapsulation)
+        how, self._end = self._scenario.encapsulation, ScriptedEnd(self.world, self._scenario.encapsulation)
         self._at: Scenario | None = None
         """Scenario with the addresses of both ends, from the question on that begins the script."""
         self._found: Json | None = None
@@ -191,7 +191,7 @@ def play_steps(
         at = at_addresses(name, scenario, local, rendezvous.peer)
         with step_fabric(options, scenario, local) as fabric, status() as show:
             world = fabric.live
-            end = StepEnd(world, scenario.encapsulation)
+            end = ScriptedEnd(world, scenario.encapsulation)
             rendezvous.ask("play")
             show(f"{len(scenario.script)} steps")
             try:
