@@ -5,6 +5,7 @@ fault.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,11 +20,16 @@ Change = Callable[["FaultyPeer", Packet, dict[str, Any]], Iterator[Packet]]
 """What becomes of a packet: it gets the packet and the values of its PDS header, and yields packets."""
 
 
+Patch = tuple[Any, str, Any]
+"""An attribute of a class or module of our engines, and what stands in its place."""
+
+
 class FaultyPeer(FepEngine):
-    """Our endpoint behind two changes, of packets that arrive and of those that leave."""
+    """Our endpoint behind two changes, of packets that arrive and of those that leave, and with changes in itself."""
 
     arrives: Change | None = None
     leaves: Change | None = None
+    patches: tuple[Patch, ...] = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,12 +40,26 @@ class FaultyPeer(FepEngine):
         self.more: list[Packet] = []
         """Packets that leave with the next ones of the engine."""
 
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        before = [(owner, name, getattr(owner, name)) for owner, name, _ in self.patches]
+        for owner, name, value in self.patches:
+            setattr(owner, name, value)
+        try:
+            yield
+        finally:
+            for owner, name, value in before:
+                setattr(owner, name, value)
+
     def deliver(self, frame: bytes) -> None:
-        for changed in self._changed(self.arrives, frame):
-            super().deliver(changed)
+        with self._patched():
+            for changed in self._changed(self.arrives, frame):
+                super().deliver(changed)
 
     def poll(self) -> list[bytes]:
-        frames = [changed for frame in super().poll() for changed in self._changed(self.leaves, frame)]
+        with self._patched():
+            found = super().poll()
+        frames = [changed for frame in found for changed in self._changed(self.leaves, frame)]
         more, self.more = self.more, []
         return frames + [encode(packet, fill=True) for packet in more]
 
@@ -218,6 +238,7 @@ class PeerFault(NamedTuple):
     failing: tuple[str, ...]
     arrives: Change | None = None
     leaves: Change | None = None
+    patches: tuple[Patch, ...] = ()
 
 
 N = NackCode
@@ -227,7 +248,7 @@ FAULTS: dict[str, PeerFault] = {
     "CACK is one too high behind the wrap": PeerFault(("UET-PDS-028",), None, wraps_late),
     "CLEAR_CMD is ignored": PeerFault(("UET-PDS-042", "UET-PDS-045", "UET-PDS-046"), ignores_clear),
     "a gap in ROD gets PSN_OOR_WINDOW": PeerFault(
-        ("UET-PDS-006", "UET-PDS-024", "UET-TRIM-005"), None, wrong_nack(N.ROD_OOO, N.PSN_OOR_WINDOW)
+        ("UET-PDS-006", "UET-PDS-024", "UET-PDS-039", "UET-TRIM-005"), None, wrong_nack(N.ROD_OOO, N.PSN_OOR_WINDOW)
     ),
     "a PSN ahead of the window gets no NACK": PeerFault(("UET-PDS-025",), None, no_nack(N.PSN_OOR_WINDOW)),
     "the ECN mark is not reported": PeerFault(("UET-PDS-029", "UET-RUDI-002"), None, no_mark),
@@ -256,7 +277,8 @@ FAULTS: dict[str, PeerFault] = {
         ("UET-PDS-042", "UET-PDS-045", "UET-PDS-046", "UET-PDS-061"), acknowledges_clear
     ),
     "ACKs do not have the retx of the packet": PeerFault(
-        ("UET-PDS-020", "UET-PDS-022", "UET-PDS-023", "UET-PDS-032", "UET-PDS-034", "UET-PDS-035", "UET-PDS-041",
+        ("UET-PDS-020", "UET-PDS-022", "UET-PDS-023", "UET-PDS-032", "UET-PDS-034", "UET-PDS-035", "UET-PDS-038",
+         "UET-PDS-041",
          "UET-PDS-055", "UET-PDS-066", "UET-RUDI-001", "UET-SES-006", "UET-TRIM-001"),
         None, with_field("retx", lambda value: 0, (*ACKS, PdsType.RUDI_RESP)),
     ),
@@ -303,4 +325,5 @@ def peer_with(fault: PeerFault) -> type[FaultyPeer]:
     def method(change: Change | None) -> Any:
         return None if change is None else staticmethod(change)
 
-    return type("Faulty", (FaultyPeer,), {"arrives": method(fault.arrives), "leaves": method(fault.leaves)})
+    changes = {"arrives": method(fault.arrives), "leaves": method(fault.leaves), "patches": fault.patches}
+    return type("Faulty", (FaultyPeer,), changes)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.conform.faulty_engines import ENGINE_FAULTS
 from tests.conform.faulty_peers import FAULTS, back, peer_with
 from tests.support.conform import FACTS, AdapterLink, facts
 from tests.support.effort import effort
@@ -15,7 +16,8 @@ from uetproto.conform.player import ConformanceVerdict, Patience, judge, play, r
 from uetproto.wire.stack import decode, encode
 
 TESTS = of_role(load(), INITIATOR)
-SHARE = effort(6, 1, 1)
+ALL_FAULTS = FAULTS | ENGINE_FAULTS
+SHARE = effort(12, 1, 1)
 """One of so many tests that a fault does not touch is played beside those that it does."""
 
 
@@ -51,10 +53,17 @@ def test_a_peer_with_another_address_passes() -> None:
     assert [*verdicts(link, TESTS, facts(key=12, length=1 << 15, **place))] == ["pass"]
 
 
-@pytest.mark.parametrize("name", FAULTS)
+def test_there_are_sixty_faults() -> None:
+    """Each test number that a fault lists is that of a test, and no fault is there twice."""
+    assert len(ALL_FAULTS) == len(FAULTS) + len(ENGINE_FAULTS) >= 60
+    ids = {test.id for test in TESTS}
+    assert [name for name, fault in ALL_FAULTS.items() if not fault.failing or not ids.issuperset(fault.failing)] == []
+
+
+@pytest.mark.parametrize("name", ALL_FAULTS)
 def test_a_fault_fails_the_tests_listed_with_it_and_no_other(name: str) -> None:
-    fault = FAULTS[name]
-    first = list(FAULTS).index(name) % SHARE
+    fault = ALL_FAULTS[name]
+    first = list(ALL_FAULTS).index(name) % SHARE
     tests = [test for at, test in enumerate(TESTS) if test.id in fault.failing or at % SHARE == first]
     found = verdicts(AdapterLink(peer_with(fault)), tests)
     assert tuple(found.get("fail", ())) == fault.failing

@@ -164,6 +164,8 @@ class Play(ABC, Generic[AnswerT]):
         self.test, self.link, self.patience, self.variables = test, link, patience, variables
         self.allowed: list[Mapping[str, Any]] = []
         self.forbidden: list[Mapping[str, Any]] = []
+        self.wanted: list[Mapping[str, Any]] = []
+        """What the present step waits for."""
         self.result = Outcome(test, ConformanceVerdict.PASS)
         self.received = 0
         self.sent_at = -SECOND
@@ -268,6 +270,7 @@ class Play(ABC, Generic[AnswerT]):
 
     def _await(self, wanted: list[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Wait for a packet that one of the expectations allows, and return this expectation."""
+        self.wanted = wanted
         silence = next((one for one in wanted if one["expect"] == NOTHING), None)
         until = self.link.now + self.wait_for(silence=silence is not None)
         tolerated = ""
@@ -413,7 +416,7 @@ class UetPlay(Play[AnswerPacket]):
             return False
         if found.kind == "request":
             if values["psn"] in self.returned and values["retx"]:
-                return False
+                return any(one.get("retx") for one in self.wanted)  # else it is no news
             self.returned.add(values["psn"])
         if values.get("spdcid") and values.get("dpdcid") == self.variables["us"]:
             self.variables.setdefault("peer", values["spdcid"])
