@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from uetproto.conform.catalogue import ROCE, TSS, ConformanceTest, load
 
-_FILE, _ROCE_FILE = (Path(__file__).parent / name for name in ("rows.toml", "rows_roce.toml"))
+_FILE, _ROCE_FILE, _OBSERVED = (
+    Path(__file__).parent / name for name in ("rows.toml", "rows_roce.toml", "observed.toml")
+)
 NOT_YET = "not yet"
 HOW = {"driven": "driven", "faults": "driven through our own faults", "not": "impossible"}
 """How a ladder can be driven from one end, in words."""
@@ -24,6 +26,31 @@ class PageRow(NamedTuple):
     """Why no test covers the row; empty if one does, or is to come."""
     how: str = ""
     """Of a ladder how it is driven from one end: one of `HOW`."""
+
+
+class ObservedRow(NamedTuple):
+    """This record is a behaviour of the reference provider that differs from the pages (observed.md)."""
+
+    page: str
+    """Page and section from which it differs."""
+    knobs: tuple[str, ...]
+    """Settings of our engine that behave so."""
+    tests: tuple[str, ...]
+    """Ids of the tests that such a peer fails."""
+    reason: str
+    """Why no test tells it; empty if one does."""
+    is_row: bool
+    """Whether it is a row of the table of observed.md, and not one of the other settings of the personality."""
+
+
+def observed_rows() -> list[ObservedRow]:
+    """Return the behaviours of the reference provider that differ from the pages, in the order of observed.md."""
+    data = tomllib.loads(_OBSERVED.read_text(encoding="utf-8"))
+    return [
+        ObservedRow(row["page"], tuple(row["knobs"]), tuple(row.get("tests", ())), row.get("reason", ""), kind == "row")
+        for kind in ("row", "more")
+        for row in data[kind]
+    ]
 
 
 _LADDERS = (
@@ -94,4 +121,16 @@ def coverage_markdown() -> str:
         tests = ", ".join(covered.get(row.name, ())) or row.reason or f"**{NOT_YET}**"
         how = f" {HOW[row.how]} |" if row.how else ""
         lines.append(f"| {row.name.partition(': ')[2]} | {row.says} |{how} {tests} |".replace("|  |", "| |"))
+    lines += ["", "## The reference provider (observed.md)", ""]
+    lines += [
+        "What it does otherwise than the pages say, the setting of our engine that behaves so, and the tests that tell",
+        "it, or why a wire does not show it ([observed.toml](observed.toml)). `uetproto serve --personality refprov`",
+        "fails those of these tests in which we are the initiator, and no other.",
+        "",
+        "| page | setting | tests |",
+        "|---|---|---|",
+    ]
+    for one in observed_rows():
+        settings = ", ".join(f"`{name}`" for name in one.knobs)
+        lines.append(f"| {one.page} | {settings} | {', '.join(one.tests) or one.reason} |")
     return "\n".join([*lines, ""])

@@ -313,7 +313,7 @@ _OPAQUE = Field(32, "unknown")
 
 @dataclass(frozen=True, slots=True)
 class AnswerPacket:
-    """This record is a packet of the peer: its kind, the values of its UET headers by field, and its payload."""
+    """This record is a packet of the peer: its kind, the values of its UET headers by field, ECN, and its payload."""
 
     kind: str
     values: Mapping[str, int]
@@ -360,6 +360,9 @@ def answer_of(packet: Packet) -> AnswerPacket | None:
                 rows.setdefault(name, row)
     if "type" not in values:
         return None
+    ip = next((layer for layer in packet.layers if layer.form in ("ipv4", "ipv6")), None)
+    if ip is not None:
+        values["ecn"], rows["ecn"] = ip.values["ecn"], FORMS[ip.form]["ecn"]
     kind = _KINDS.get(values["type"], "unknown")
     if values["type"] == PdsType.CP:
         kind = next((name for name, code in _CONTROL.items() if code == values["ctl_type"]), "unknown")

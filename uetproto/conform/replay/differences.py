@@ -22,7 +22,7 @@ _PAYLOAD_IS_PSN = (NackCode.ROD_OOO, NackCode.NEW_START_PSN)
 _NOT_COMPARED = frozenset((
     "spdcid", "dpdcid", "pdc_info", "ack_psn_offset", "clear_psn_offset", "psn_offset",  # others each time, or derived
     "service_time", "restore_cwnd", "rcv_cwnd_pend", "rcvd_bytes", "ooo_count", "credit", "ack_cc_state",
-    "ack_ccx_state", "sack_psn_offset", "sack_bitmap",  # follow from the times of packets
+    "ack_ccx_state", "sack_psn_offset", "sack_bitmap", "ecn",  # follow from the times of packets
 ))  # fmt: skip
 _NEVER = ("clear_req", "credit", "close_req", "probe")
 """Kinds of packets that may come at any time (pds.md §13), and are not compared."""
