@@ -59,6 +59,15 @@ def read_again(sources: Sequence[CaptureSource], decoding: Decoding) -> Pairs:
         yield from decoding._replace(reader=reader).packets("", reader, False)
 
 
+def _is_bulk(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: Decoding) -> bool:
+    """Return whether columns answer a filter: of what is in the clear, of sources that are as they state, and alone if
+    the place of a packet in the capture matters."""
+    from uetproto.tables.masks import OF_PLACE, is_mask
+
+    plain = decoding.keys is None and not any(source.is_changed for source in sources)
+    return plain and (len(sources) == 1 or wanted.names.isdisjoint(OF_PLACE)) and is_mask(wanted.tree)
+
+
 def matching(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: Decoding) -> list[bytearray]:
     """Read captures, and return for each of them an item for each packet: 1 if the filter wants the packet, else 0.
 
@@ -68,6 +77,12 @@ def matching(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: 
     for source in sources:
         if not source.seekable():
             raise LocalError("filter", f"{source.name} is read twice here, and it is a pipe", "a file")
+    if _is_bulk(wanted, sources, decoding):
+        from uetproto.tables.masks import bulk
+
+        masks = [bulk(wanted, source.raw(), decoding) for source in sources]
+        if None not in masks:
+            return [one for one in masks if one is not None]
     with MergedReader(sources) as reader:
         decoding = decoding._replace(reader=reader)
         pairs = decoding.packets("", reader, False)

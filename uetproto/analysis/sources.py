@@ -84,6 +84,11 @@ class CaptureSource:
         return source
 
     @property
+    def is_changed(self) -> bool:
+        """Return whether times or link types are not those that the capture states."""
+        return bool(self._offset_ns) or self._link is not None
+
+    @property
     def offset_ns(self) -> int:
         """Return the number of nanoseconds that is added to each time."""
         return self._offset_ns

@@ -19,7 +19,7 @@ IMPORTS, PACKETS = 20, 50_000
 _IMPORT = 130
 _RATE, _COLUMNS = 40_000, 250_000
 """Limits: the time of `import uetproto` in percent of that of `import click`, packets that are read one by one, and
-in columns or the joined table, a second of CPU."""
+in columns, the joined table or by a filter, a second of CPU."""
 
 
 def measure(quick: bool, folder: Path) -> Iterator[Figure]:
@@ -49,6 +49,14 @@ def measure(quick: bool, folder: Path) -> Iterator[Figure]:
     if read != packets:
         raise LocalError(f"bench: {read} of {packets} packets were read")
     yield Figure("python", "packets of the joined table, the same", read / (process_time() - began), "/s", _COLUMNS)
+    wanted = capture.filter("uetp.psn & 1 and (uetp.opcode == WRITE or uetp.retx == 1) and ip.src == 10.0.0.0/16")
+    began = process_time()
+    count = len(wanted)
+    if not 0 < count < packets:
+        raise LocalError(f"bench: the filter wants {count} of {packets} packets")
+    yield Figure(
+        "python", "packets of a filter of four tests, the same", packets / (process_time() - began), "/s", _COLUMNS
+    )
 
 
 def seconds_of(code: str, times: int) -> float:

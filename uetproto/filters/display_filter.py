@@ -23,7 +23,9 @@ class DisplayFilter:
     def __init__(self, text: str) -> None:
         """Check a filter. Raises `LocalError` that says what is wrong, and where."""
         self.text = text
-        self.matches, self.names = predicate(parse(text))
+        self.tree = parse(text)
+        """Tree of the filter."""
+        self.matches, self.names = predicate(self.tree)
         """Function of a `FilteredPacket`, and the names of the fields that it reads."""
 
     @property

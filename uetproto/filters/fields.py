@@ -274,6 +274,10 @@ _LOWER = (
 )  # fmt: skip
 
 
+LOWER: dict[str, tuple[str, tuple[str, ...]]] = {name: (form, names) for name, _, form, names, _ in _LOWER}
+"""Form and names of the fields of lower layers and RoCE, by their names in filters."""
+
+
 def _lower_fields() -> Iterator[FilterField]:
     for name, kind, form, names, bits in _LOWER:
         codes = _codes(IpProtocol) if name == "ip.proto" else {}

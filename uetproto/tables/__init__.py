@@ -3,6 +3,7 @@
 names.py       the names of the columns of the joined table, and the type of each
 joined.py      the joined table: a row for each packet, from columns of NumPy
 per_packet.py  columns that only packets one by one give
+masks.py       display filters as masks over columns
 pieces.py      the table of a capture, piece by piece
 files.py       tables as Parquet, CSV and Arrow files
 sql.py         SQL over captures and tables
