@@ -110,7 +110,9 @@ AGAIN = tuple(sorted({
     *ids(14, 58),  # one of two ways that they allow: the one that our endpoint takes
 }))  # fmt: skip
 """Tests that need a retransmission of a request."""
-ERRORS = _needing(lambda step: step.get("opcode") == "RESPONSE" and step["return_code"] != "OK" and "send" in step)
+ERRORS = _needing(
+    lambda step: step.get("opcode") == "RESPONSE" and step.get("return_code", "OK") != "OK" and "send" in step
+)
 """Tests in which the target refuses a message."""
 N = NackCode
 FAULTS: dict[str, PeerFault] = {
@@ -122,7 +124,7 @@ FAULTS: dict[str, PeerFault] = {
     "an ACK of what was never sent is taken": PeerFault(ids(9, 16), takes_future_acks, notes_psns),
     "an ACK for another PDCID is taken": PeerFault(ids(11, 53), any_pdcid),
     "an ACK with a wrong CRC32C is taken": PeerFault(ids(70), takes_wrong_crc),
-    "CLEAR_CMD is never sent": PeerFault(ids(26, 63), None, without(CtlType.CLEAR_CMD)),
+    "CLEAR_CMD is never sent": PeerFault(ids(26, 63, 72), None, without(CtlType.CLEAR_CMD)),
     "CLOSE_REQ is ignored": PeerFault(ids(17), without(CtlType.CLOSE_REQ)),
     "CLEAR_REQ is ignored": PeerFault(ids(26), without(CtlType.CLEAR_REQ)),
     "CLOSE_CMD is sent twice": PeerFault(ids(16, 19, 27), None, closes_twice),
@@ -140,7 +142,7 @@ FAULTS: dict[str, PeerFault] = {
     "segments have message_offset 0": PeerFault(ids(61), None, with_field("message_offset", lambda value: 0, REQUESTS)),
     "return data is not acknowledged": PeerFault(ids(17, 64, 65, 66, 67, 68, 69, 111, 112), None, without_kind(ACKS)),
     "CLEAR_PSN never moves": PeerFault(
-        ids(1, 6, 13, 14, 96, 97), None, with_field("clear_psn_offset", lambda value: min(value, -3), REQUESTS)
+        ids(1, 6, 13, 14, 29, 96, 97), None, with_field("clear_psn_offset", lambda value: min(value, -3), REQUESTS)
     ),
     "repeated RUDI requests have no retx": PeerFault(
         ids(105, 106, 107, 113), None, with_field("retx", lambda value: 0, (PdsType.RUDI_REQ,))

@@ -61,7 +61,7 @@ def result_of(outcome: Outcome, repeat: str, capture: str | None) -> dict[str, A
     return {
         "kind": "result", "id": test.id, "verdict": outcome.verdict.value, "section": test.section,
         "purpose": test.purpose, "reason": outcome.reason, "step": outcome.step or None,
-        "tries": outcome.tries, "packets": len(outcome.frames), "aside": outcome.aside,
+        "tries": outcome.tries, "packets": len(outcome.frames), "packet": outcome.packet, "aside": outcome.aside,
         "capture": capture, "again": f"{repeat} {test.id}",
     }  # fmt: skip
 
