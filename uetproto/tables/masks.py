@@ -40,7 +40,7 @@ _KINDS = ("uint", "int", "bool", "ipv4", "ether", "time")
 
 
 class Ragged(NamedTuple):
-    """Values of a field, and the place of the packet of each."""
+    """This tuple has the values of a field, and the place of the packet of each."""
 
     values: Array
     at: Array
