@@ -16,6 +16,9 @@ pytest_plugins = ["tests.support.cores"]
 # A shell starts what runs in the background without SIGINT; tests that send it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+for _name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):  # they change what commands print
+    os.environ.pop(_name, None)
+
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=20, stateful_step_count=30, suppress_health_check=_SLOW

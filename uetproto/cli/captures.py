@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import wraps
+from time import monotonic
 from typing import Any, BinaryIO, TypeVar
 
 import click
@@ -152,3 +153,36 @@ def report_closed(complaints: Sequence[str]) -> bool:
     for text in complaints:
         click.echo(f"uetproto: {text}", err=True)
     return bool(complaints)
+
+
+def progress_words(packets: int, share: float | None, elapsed: float) -> str:
+    """Return how far a capture has been read: the number of packets, per cent of the file, packets a second and the
+    time left. `share` is the part of the file that has been read, or None if it is not known; `elapsed` is in seconds.
+    """
+    words = [f"{packets:,} packet{'s' * (packets != 1)}"]
+    if share is not None:
+        words.append(f"{share:.0%}")
+    if elapsed > 0 and packets:
+        words.append(f"{packets / elapsed:,.0f} packets/s")
+    if share and elapsed > 1:
+        left = elapsed * (1 - share) / share
+        words.append(f"{left // 60:.0f}:{left % 60:02.0f} left")
+    return ", ".join(words)
+
+
+class ReadingLine:
+    """This class shows on a line of progress how far a capture has been read. `open` opens a capture, and a call with
+    the number of packets that were read shows the line."""
+
+    def __init__(self, show: Callable[[str], None], opener: Callable[[Any], CaptureReader]) -> None:
+        self._show, self._opener = show, opener
+        self._reader: CaptureReader | None = None
+        self._began = monotonic()
+
+    def open(self, source: Any) -> CaptureReader:
+        self._reader, self._began = self._opener(source), monotonic()
+        return self._reader
+
+    def __call__(self, packets: int) -> None:
+        share = None if self._reader is None else self._reader.share
+        self._show(progress_words(packets, share, monotonic() - self._began))

@@ -2,10 +2,8 @@
 packets."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +14,7 @@ from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, toml_file
-from uetproto.cli.terminal import printable, tell
+from uetproto.cli.terminal import printable, progress, tell
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
@@ -114,7 +112,9 @@ def command(
     lasts = None if duration is None else _duration(duration)
     if packets is None and lasts is None:
         packets = DEFAULT_PACKETS
-    with _progress(loaded.name, packets, lasts) as show, Interrupt() as asked:
+    total = packets or lasts
+    with progress(loaded.name, "packets" if packets else "", total) as bar, Interrupt() as asked:
+        show = None if bar is None else lambda written, now: bar(written if packets else now, total)
         try:
             outcome = generate(
                 loaded, output, packets=packets, duration=lasts, mutations=shares, coverage=report is not None,
@@ -195,25 +195,3 @@ def _checked(show: Show | None, asked: Interrupt) -> Show:
             show(packets, picoseconds)
 
     return progress
-
-
-@contextmanager
-def _progress(name: str, packets: int | None, duration: int | None) -> Iterator[Show | None]:
-    """Show a progress bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(printable(name), markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("packets" if packets else "ps"),
-    )
-    with Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, refresh_per_second=4
-    ) as bar:
-        task = bar.add_task(name, total=packets if packets else duration)
-        yield lambda written, now: bar.update(task, completed=written if packets else now)

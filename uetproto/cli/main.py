@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from uetproto import RemoteError, UetError, __version__
-from uetproto.cli.terminal import printable, shortened
+from uetproto.cli.choice import Choice
+from uetproto.cli.terminal import AUTO, COLORS, choose_colours, has_colours, printable, shortened
 from uetproto.errors import listed, similar
 
 COMMANDS = {
@@ -50,6 +51,20 @@ FAULT, MISUSE, INTERRUPTED = 1, 2, 130
 EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too; 130 interrupted, 143 terminated."
 
 
+COLOR = click.Option(
+    ["--color"], type=Choice(COLORS), expose_value=False, is_eager=True,
+    callback=lambda ctx, param, value: _colour(ctx, value),
+    help="When output has colours; auto: on a terminal. NO_COLOR and FORCE_COLOR count, too.",
+)  # fmt: skip
+"""Option of every command."""
+
+
+def _colour(ctx: click.Context, value: str | None) -> None:
+    if value:
+        choose_colours(value)
+    ctx.color = has_colours()  # otherwise `click.echo` takes colours away where standard output is no terminal
+
+
 class Commands(click.Group):
     """This group finds the commands by name, and imports the module of a command only when the command is used."""
 
@@ -60,6 +75,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        if COLOR not in command.params:
+            command.params.append(COLOR)
         return command
 
     def resolve_command(
@@ -89,6 +106,7 @@ class Commands(click.Group):
     def status(self, args: list[str]) -> int:
         """Run a command line and return its exit status (interfaces.md §4). Standard output is flushed before the
         return."""
+        choose_colours(AUTO)
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # print a question mark for a µ that the encoding lacks
                 stream.reconfigure(errors="replace")
@@ -151,6 +169,7 @@ def _discard_output() -> None:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
+    params=[COLOR],
     epilog=f"""\b
 Example:
   uetproto run gradient -o gradient.pcapng

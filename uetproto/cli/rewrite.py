@@ -5,11 +5,12 @@ Frames may be changed and comments added.
 
 from collections.abc import Callable
 from itertools import chain
+from time import monotonic
 from typing import NamedTuple
 
+from uetproto.cli.captures import progress_words
 from uetproto.cli.terminal import status
 from uetproto.wire.capture.pcap import CaptureReader, PcapngWriter, Record
-from uetproto.wire.words.summary import count
 
 _EVERY = 4096  # packets from one report of progress to the next
 _TEXT = 16_000  # characters kept of a name or comment, which may have 65,535 bytes
@@ -32,6 +33,7 @@ def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Re
     packets = described = 0
     first = next(reader, None)  # the reader has the comments about the whole capture once it has read a record
     about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), about))
+    began = monotonic()
     with status() as show, PcapngWriter(output, about) as writer:
         for record in () if first is None else chain((first,), reader):
             for one in reader.interfaces[described:]:
@@ -40,7 +42,7 @@ def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Re
             _write(writer, record, change(record))
             packets += 1
             if packets % _EVERY == 0:
-                show(count(packets, "packet"))
+                show(progress_words(packets, reader.share, monotonic() - began))
     return packets
 
 

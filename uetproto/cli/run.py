@@ -2,9 +2,7 @@
 target, and captures frames."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import click
@@ -14,7 +12,7 @@ from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.machines import HYPOTHESIS, is_finding, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output, toml_file
-from uetproto.cli.terminal import Paint, painter, printable, status, tell
+from uetproto.cli.terminal import Paint, painter, printable, progress, status, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
@@ -117,8 +115,8 @@ def command(
     good = True
     for one in loaded:
         try:
-            with _progress(one.name) as progress:
-                result = run(one, output=output, check=check, progress=progress)
+            with progress(one.name, "bytes") as show:
+                result = run(one, output=output, check=check, progress=show)
         except KeyboardInterrupt:
             kept = f"; {printable(output or '')} is whole up to here" if output not in (None, "-") else ""
             tell([f"uetproto: {printable(one.name)} was interrupted{kept}"], aside=True)
@@ -291,23 +289,3 @@ def _time(picoseconds: int) -> str:
         if picoseconds >= unit:
             return f"{picoseconds / unit:.3f} {name}"
     return f"{picoseconds} ps"
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar on standard error, where that is a terminal: bytes in the memory of the target, of all."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(printable(name), markup=False),
-        BarColumn(),
-        DownloadColumn(True),  # in KiB, as all sizes are
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -6,12 +6,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # loaded where a table is printed
     from rich.console import Console
 
-PLAIN_WIDTH = 100  # columns, where standard output is no terminal
+PLAIN_WIDTH = 100  # columns, where standard output is no terminal and COLUMNS is not set
+_NARROWEST, _WIDEST = 40, 10_000
+AUTO, ALWAYS, NEVER = COLORS = ("auto", "always", "never")
+"""Values of the option `--color`."""
+_asked = {"color": AUTO}
 
 Paint = Callable[[str, str], str]
 """Type of a function `paint(text, style)`. It returns the text in a style of `STYLES`, or unchanged if colours are
@@ -30,11 +34,27 @@ STYLES = {
 }
 
 
+def choose_colours(when: str) -> None:
+    """Say when output has colours, one of `COLORS`, as the option `--color` does."""
+    _asked["color"] = when
+
+
+def has_colours() -> bool:
+    """Return whether standard output has colours.
+
+    `--color` decides. With "auto", NO_COLOR (no-color.org) turns colours off and FORCE_COLOR turns them on, if they are
+    set and not empty. Otherwise a terminal that is not dumb has colours.
+    """
+    if _asked["color"] != AUTO:
+        return _asked["color"] == ALWAYS
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+
 def painter() -> Paint:
-    """Return a function that paints text. It uses colours if standard output is a terminal that is not dumb, unless
-    NO_COLOR (no-color.org) is set."""
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return _plain if plain else _coloured
+    """Return a function that paints text if standard output has colours, and returns it unchanged otherwise."""
+    return _coloured if has_colours() else _plain
 
 
 def _plain(text: str, style: str) -> str:
@@ -46,7 +66,11 @@ def _coloured(text: str, style: str) -> str:
 
 
 def width() -> int:
-    """Return the width of standard output in columns, or `PLAIN_WIDTH` if standard output is no terminal."""
+    """Return the width of standard output in columns: that of COLUMNS if it is set, also in a pipe, or that of the
+    terminal, or `PLAIN_WIDTH`."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and len(said) < len(str(_WIDEST)) + 1 and int(said):
+        return min(max(int(said), _NARROWEST), _WIDEST)
     return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
 
 
@@ -63,6 +87,37 @@ def status() -> Iterator[Callable[[str], None]]:
         yield line.update
 
 
+@contextmanager
+def progress(name: str, unit: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Yield a function `show(done, total)` that moves a bar on standard error: per cent, number, rate and time left.
+
+    `unit` names what is counted; "bytes" are shown in KiB and so on, and "" is not shown. Yield None if standard error
+    is no terminal.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as bars
+    from rich.text import Text
+
+    class CountRate(bars.ProgressColumn):
+        def render(self, task: bars.Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
+
+    counted: tuple[bars.ProgressColumn, ...] = ()
+    if unit == "bytes":
+        counted = (bars.DownloadColumn(True), bars.TransferSpeedColumn())
+    elif unit:
+        counted = (bars.MofNCompleteColumn(), bars.TextColumn(unit), CountRate())
+    columns = (
+        bars.TextColumn(printable(name), markup=False), bars.BarColumn(), bars.TaskProgressColumn(), *counted,
+        bars.TimeRemainingColumn(),
+    )  # fmt: skip
+    with bars.Progress(*columns, console=console(aside=True), transient=True, refresh_per_second=4) as shown:
+        task = shown.add_task(name, total=total)
+        yield lambda done, all_: shown.update(task, completed=done, total=all_)
+
+
 def console(aside: bool = False) -> "Console":
     """Return a console for tables on standard output, or on standard error if `aside` is True.
 
@@ -74,7 +129,10 @@ def console(aside: bool = False) -> "Console":
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Piped(stderr=aside, width=width(), highlight=False, soft_wrap=False, emoji=False)
+    asked: dict[str, Any] = {}
+    if not aside:
+        asked = {"color_system": "standard", "force_terminal": True} if has_colours() else {"color_system": None}
+    return Piped(stderr=aside, width=width(), highlight=False, soft_wrap=False, emoji=False, **asked)
 
 
 def printable(text: str) -> str:

@@ -22,6 +22,7 @@ from uetproto.cli.audit.annotated_capture import check_marked, check_tables, wri
 from uetproto.cli.audit.junit import junit
 from uetproto.cli.audit.side_outputs import SideOutputs
 from uetproto.cli.captures import (
+    ReadingLine,
     check_files,
     chosen_packets,
     decoding_options,
@@ -35,6 +36,7 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
 from uetproto.filters.display_filter import DisplayFilter
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.words.summary import count
 
 _LISTED = 8  # number of names in a message
@@ -176,9 +178,8 @@ def command(
     )  # fmt: skip
     side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)
     with status() as show, side_outputs, Interrupt() as interrupt:
-        report = audit(
-            files, options, lambda packets: show(count(packets, "packet")), side_outputs.listen, interrupt
-        )  # fmt: skip
+        line = ReadingLine(show, open_capture)
+        report = audit(files, options, line, side_outputs.listen, interrupt, line.open)
     reading = decoding.arguments if keys_file is None else [*decoding.arguments, "--keys", keys_file]
     outcome = AuditOutcome(report, Severity(fail_on), options=reading)
     if wanted is not None:

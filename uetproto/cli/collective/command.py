@@ -4,9 +4,7 @@ It compares the measured steps, bytes and time with formulas.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -18,10 +16,10 @@ from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import plot
 from uetproto.cli.collective.report import congestion_table, heading, how, one, sweep, table
-from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
+from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
-from uetproto.cli.terminal import painter, printable, tell
+from uetproto.cli.terminal import painter, printable, progress, tell
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.costs.check import check
@@ -256,8 +254,8 @@ def command(
     for each in prepared:
         name = f"{each.algorithm}, {each.case.ranks} ranks" + (f", {how(each.case)}" if len(variants) > 1 else "")
         try:
-            with _progress(name) as progress:
-                found.append(each.run(output, taps, progress))
+            with progress(name, "messages") as show:
+                found.append(each.run(output, taps, show))
         except (DistError, TransportError) as error:  # not an error of the user: the fabric, or a rank, has failed
             tell([f"uetproto: {name}: {printable(str(error))}"], aside=True)
             raise click.exceptions.Exit(FAULT) from None
@@ -330,25 +328,3 @@ def _as_dict(prepared: PreparedCase, steps: int, sent: list[int]) -> dict[str, A
         formula=prepared.formula, correct=True, **prepared.conditions,
     ).as_dict()  # fmt: skip
     return found | {"virtual_time_ps": None}
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Progress | None]:
-    """Show a bar of the messages sent on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn(name, markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("messages"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,9 +1,7 @@
 """This module has the command `uetproto fabric`: many senders in one fabric, and what congestion does to them."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 
 import click
@@ -17,7 +15,7 @@ from uetproto.cli.fabric.words import how, table, title, words
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
-from uetproto.cli.terminal import console, printable, tell
+from uetproto.cli.terminal import printable, progress, tell
 from uetproto.emulator.congestion import OFF, PROFILES
 from uetproto.emulator.flows import PATTERNS
 from uetproto.engine.cc.config import PATHS
@@ -257,26 +255,12 @@ def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> tuple[
                 open_writer(output, comment=comment, interfaces=Study.interfaces(config, load))
             )
         study = Study(config, load, writer)
-        show = stack.enter_context(_progress(load.name, len(load.flows)))
+        show = stack.enter_context(progress(load.name, "flows", len(load.flows)))
         asked = stack.enter_context(Interrupt())
 
-        def progress(ended: int, now: int) -> None:
+        def ended(flows: int, now: int) -> None:
             asked.check()
             if show is not None:
-                show(ended)
+                show(flows, len(load.flows))
 
-        return study, study.run(progress)
-
-
-@contextmanager
-def _progress(name: str, flows: int) -> Iterator[Callable[[int], None] | None]:
-    """Show a progress bar on standard error, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn(printable(name), markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("flows"))
-    with Progress(*columns, console=console(aside=True), transient=True, refresh_per_second=4) as bar:
-        task = bar.add_task(name, total=flows)
-        yield lambda ended: bar.update(task, completed=ended)
+        return study, study.run(ended)

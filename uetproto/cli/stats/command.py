@@ -14,6 +14,7 @@ from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.captures import (
+    ReadingLine,
     check_files,
     chosen_packets,
     decoding_options,
@@ -112,9 +113,10 @@ def command(
         opener = lambda file: CaptureSource(file).chosen(chosen[file])  # noqa: E731
     options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
     with status() as show, Interrupt() as interrupt:
+        reading = ReadingLine(show, opener)
         report, measured = measure(
-            files, options, lambda packets: show(count(packets, "packet")), interface=interface, number=number,
-            draw=plot is not None, interrupt=interrupt, opener=opener,
+            files, options, reading, interface=interface, number=number, draw=plot is not None, interrupt=interrupt,
+            opener=reading.open,
         )  # fmt: skip
     if not measured and interface is not None and report.vantages:
         names = ", ".join(printable(name) or "0" for _, name in report.vantages)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from stat import S_ISREG
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 from uetproto.errors import LocalError
@@ -108,6 +109,7 @@ class Window:
         self.data = b""
         self.base = 0
         self.ended = False
+        self._stream = stream
         self.fill(0, MAGIC)
         self._compressed = expansion(self.data, self._read)
         if self._compressed is not None:
@@ -119,6 +121,18 @@ class Window:
     def fault(self) -> str:
         """Return the reason why a compressed stream ended early. The text is empty if the stream did not end early."""
         return self._compressed.fault if self._compressed else ""
+
+    @property
+    def share(self) -> float | None:
+        """Return the part of the file that has been read, from 0 to 1. It is None for a pipe, and for a stream that is
+        no file."""
+        try:
+            status = os.fstat(self._stream.fileno())
+            return (
+                min(self._stream.tell() / status.st_size, 1.0) if S_ISREG(status.st_mode) and status.st_size else None
+            )
+        except (OSError, ValueError, AttributeError):
+            return None
 
     def fill(self, at: int, need: int) -> int:
         """Read until `data` holds `need` bytes from index `at` on, or the stream ends.
@@ -194,6 +208,11 @@ class CaptureReader(ABC):
     def _add_comment(self, text: str) -> None:
         self.comments.append(text)
         self.udp_ports |= stated_ports(text)
+
+    @property
+    def share(self) -> float | None:
+        """Return the part of the file that has been read, from 0 to 1; None if that is not known, as for a pipe."""
+        return self._window.share
 
     def __iter__(self) -> Iterator[Record]:
         return self._records
