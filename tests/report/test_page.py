@@ -194,6 +194,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.stdout.endswith(f"bytes: {target}\n")
     assert invoke("report", str(path), "-o", str(path)).exit_code == 2
     assert invoke("report", str(path)).exit_code == 2
+    several = invoke("report", str(path), str(path), "--offsets", "0,1", "-o", str(target))
+    assert several.exit_code == 0, several.stderr
+    assert "whole numbers" in invoke("report", str(path), "--offsets", "x", "-o", str(target)).stderr
+    assert invoke("report", str(path), "--offsets", "1,2", "-o", str(target)).exit_code == 2
     cut = tmp_path / "cut.pcapng"
     cut.write_bytes(path.read_bytes()[:-30])
     damaged = invoke("report", str(cut), "-o", str(target))

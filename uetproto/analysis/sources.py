@@ -132,6 +132,7 @@ class MergedReader:
         self.interfaces: list[CaptureInterface] = []
         self.names: list[str] = []
         """Name of the capture of each interface."""
+        self.is_merged = len(sources) > 1
         self.sources: list[int] = []
         """Number of the capture of each interface."""
         try:

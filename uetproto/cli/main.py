@@ -28,7 +28,7 @@ COMMANDS = {
     "diff":       ("uetproto.cli.diff.command",      "Compare two captures, packet by packet."),
     "export":     ("uetproto.cli.tables.export",    "Write captures as tables: Parquet, CSV, Arrow."),
     "query":      ("uetproto.cli.tables.query",     "Ask captures and tables in SQL."),
-    "report":     ("uetproto.cli.report.command", "Write a page of a capture: ladder, plots, findings, measurements."),
+    "report":     ("uetproto.cli.report.command", "Write a page of a capture: ladder, plots, findings."),
     "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
     "wireshark":  ("uetproto.cli.wireshark", "Install, examine or locate the dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Test engines with random steps, on all cores."),

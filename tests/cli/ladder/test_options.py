@@ -96,6 +96,22 @@ def test_merging_keeps_every_copy_once() -> None:
         assert all(len({one.place for one in arrow.seen}) == len(arrow.seen) for arrow in found)
 
 
+def test_files_of_several_hosts_are_merged_though_their_interfaces_have_one_name(tmp_path: Path) -> None:
+    rows = [("eth0", 100 * at, data) for at, data in enumerate(REQUESTS)] + [("eth0", 5_000, ACK)]
+    one = taps(tmp_path / "10.0.0.11.pcapng", rows)
+    there = [("eth0", 3_001_000 + 100 * at, data) for at, data in enumerate(REQUESTS)] + [("eth0", 3_004_000, ACK)]
+    other = taps(tmp_path / "10.0.0.12.pcapng", there)
+    ladder = uetproto.open(one, other, offsets_ns=[0, -3_000_000]).ladder(merge=True, width=160)
+    assert "arrived +1.000 µs" in str(ladder)
+    assert str(ladder).splitlines()[0].split() == ["time", "10.0.0.11", "10.0.0.12"]
+
+
+def test_names_of_interfaces_do_not_control_the_terminal(tmp_path: Path) -> None:
+    rows = [(f"\x1b[31m{name}", 100 * at, data) for name in "ab" for at, data in enumerate(REQUESTS)]
+    rows += [("\x1b]0;x", 50, REQUESTS[0])]
+    assert "\x1b" not in invoke("ladder", taps(tmp_path / "names.pcapng", rows), "--merge").stdout
+
+
 def test_runs_are_folded(tmp_path: Path) -> None:
     path = capture(tmp_path / "run.pcapng", [*REQUESTS, ACK, *REQUESTS[:2]])
     rows = [row for row in rows_of(path, "--fold") if row["row"] == "packet"]

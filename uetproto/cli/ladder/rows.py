@@ -2,6 +2,7 @@
 and one row for a pause."""
 
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -278,9 +279,18 @@ def arrows(
             marked,
             columns,
             why,
-            reader.interfaces[record.interface].name or str(record.interface),
+            _place(reader, record.interface),
             _same(packet, record.data) if choice.merged else None,
         )
+
+
+def _place(reader: RecordSource, number: int) -> str:
+    """Return the name of an interface; of several captures that are merged, with the name of the file."""
+    name = reader.interfaces[number].name or str(number)
+    if not getattr(reader, "is_merged", False):
+        return name
+    captures: Sequence[str] = reader.names  # type: ignore[attr-defined]  # of `analysis.sources.MergedReader`
+    return f"{os.path.basename(captures[number])} {name}"
 
 
 _SAME = 40  # bytes from the transport header on that copies of a packet share, also if a switch trims it

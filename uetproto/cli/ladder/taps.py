@@ -5,16 +5,19 @@ are not further apart than a packet needs through the network. A second packet w
 has seen the first one is another packet.
 """
 
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from uetproto.cli.ladder.rows import PLACE_BITS, Arrow, Host, Sighting
+from uetproto.cli.terminal import printable
 from uetproto.wire.words.summary import stamp
 
 WITHIN = 1_000_000
 """Largest time between the copies of a packet, in nanoseconds."""
+_CABLE = re.compile(r"[^.\s]+\.[^.\s]+")
 _ANSWERS = ("ack", "nack")
 LEARNED = 20_000
 """Number of arrows from which it is learned whose interface is whose."""
@@ -39,8 +42,8 @@ class Places:
 
 def node_of(name: str) -> str:
     """Return the node of an interface, as its name tells it: "h4" for its port "h4.0"."""
-    node, _, port = name.rpartition(".")
-    return node if node and port.isdecimal() else name
+    node, _, port = printable(name).rpartition(".")
+    return node if node and port.isdecimal() else printable(name)
 
 
 def learned(arrows: Iterable[Arrow]) -> Places:
@@ -62,10 +65,9 @@ def learned(arrows: Iterable[Arrow]) -> Places:
                 data[host] = data.get(host, 0) + (step if arrow.tone == "data" else 0)
     places = Places()
     taken: set[str] = set()
-    is_cable = {node: "." in node for node in common}
     for (place, host), number in sorted(first.items(), key=lambda item: (-item[1], item[0])):
         is_free = host in common[place] and host not in places.of_host and place not in taken
-        if is_free and not is_cable[place] and 2 * number > total[host]:
+        if is_free and not _CABLE.fullmatch(place) and 2 * number > total[host]:
             places.of_host[host] = place
             taken.add(place)
     for place in common:

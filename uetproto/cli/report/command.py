@@ -23,13 +23,21 @@ from uetproto.filters.display_filter import DisplayFilter
 from uetproto.report.data import ROWS
 
 
+def _offsets(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
+    """Parse whole numbers, separated by commas."""
+    try:
+        return None if value is None else [int(one) for one in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}; legal are whole numbers of nanoseconds, such as 0,-1500") from None
+
+
 @click.command(
     short_help="Write a page of a capture: ladder, plots, findings.",
     epilog=f"""\b
 Example:
   uetproto report capture.pcapng -o report.html
   uetproto run gradient-lossy --tap all -o - | uetproto report - -o lossy.html --complete
-  uetproto report sender.pcapng switch.pcapng receiver.pcapng -o path.html
+  uetproto report sender.pcapng receiver.pcapng --offsets 0,-1500 -o path.html
 
 {EXIT_STATUS}
 Faults are damage; findings of the audit are none.""",
@@ -39,6 +47,10 @@ Faults are damage; findings of the audit are none.""",
 @click.option(
     "--rows", type=click.IntRange(1), default=ROWS, show_default=True, metavar="N",
     help="Rows of the ladder; findings and measurements are those of the whole capture.",
+)  # fmt: skip
+@click.option(
+    "--offsets", callback=_offsets, metavar="NS,…",
+    help="Nanoseconds that are added to the times of each file, to set clocks right.",
 )  # fmt: skip
 @click.option("--complete", is_flag=True, help="Tell the audit that the capture has every packet.")
 @filter_option("Show and judge only packets")
@@ -50,6 +62,7 @@ def command(
     files: tuple[str, ...],
     output: str,
     rows: int,
+    offsets: list[int] | None,
     complete: bool,
     wanted: DisplayFilter | None,
     decoding: Decoding,
@@ -68,7 +81,8 @@ def command(
         show("reading")
         sources = [readable_again(file, owned) for file in files]
         capture = open_captures(
-            sources[0], *sources[1:], keys=read_key_ring(keys_file), sharp=True, **decoding.transports
+            sources[0], *sources[1:], keys=read_key_ring(keys_file), sharp=True, offsets_ns=offsets,
+            **decoding.transports,
         )  # fmt: skip
         if wanted is not None:
             capture = capture.filter(wanted.text)
