@@ -15,7 +15,6 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.check.cc.model import NsccModel
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.contract import SECOND, AckReport, Trim
 from uetproto.errors import LocalError, similar
@@ -116,6 +115,8 @@ class RecomputedWindow:
         """Picoseconds after which the sender heeds an answer."""
         self._before: deque[tuple[int, float]] = deque()
         """Times of the last answers and the windows before them, which fall."""
+        from uetproto.check.cc.model import NsccModel  # captures with NSCC alone need it
+
         self._models = tuple(NsccModel(config, slack) for slack in SLACKS)
         for one in self._models:
             one.cwnd = one.max_wnd = parameters.max_wnd
