@@ -1,5 +1,6 @@
 """The packets of one side of a capture, sent to another peer: what that peer answers otherwise is told."""
 
+import random
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 
@@ -13,7 +14,8 @@ from uetproto import Packet, decode
 from uetproto.conform.player import Patience
 from uetproto.conform.replay.differences import AnswerDifference
 from uetproto.conform.replay.frames import FrameReplay
-from uetproto.conform.replay.side import of_side, survey
+from uetproto.conform.replay.messages import MessageBegan, MessageReader
+from uetproto.conform.replay.side import NO_KEY, of_side, survey
 from uetproto.errors import LocalError
 from uetproto.wire.capture.base import Record
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
@@ -162,3 +164,41 @@ def test_the_provider_is_answered_as_it_was(name: str) -> None:
     assert replay.alignment.same > 40
     assert {name for one in found for name in one.fields} <= {"payload"}  # of memory that the provider had
     assert {one.what for one in found} <= {"differs"}
+
+
+def test_the_first_good_key_is_that_of_the_peer() -> None:
+    def key(name: str) -> int:
+        return survey(read(name), 4, int(ip_address("10.0.0.11")), name).key
+
+    [used] = {one.answer.values["memory_key"] for one in of_side(read("ses-write"), 4, int(ip_address("10.0.0.11")))
+              if "memory_key" in one.answer.values}  # fmt: skip
+    assert key("ses-write") == used
+    assert key("ses-msg-error") == NO_KEY  # the only key is refused
+    assert key("ses-send") == NO_KEY
+
+
+def test_a_damaged_capture_is_no_error() -> None:
+    """Bits, lengths, order and copies of the frames are wrong at random."""
+    rng = random.Random(3)
+    names = sorted(path.stem for path in PCAPS.glob("*.pcapng") if path.stem.startswith(("ses-", "ladder", "uet-")))
+    for _ in range(effort(30, 300, 3000)):
+        frames = [(record, bytearray(record.data)) for record, _ in read(rng.choice(names))][:40]
+        damaged = []
+        for record, data in frames:
+            for _ in range(rng.choice((0, 0, 1, 3))):
+                data[rng.randrange(34, len(data))] = rng.randrange(256)
+            damaged.append(record._replace(data=bytes(data)))
+        if rng.random() < 0.5:
+            rng.shuffle(damaged)
+        packets = [(record, decode(record.data, crc="off", length=record.length)) for record in damaged]
+        version, address = sender(packets)
+        side = [*of_side(packets, version, address)]
+        replay = FrameReplay(AdapterLink(), FACTS, Patience(), "1")
+        told = [*replay.play(side)]
+        assert replay.sent + replay.left_out.total() == sum(one.sent for one in side)
+        assert len(told) == sum(replay.alignment.counts.values())
+        began = set()
+        for event in MessageReader("damaged").read(side):
+            if isinstance(event, MessageBegan):
+                began.add(id(event.message))
+            assert id(event.message) in began

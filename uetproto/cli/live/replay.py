@@ -40,8 +40,8 @@ class Replacing(NamedTuple):
     """This record says which addresses of the capture are replaced by those of the peer."""
 
     on: bool
-    key: int | None
-    """Memory key that is replaced; None: the first one."""
+    key: int
+    """Memory key that is replaced."""
 
 
 @click.command(
@@ -64,8 +64,8 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 @click.option("--ignore", metavar="FIELD,…", default="",
               help=f"Do not compare these fields; {PAYLOAD} are the bytes, {FAULT_FIELD} a wrong CRC.")  # fmt: skip
 @click.option("--addresses", type=Choice(("peer", "captured")), default="peer", show_default=True,
-              help="Send the first JobID, PIDonFEP, resource index, initiator and key of the capture as those of the"
-                   " peer, or as captured.")  # fmt: skip
+              help="Send the first JobID, PIDonFEP, resource index, initiator and good key of the capture as those of"
+                   " the peer, or as captured.")  # fmt: skip
 @click.option("--captured-key", metavar="N", help="Memory key in the capture for which the peer has its own.")
 @some_link_options(
     "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
@@ -90,11 +90,10 @@ def command(
         raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice")
     check_outputs([("-o", options.output)], [("CAPTURE", capture)])
     ignored = _ignored(ignore)
-    replacing = Replacing(
-        addresses == "peer", None if captured_key is None else number_of("--captured-key", captured_key)
-    )
     with _packets(capture, options) as packets:
         found = survey(packets, address.version, int(address), printable(capture))
+    key = found.key if captured_key is None else number_of("--captured-key", captured_key)
+    replacing = Replacing(addresses == "peer", key)
     with Interrupt() as interrupt, _packets(capture, options) as packets, status() as show:
 
         def stop() -> bool:

@@ -160,7 +160,7 @@ class WorkReplay:
                 return
             self._one.world.submit("local", work)
         except LocalError as error:
-            self.left_out[f"are refused by the engine: {error}"] += 1
+            self.left_out[f"refused by the engine: {error}"] += 1
             return
         self.sent += 1
         self._under_way.append(operation)
@@ -256,6 +256,8 @@ class WorkReplay:
             data = operand_from_128(values["swap_value"], datatype)
         elif opcode in COMPARE_AND_SWAPS:
             raise LocalError("atomic_opcode", f"{opcode} has no operands")
+        if len(data) % ELEMENT_SIZE[AtomicDatatype(datatype)]:
+            raise LocalError("data", f"{len(data)} bytes are not whole elements")
         if message.fetches:
             operation.into = bytearray(ELEMENT_SIZE[AtomicDatatype(datatype)])
             operation.datatype = datatype

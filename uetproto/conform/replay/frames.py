@@ -24,7 +24,7 @@ _AROUND = 1 << 16
 _BACK = ("cack_psn", "nack_psn", "expected_psn")
 _REQUESTS = (NextHdr.REQUEST_STD, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_SMALL)
 _ROD = (PdsType.ROD_REQ, PdsType.ROD_CC_REQ)
-_NOT_READ, _NOT_OURS = "are damaged in the capture", "belong to PDCs that this side has not opened in the capture"
+_NOT_READ, _NOT_OURS = "damaged in the capture", "of PDCs that this side has not opened in the capture"
 
 
 @dataclass(slots=True)

@@ -33,6 +33,8 @@ _MODES = {
 }  # fmt: skip
 _REQUESTS = (NextHdr.REQUEST_STD, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_SMALL)
 _NOT_PLAYED = (Opcode.MSG_ERROR, Opcode.DEFERRABLE_RTR)
+_ELEMENT = 16
+"""Number of bytes of the longest element of an atomic."""
 _ANSWERED = (ReturnCode.OK, ReturnCode.NULL)
 
 
@@ -49,8 +51,10 @@ class CapturedMessage:
     """Forms of these headers."""
     length: int
     """Number of bytes that it asks for, or carries."""
-    data: bytearray
-    """Bytes that it carries."""
+    size: int
+    """Number of bytes that it carries."""
+    data: bytearray = field(default_factory=bytearray)
+    """These bytes, as far as they have come."""
     return_code: int | None = None
     """Return code in the capture, or None if it was not answered there."""
     modified: int | None = None
@@ -123,7 +127,7 @@ class MessageReader:
         for flow in self._flows.values():
             left = sum(not message._whole for message in flow.by_id.values())
             if left:
-                self.left_out["are not whole in the capture"] += left
+                self.left_out["not whole in the capture"] += left
 
     # What the side sent
 
@@ -143,6 +147,7 @@ class MessageReader:
         message = flow.by_id.get(name)
         if values["opcode"] == Opcode.MSG_ERROR and message is not None and not message._whole:
             message._whole = True  # its sender gave it up, as it was refused before its end
+            message.data.extend(bytes(message.size - len(message.data)))
             yield MessageBegan(message)
             if self._is_ended(message):
                 yield self._end(message, flow)
@@ -157,6 +162,11 @@ class MessageReader:
         message._psns.add(psn)
         message._asked.append(psn)
         self._place(message, one.answer)
+        if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
+            raise LocalError(
+                self._file, f"at packet {one.number + 1}, {self._open:,} messages of {self._bytes:,} bytes are open",
+                f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit",
+            )  # fmt: skip
         if message._whole:
             yield MessageBegan(message)
             if mode is Mode.UUD:
@@ -181,36 +191,38 @@ class MessageReader:
     def _begin(self, one: SidePacket, mode: Mode) -> CapturedMessage | None:
         values = one.answer.values
         forms = tuple(layer.form for layer in one.answer.packet.layers if layer.form.startswith("ses."))
-        if values["opcode"] not in OPCODE_PROFILES or values["opcode"] in _NOT_PLAYED:
-            self.left_out["have an opcode that an application does not send"] += 1
-            return None
-        if values["opcode"] in RENDEZVOUS:
-            self.left_out["are rendezvous, whose data the target reads"] += 1
-            return None
         atomic = values["opcode"] in ATOMICS
         length = len(one.answer.payload) if atomic else values.get("request_length", 0)
-        carries = OPCODE_PROFILES[Opcode(values["opcode"])].payload
-        self._bytes += length
+        is_known = values["opcode"] in OPCODE_PROFILES
+        carries = is_known and OPCODE_PROFILES[Opcode(values["opcode"])].payload
+        reasons = {
+            "an opcode that no application sends": values["opcode"] in _NOT_PLAYED or not is_known,
+            "rendezvous, whose data the target reads": values["opcode"] in RENDEZVOUS,
+            f"longer than {MOST_BYTES:,} bytes": length > MOST_BYTES,
+        }
+        reason = next((reason for reason, holds in reasons.items() if holds), None)
+        if reason is not None:
+            self.left_out += Counter({reason: int(bool(values.get("som", 1)))})  # once a message
+            return None
         self._open += 1
-        if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
-            raise LocalError(
-                self._file, f"at packet {one.number + 1}, {self._open:,} messages of {self._bytes:,} bytes are open",
-                f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit",
-            )  # fmt: skip
-        return CapturedMessage(one.number, mode, dict(values), forms, length, bytearray(length if carries else 0))
+        return CapturedMessage(one.number, mode, dict(values), forms, length, length if carries else 0)
 
     def _place(self, message: CapturedMessage, answer: AnswerPacket) -> None:
         """Put the payload of a packet in its place in the message."""
         values = answer.values
-        if values.get("som") and message.values.get("som") == 0:  # the first packet was not sent first
+        late = values.get("som") and message.values.get("som") == 0  # the first packet was not sent first
+        if late and values["opcode"] == message.values["opcode"]:
             message.values = dict(values)
             message.forms = tuple(layer.form for layer in answer.packet.layers if layer.form.startswith("ses."))
         at = 0 if values.get("som", 1) else values.get("message_offset", 0)
-        size = min(len(answer.payload), max(len(message.data) - at, 0))
+        size = min(len(answer.payload), max(message.size - at, 0))
+        if size and len(message.data) < at + size:
+            self._bytes += at + size - len(message.data)
+            message.data.extend(bytes(at + size - len(message.data)))
         message.data[at : at + size] = answer.payload[:size]
         message._have += size
         if OPCODE_PROFILES[message.opcode].payload:
-            message._whole = message._have >= len(message.data)
+            message._whole = message._have >= message.size
         else:  # some stacks do not mark the end of a read of one packet
             message._whole = bool(values.get("eom") or (values.get("som") and message.length <= PAYLOAD_MTUS[0]))
 
@@ -264,9 +276,10 @@ class MessageReader:
             message.modified = values.get("modified_length")
         if message.fetches and values.get("next_hdr") in (NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL):
             at, data = values.get("message_offset", 0), answer.payload
-            if at + len(data) <= MOST_BYTES and len(message.answer) < at + len(data):
-                message.answer.extend(bytes(at + len(data) - len(message.answer)))
-            message.answer[at : at + len(data)] = data[: max(MOST_BYTES - at, 0)]
+            if at + len(data) > max(message.length, _ELEMENT):
+                return
+            message.answer.extend(bytes(max(at + len(data) - len(message.answer), 0)))
+            message.answer[at : at + len(data)] = data
             message._answered += len(data)
 
     @staticmethod
@@ -281,7 +294,7 @@ class MessageReader:
 
     def _end(self, message: CapturedMessage, flow: _Flow) -> MessageEnded:
         message.return_code = ReturnCode.OK if message._error is None else message._error
-        self._bytes -= message.length
+        self._bytes -= len(message.data)
         self._open -= 1
         for psn in message._asked:
             flow.by_psn.pop(psn, None)

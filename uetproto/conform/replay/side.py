@@ -8,10 +8,12 @@ from typing import NamedTuple
 from uetproto.conform.packets import AnswerPacket, answer_of
 from uetproto.errors import LocalError
 from uetproto.wire.capture.base import Record
+from uetproto.wire.headers.uet_ses import ReturnCode
 from uetproto.wire.packet import Packet
 
 MOST_ADDRESSES = 4096
 """Number of addresses of a capture that are remembered."""
+NO_KEY = -1
 _TOLD = 12
 """Number of addresses that an error names."""
 
@@ -37,6 +39,8 @@ class SideSurvey:
     """Number of UET packets by the address that sent them."""
     packets: int = 0
     """Number of packets of the capture."""
+    key: int = NO_KEY
+    """First memory key of the side that its peer did not refuse as unknown, or `NO_KEY` if there is none."""
     longest: int = 0
     """Number of bytes of the longest packet of the side, from the IP header on."""
 
@@ -56,7 +60,7 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
     Raises `LocalError` if the capture has no UET packet from this address, or one that cannot be sent again: sealed, or
     cut by the capture.
     """
-    found, roce, texts = SideSurvey(), 0, dict[int, str]()
+    found, roce, texts, keys = SideSurvey(), 0, dict[int, str](), _KeysOfSide()
     for number, (record, packet) in enumerate(packets):
         found.packets += 1
         ends = address_of(packet)
@@ -73,6 +77,7 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         if sender in found.senders or len(found.senders) < MOST_ADDRESSES:
             found.senders[sender] = found.senders.get(sender, 0) + 1
             texts[sender] = str(ip_address(sender.to_bytes(4 if ends[0] == 4 else 16, "big")))
+        keys.look(packet, ours)
         if not ours:
             continue
         if sealed:
@@ -92,7 +97,34 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         names = [texts[sender] for sender in sorted(found.senders)]
         more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
         raise LocalError("--as", what, ", ".join(names[:_TOLD]) + more or "a sender of UET; the capture has none")
+    found.key = keys.first
     return found
+
+
+class _KeysOfSide:
+    """Finds the memory keys of a side, and which of them its peer refused."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, bool] = {}
+        """Whether each key is good, as far as is known, in the order in which they came."""
+        self._of_message: dict[tuple[int, int], int] = {}
+
+    def look(self, packet: Packet, ours: bool) -> None:
+        """Look at a packet, of the side or of another one."""
+        values = {name: value for layer in packet.layers if layer.form.startswith(("pds.", "ses."))
+                  for name, value in layer.values.items()}  # fmt: skip
+        if ours and "memory_key" in values and len(self._of_message) < MOST_ADDRESSES:
+            self._keys.setdefault(values["memory_key"], True)
+            self._of_message[values.get("spdcid", 0), values.get("message_id", 0)] = values["memory_key"]
+        elif not ours and values.get("return_code") == ReturnCode.BAD_MKEY:
+            key = self._of_message.get((values.get("dpdcid", 0), values.get("message_id", 0)))
+            if key is not None:
+                self._keys[key] = False
+
+    @property
+    def first(self) -> int:
+        """Return the first key that was not refused, or `NO_KEY`."""
+        return next((key for key, good in self._keys.items() if good), NO_KEY)
 
 
 def of_side(packets: Iterable[tuple[Record, Packet]], version: int, address: int) -> Iterator[SidePacket]:
