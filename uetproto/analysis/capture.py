@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -325,7 +326,7 @@ class Capture:
         from uetproto.cli.ladder.rows import LadderChoice, LadderTally, folded, limited
         from uetproto.cli.ladder.rows import rows as rows_of
         from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
-        from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged
+        from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged, numbered_among
 
         for name in columns:
             if name not in COLUMNS:
@@ -342,9 +343,9 @@ class Capture:
         if merge:
             places = learned(islice(self._arrows(LadderChoice(merged=True), LadderTally()), LEARNED))
         names: list[str] = []
-        found = self._arrows(choice, tally, names)
+        found = self._arrows(replace(choice, numbers=None) if merge else choice, tally, names)
         if merge:
-            found = merged(found, places)
+            found = numbered_among(merged(found, places), choice)
         drawn = list(limited(folded(found) if fold else rows_of(found, not every), rows, tally))
         if interface is not None and interface not in (*names, *map(str, range(len(names)))):
             raise LocalError(
@@ -471,8 +472,6 @@ class Capture:
         whole capture. `complete` tells the audit that the capture has every packet. The capture is read several times,
         so it may be no pipe. Raises `OSError` if the file cannot be written.
         """
-        from dataclasses import replace
-
         from uetproto.report.data import ROWS, collect
         from uetproto.report.page import facts_of, page
 

@@ -68,6 +68,13 @@ def test_copies_at_several_interfaces_are_one_arrow(three: str) -> None:
     ]  # fmt: skip
 
 
+def test_numbers_choose_arrows_by_any_of_their_copies(three: str) -> None:
+    """Packet 17 is the copy at b of packet 2."""
+    rows = [row for row in rows_of(three, "--merge", "--all", "--packets", "17") if row["row"] == "packet"]
+    assert [[one["number"] for one in row["seen"]] for row in rows] == [[2, 10, 17]]  # type: ignore[attr-defined]
+    assert rows[0]["time_ns"] == 0
+
+
 def test_a_clock_that_is_behind_does_not_turn_the_arrow(tmp_path: Path) -> None:
     rows = [("a.0", 1_000 + 100 * at, data) for at, data in enumerate(REQUESTS)]
     rows += [("b.0", 900 + 100 * at, data) for at, data in enumerate(REQUESTS)]
@@ -129,12 +136,12 @@ def test_columns_and_reasons(tmp_path: Path) -> None:
     assert lines[0].split()[:5] == ["time", "state", "flight", "rtt", "timer"]
     reasons = [line.split("↳ ")[1].rstrip(" │") for line in lines if "↳" in line]
     assert reasons == [
-        "opens a PDC, or the opening has no answer yet: pds.md §6.2",
-        "opens a PDC, or the opening has no answer yet: pds.md §6.2",
-        "acknowledges #1, #2, #3: pds.md §8.3",
-        "refused, ROD_OOO: pds.md §12",
-        "sent again after NACK ROD_OOO #6: pds.md §11.2",
-        "sent again after NACK ROD_OOO #6: pds.md §11.2",
+        "pds.md §6.2: opens a PDC, or the opening has no answer yet",
+        "pds.md §6.2: opens a PDC, or the opening has no answer yet",
+        "pds.md §8.3: acknowledges #1, #2, #3",
+        "pds.md §12: refused, ROD_OOO",
+        "pds.md §11.2: sent again after NACK ROD_OOO #6",
+        "pds.md §11.2: sent again after NACK ROD_OOO #6",
     ]
     rows = [line for line in lines if "ROD_REQ" in line or "ACK" in line]
     assert rows[4].split()[2:5] == ["ESTABLISHED", "2", "µs"]

@@ -9,6 +9,7 @@ capture is never in memory.
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import click
@@ -38,7 +39,7 @@ from uetproto.cli.ladder.rows import (
     rows,
 )
 from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
-from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged
+from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged, numbered_among
 from uetproto.cli.main import EXIT_STATUS, FAULT, MISUSE
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, shortened, width, write_text
@@ -179,9 +180,10 @@ def command(
     choice = LadderChoice(interface, pdc, numbers, chosen_marks, chosen, merge, details)
     places = _places(file, decoding.anew()) if merge else Places()
     with open_capture(file) as reader:
-        packets: Iterator[Arrow] = arrows(file, reader, decoding, choice, tally)
+        all_numbers = replace(choice, numbers=None) if merge else choice  # a copy may have a number far away
+        packets: Iterator[Arrow] = arrows(file, reader, decoding, all_numbers, tally)
         if merge:
-            packets = merged(packets, places)
+            packets = numbered_among(merged(packets, places), choice)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(folded(packets) if fold else rows(packets, not every), limit, tally)

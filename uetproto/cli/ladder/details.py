@@ -29,7 +29,8 @@ _MOST = 65_536  # NACKs that are kept, by the PDC and the PSN that they refuse
 
 
 class LadderDetails:
-    """This class tells of each packet of a capture what the packets before it say."""
+    """This class tells of each packet of a capture what the packets before it say. A reason begins with its section,
+    since the end of a long line is cut."""
 
     def __init__(self) -> None:
         self._analyser = Analyser()
@@ -114,55 +115,55 @@ class LadderDetails:
             return ""
         refused = self._refused.get((*pdc, head.get("psn")))
         if refused is not None:
-            return f"sent again after NACK {code(NackCode, refused[1])} #{refused[0]}: pds.md §11.2"
+            return f"pds.md §11.2: sent again after NACK {code(NackCode, refused[1])} #{refused[0]}"
         if since is not None:
-            return f"sent again after {duration(since)}, the RTO or an inferred loss: pds.md §11.1, §11.4"
-        return "sent again; the capture lacks the transmission before: pds.md §11"
+            return f"pds.md §11.1, §11.4: sent again after {duration(since)}, the RTO or an inferred loss"
+        return "pds.md §11: sent again; the capture lacks the transmission before"
 
 
 def _nack(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
     if "nack_code" not in head:
         return ""
     section = "pds.md §14" if head["nack_code"] in _TRIMMED else "pds.md §12"
-    return f"refused, {code(NackCode, head['nack_code'])}: {section}"
+    return f"{section}: refused, {code(NackCode, head['nack_code'])}"
 
 
 def _control(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
     control = CONTROLS.get(head["ctl_type"]) if "ctl_type" in head else None
-    return "" if control is None or head["retx"] else f"{control.purpose}: {control.section}"
+    return "" if control is None or head["retx"] else f"{control.section}: {control.purpose}"
 
 
 def _ack(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
     if "cack_psn" not in head:
         return ""
     if "probe_opaque" in head:
-        return "answers a PROBE: pds.md §13"
+        return "pds.md §13: answers a PROBE"
     if head["req"] == AckReq.CLEAR:
-        return "asks for a clear of guaranteed responses: pds.md §9.3"
+        return "pds.md §9.3: asks for a clear of guaranteed responses"
     if head["req"] == AckReq.CLOSE:
-        return "asks the initiator to close the PDC: pds.md §6.5"
+        return "pds.md §6.5: asks the initiator to close the PDC"
     if "uetp.analysis.duplicate_ack" in row:
-        return "acknowledged again, as the packet came again: pds.md §8.1"
+        return "pds.md §8.1: acknowledged again, as the packet came again"
     acked = row.get("uetp.acks", [])
-    return f"acknowledges {_listed(acked)}: pds.md §8.3" if acked else ""
+    return f"pds.md §8.3: acknowledges {_listed(acked)}" if acked else ""
 
 
 def _request(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
     if "cack_psn" in head or "ctl_type" in head:
         return ""
     if "trimmed" in packet.notes:
-        return "a switch has cut it off: cms.md §7, pds.md §14"
+        return "cms.md §7, pds.md §14: a switch has cut it off"
     if "uetp.analysis.spurious_retransmission" in row:
-        return "sent again though its ACK was seen: pds.md §11.1"
+        return "pds.md §11.1: sent again though its ACK was seen"
     if head.get("retx"):
         return ""
     if "uetp.analysis.duplicate" in row:
-        return "seen before, without retx: pds.md §8.1"
+        return "pds.md §8.1: seen before, without retx"
     if "uetp.analysis.out_of_order" in row:
-        return "behind a newer PSN: pds.md §8.1"
+        return "pds.md §8.1: behind a newer PSN"
     if "uetp.analysis.window_full" in row:
-        return "fills the window of the receiver: pds.md §8.6"
-    return "opens a PDC, or the opening has no answer yet: pds.md §6.2" if head.get("syn") else ""
+        return "pds.md §8.6: fills the window of the receiver"
+    return "pds.md §6.2: opens a PDC, or the opening has no answer yet" if head.get("syn") else ""
 
 
 _REASONS: tuple[Callable[[str, Mapping[str, Any], Packet, Mapping[str, Any]], str], ...] = (
@@ -175,12 +176,12 @@ def _roce_reason(packet: Packet) -> str:
     if "bth" not in packet:
         return ""
     if packet["bth"]["opcode"] >> 5 == Transport.CNP:
-        return "congestion was marked: roce.md §13"
+        return "roce.md §13: congestion was marked"
     syndrome = packet["aeth"]["syndrome"] if "aeth" in packet else 0
     if syndrome >> 5 == 1:
-        return "the receiver is not ready: roce.md §8"
+        return "roce.md §8: the receiver is not ready"
     if syndrome >> 5 == 3:
-        return f"refused, {code(Nak, syndrome)}: roce.md §8"
+        return f"roce.md §8: refused, {code(Nak, syndrome)}"
     return ""
 
 

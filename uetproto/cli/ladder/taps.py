@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from uetproto.cli.ladder.rows import PLACE_BITS, Arrow, Host, Sighting
+from uetproto.cli.ladder.rows import PLACE_BITS, Arrow, Host, LadderChoice, Sighting
 from uetproto.cli.terminal import printable
 from uetproto.wire.words.summary import stamp
 
@@ -111,6 +111,16 @@ def merged(arrows: Iterable[Arrow], places: Places, within: int = WITHIN) -> Ite
             group.copies[arrow.place] = arrow
     while waiting:
         yield _finished(_gone(waiting, by_key), places, is_over=False)
+
+
+def numbered_among(arrows: Iterable[Arrow], choice: LadderChoice) -> Iterator[Arrow]:
+    """Yield the merged arrows of which a copy has a number that `choice` wants. Times count from the first of them."""
+    start_ns = None
+    for arrow in arrows:
+        if arrow.marked or any(choice.covers(one.number - 1) for one in arrow.seen):
+            start_ns = arrow.time_ns if start_ns is None else start_ns
+            seen = tuple(one._replace(time_ns=one.time_ns - start_ns) for one in arrow.seen)
+            yield replace(arrow, time_ns=arrow.time_ns - start_ns, seen=seen)
 
 
 def _gone(waiting: deque[_Group], by_key: defaultdict[object, deque[_Group]]) -> _Group:
