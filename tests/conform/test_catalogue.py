@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.conform import FACTS, AdapterLink
+from tests.support.conform import FACTS, AdapterActor, AdapterLink
 from tests.support.conform_roce import RoceLink, RocePeer
 from tests.support.paths import ROOT
+from uetproto.conform.acting import acting
 from uetproto.conform.catalogue import chosen, load
 from uetproto.conform.player import ConformanceVerdict, Patience, play
 from uetproto.conform.roce.play import play as play_roce
@@ -76,6 +77,39 @@ def test_a_file_that_is_wrong_is_refused(tmp_path: Path, right: str) -> None:
         load([written(tmp_path, TEST.replace(right, wrong, 1))])
     with pytest.raises(LocalError, match="MINE-1"):
         load([written(tmp_path, TEST + TEST)])
+
+
+ACT = (
+    TEST.replace("steps = [", 'act = "rud write 8"\nsteps = [')
+    .replace('{ send = "noop", psn = "start", syn = 1 },', '{ expect = "request" },')
+    .replace(
+        '{ expect = "ack", ack_psn = "start" },', '{ send = "ack response", ack_psn = "start", cack_psn = "start" },'
+    )
+)
+WRONG_ACTS = {
+    '"rud write 8"': ('"rud wirte 8"', "act: 'rud wirte 8'; legal: rud"),
+    '"rud write': ('"rude write', "act: 'rude write 8'"),
+    'write 8"': ('write start"', r"mine.toml:\d+: MINE-1, act: act: there is no variable 'start' yet"),
+    "write 8": ("write 9999999", r"mine.toml:\d+: MINE-1, act: data: 9999999"),
+    "steps = [": ('ends = "fine"\nsteps = [', "ends: 'fine'; legal: ok, error"),
+    "\nsteps = [": ('\nresult = "@nix"\nsteps = [', r"mine.toml:\d+: MINE-1, result: .*'@nix' is not known"),
+    'id = "MINE-1"': ('audited = 1\nid = "MINE-1"', "audited: 1; legal: true, false"),
+    '{ expect = "request" }': ('{ forbid = "requets" }', "requets"),
+}
+
+
+@pytest.mark.parametrize("right", WRONG_ACTS)
+def test_a_test_of_an_act_that_is_wrong_is_refused(tmp_path: Path, right: str) -> None:
+    wrong, told = WRONG_ACTS[right]
+    assert right in ACT
+
+    def run(text: str) -> ConformanceVerdict:
+        link = AdapterLink()
+        return acting(AdapterActor(link)).play(load([written(tmp_path, text)])[0], link, FACTS, "1", Patience()).verdict
+
+    assert run(ACT) is ConformanceVerdict.PASS
+    with pytest.raises(LocalError, match=told):
+        run(ACT.replace(right, wrong, 1))
 
 
 @pytest.mark.parametrize(("right", "wrong", "told"), [

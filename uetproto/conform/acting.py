@@ -1,6 +1,7 @@
 """This module plays the tests in which the peer is the initiator: it acts, and we answer as the test says."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from uetproto.conform.player import (
     UetPlay,
 )
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
+from uetproto.errors import LocalError
 from uetproto.wire.fields import Field
 
 _AS_INITIATOR = (*ALWAYS, "ack_req", "clear_cmd", "credit_req", "close_cmd", "noop")
@@ -117,14 +119,23 @@ class _ActPlay(UetPlay):
         """Let the peer act."""
         super().begin()
         mode, operation, length = self.test.act.split(maxsplit=2)
-        size = value_of("act", length, _NUMBER, self.variables)
-        data, mtu = self.craft.bytes_of(size, "act"), self.variables["mtu"]  # of a read what our memory has
+        with self._placed("act"):
+            size = value_of("act", length, _NUMBER, self.variables)
+            data, mtu = self.craft.bytes_of(size, "act"), self.variables["mtu"]  # of a read what our memory has
         for number, at in enumerate(range(0, size, mtu), 1):
             self.craft.data[f"act.{number}"] = data[at : at + mtu]
         place = self.peer.variables()
         if mode == "rudi":
             place["key"] |= IDEMPOTENT_SAFE
         self.actor.begin(PeerAct(self.test, mode, operation, size, b"" if operation == "read" else data, place))
+
+    @contextmanager
+    def _placed(self, key: str) -> Iterator[None]:
+        """Add file and line of the test, and a key of it, to a `LocalError` of the block."""
+        try:
+            yield
+        except LocalError as error:
+            raise LocalError(f"{self.test.place}: {self.test.id}, {key}: {error}") from error
 
     def wait_for(self, *, silence: bool) -> int:
         return super().wait_for(silence=silence) if self.received else self.patience.act
@@ -197,11 +208,14 @@ class _ActPlay(UetPlay):
     def _judge_end(self) -> None:
         """Fail a test that passed if the act of the peer did not end as it has to."""
         test, actor = self.test, self.actor
-        ended, why = actor.ended(), ""
+        ended, why, right = actor.ended(), "", None
+        if test.result:
+            with self._placed("result"):
+                right = self.bytes_of(test.result)
         if test.ends and ended != test.ends:
             wrong = "did not end" if ended is None else f"ended otherwise ({ended})"
             why = f"the act has to end in {test.ends!r} at the peer, and {wrong}: {actor.words()}"
-        elif test.result and (found := actor.result()) is not None and found != (right := self.bytes_of(test.result)):
+        elif (found := actor.result()) is not None and right is not None and found != right:
             told = f"{right[:32].hex()} ({len(right)} bytes)"
             why = f"the peer read {found[:32].hex()} ({len(found)} bytes), and it was sent {told}"
         if why:
