@@ -21,6 +21,7 @@ from uetproto.errors import listed, similar
 COMMANDS = {
     # name         module                    in a few words
     "run":        ("uetproto.cli.run",       "Run a scenario in virtual time and capture it."),
+    "scenario":   ("uetproto.cli.scenario.command",  "List, show or write scenario files."),
     "dissect":    ("uetproto.cli.dissect",   "Show the packets of a capture, bit by bit."),
     "ladder":     ("uetproto.cli.ladder.command",    "Draw a capture as a message sequence chart."),
     "audit":      ("uetproto.cli.audit.command",     "Judge captures against the protocol, rule by rule."),

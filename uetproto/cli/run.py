@@ -17,14 +17,7 @@ from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import RunConfig, Scenario, load, names
-from uetproto.errors import MissingPackageError
-
-
-def _shipped() -> list[str]:
-    """Return the names of shipped scenarios for the help: ladders and failures are abbreviated."""
-    ladders = [name for name in names() if name.startswith("ladder-")]
-    others = [name for name in names() if name not in ladders and not name.startswith("ses-fail-")]
-    return [*others, "ses-fail-bad-mkey, … (one for each return code)", f"{ladders[0]} … {ladders[-1]} (pds.md §19)"]
+from uetproto.errors import MissingPackageError, similar
 
 
 @click.command(
@@ -38,7 +31,7 @@ Example:
   uetproto run 'ses-*' --check
   uetproto run gradient gradient-roce --compare
 
-Shipped scenarios: {", ".join(_shipped())}.
+uetproto scenario list has the {len(names())} shipped scenarios, and uetproto scenario new writes a file.
 
 {EXIT_STATUS}"""
 )
@@ -165,7 +158,8 @@ def _named(asked: str) -> list[str]:
         return [asked]
     found = [name for name in names() if fnmatchcase(name, asked)]
     if not found:
-        raise LocalError(asked, "no shipped scenario has such a name", ", ".join(_shipped()))
+        near = similar(asked.strip("*?"), names())
+        raise LocalError(asked, f"no shipped scenario has such a name{near}", "those of uetproto scenario list")
     return found
 
 

@@ -25,6 +25,8 @@ class Shipped:
     kind: str
     """Word for such a file in error texts, such as "scenario"."""
     folder: Path
+    listing: str = ""
+    """Text for errors that says what lists all files."""
 
     def names(self) -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.toml"))
@@ -42,7 +44,7 @@ class Shipped:
         names = self.names()
         if name in names:
             return self.folder / f"{name}.toml"
-        legal = f"{', '.join(names)}; or the path of a .toml file"
+        legal = f"{', '.join(names)}; or the path of a .toml file{self.listing}"
         raise LocalError(name, f"no such {self.kind}{similar(name, names)}", legal)
 
 

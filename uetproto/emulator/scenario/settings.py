@@ -85,7 +85,7 @@ _Optional = TypeVar("_Optional", Red, Pfc)
 _Config = TypeVar("_Config", PdsConfig, SesConfig, RoceConfig)
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"
-_FILES = Shipped("scenario", SHIPPED)
+_FILES = Shipped("scenario", SHIPPED, " (uetproto scenario list has all)")
 
 ALIASES = {
     "input": "run.input",
