@@ -33,7 +33,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "conform.md").read_text(encoding="utf-8")
-    text, of_roce = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, of_act, of_roce = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert len(text.splitlines()) <= 25
     [test] = load([written(tmp_path, text)])
     assert play(test, AdapterLink(), FACTS, "1", Patience()).verdict is ConformanceVerdict.PASS
@@ -42,6 +42,10 @@ def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
     [test] = load([written(tmp_path, of_roce)])
     peer = RocePeer()
     assert play_roce(test, RoceLink(peer), peer.facts, "1", Patience()).verdict is ConformanceVerdict.PASS
+    link = AdapterLink()
+    for told, step in ((of_act, 0), (of_act.replace("retx = 0", "retx = 1"), 1)):
+        [test] = load([written(tmp_path, told)])
+        assert acting(AdapterActor(link)).play(test, link, FACTS, "1", Patience()).step == step
 
 
 def test_globs_choose_tests() -> None:
