@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tests.support.conform_roce import RocePeer
+from uetproto.conform.roce.play import OUR_ADDRESS
 from uetproto.engine.roce.contract import Access
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import FIRST, MESSAGE_STATES, MIDDLE, STEPS, MessageStep
@@ -236,7 +237,7 @@ def damages_sends(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> 
 
 
 def fails_of_answers(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
-    if bth["opcode"] == Operation.ACKNOWLEDGE:
+    if bth["opcode"] == Operation.ACKNOWLEDGE and bth["psn"] == 17:
         peer.node.hca.qps[bth["destqp"]].to_error()
     yield packet
 
@@ -260,6 +261,44 @@ def second_notice(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> 
 def marks_back(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
     if bth["opcode"] != CNP_OPCODE:
         yield packet
+
+
+def changes_copies(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
+    """What is sent again has another last byte."""
+    key = bth["destqp"], bth["psn"], bth["opcode"]
+    if key in peer.seen and bth["opcode"] == Operation.SEND_ONLY:
+        packet = altered(replace(packet, payload=packet.payload[:-1] + bytes((packet.payload[-1] ^ 1,))))
+    peer.seen.add(key)
+    yield packet
+
+
+def reads_take_one(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
+    """A READ of two packets takes one PSN."""
+    if bth["opcode"] == Operation.RDMA_READ_REQUEST and packet.layers[-1].values["dmalen"] > peer.settings.path_mtu:
+        peer.seen.add(bth["destqp"])
+    shifted = bth["opcode"] == Operation.SEND_ONLY and bth["destqp"] in peer.seen
+    yield altered(packet, psn=bth["psn"] - 1) if shifted else packet
+
+
+def one_by_one(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
+    """An ACK of two messages is not taken."""
+    owner = peer.node.hca.qps.get(bth["destqp"])  # not its number, which the next test has, too
+    last = max((msn for qp, msn in peer.seen if qp is owner), default=0)
+    msn = packet.layers[-1].values.get("msn", 0)
+    if bth["opcode"] == Operation.ACKNOWLEDGE:
+        peer.seen.add((owner, msn))
+    if bth["opcode"] != Operation.ACKNOWLEDGE or msn < last + 2 or bth["psn"] == 17:
+        yield packet
+
+
+def damages_reads(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
+    if bth["opcode"] == Operation.RDMA_READ_RESPONSE_ONLY and bth["psn"] != 17:
+        packet = altered(replace(packet, payload=bytes(len(packet.payload))))
+    yield packet
+
+
+def _swapped(size: int) -> Callable[[int], int]:
+    return lambda value: int.from_bytes(value.to_bytes(size, "big"), "little")
 
 
 # Copies of the halves of a queue pair, each with a fault --------------------------------------------------------------
@@ -511,7 +550,7 @@ def ids(text: str) -> tuple[str, ...]:
 Op, N = Operation, Nak
 READS = (Op.RDMA_READ_RESPONSE_FIRST, Op.RDMA_READ_RESPONSE_LAST, Op.RDMA_READ_RESPONSE_ONLY)
 ROCE_FAULTS: dict[str, RoceFault] = {
-    "a packet with a wrong ICRC is taken": RoceFault(ids("RC 050, UC 013, UD 012"), takes_wrong_icrc),
+    "a packet with a wrong ICRC is taken": RoceFault(ids("RC 050, RQ 016, UC 013, UD 012"), takes_wrong_icrc),
     "a duplicate of an atomic is executed again": RoceFault(ids("RC 040 041 042"), half=_ExecutesAgain),
     "a duplicate of a WRITE or SEND gets no ACK": RoceFault(
         ids("RC 032 033 034 035 051 054 056 092"), lost(Op.RDMA_WRITE_ONLY, Op.SEND_ONLY)
@@ -603,6 +642,32 @@ ROCE_FAULTS: dict[str, RoceFault] = {
     "ACKs for nothing take the queue pair down": RoceFault(ids("RC 095"), fails_of_answers),
     "UC never begins afresh": RoceFault(ids("UC 005 006"), half=_NeverAfresh),
     "UD takes the first packet of a message": RoceFault(ids("UD 009"), takes_first),
+    "nothing is sent again": RoceFault(
+        ids("RQ 007 008 009 012 013 018"), None, lost(Op.SEND_ONLY, Op.RDMA_READ_REQUEST)
+    ),
+    "what is sent again has another byte": RoceFault(ids("RQ 007 008 009 012 018"), None, changes_copies),
+    "no request asks for an ACK": RoceFault(ids("RQ 001 002 003 007 017"), None, with_field("a", lambda a: 0)),
+    "the time of an RNR NAK is not waited for": RoceFault(
+        ids("RQ 009"), with_field("syndrome", lambda code: 0x21 if code == 0x3F else code)
+    ),
+    "NAK remote access error is taken for an ACK": RoceFault(
+        ids("RQ 010"), with_field("syndrome", lambda code: 0x1F if code == 0x62 else code)
+    ),
+    "NAK invalid request is taken for an ACK": RoceFault(
+        ids("RQ 011"), with_field("syndrome", lambda code: 0x1F if code == 0x61 else code)
+    ),
+    "a READ is asked for again from its beginning on": RoceFault(
+        ids("RQ 015"), None, with_field("va", lambda va: OUR_ADDRESS, Op.RDMA_READ_REQUEST)
+    ),
+    "a READ takes one PSN": RoceFault(ids("RQ 004"), None, reads_take_one),
+    "data of a READ of one packet is not stored": RoceFault(ids("RQ 005"), damages_reads),
+    "the length of a WRITE is that of its first packet": RoceFault(
+        ids("RQ 002 003"), None, with_field("dmalen", lambda size: min(size, 256), Op.RDMA_WRITE_FIRST)
+    ),
+    "immediates leave in the other byte order": RoceFault(ids("RQ 003"), None, with_field("immdt", _swapped(4))),
+    "operands leave in the other byte order": RoceFault(ids("RQ 006"), None, with_field("swapdt", _swapped(8))),
+    "requests skip PSN 0": RoceFault(ids("RQ 017"), None, with_field("psn", lambda psn: psn or 1, Op.RDMA_WRITE_LAST)),
+    "an ACK of several messages is not taken": RoceFault(ids("RQ 004 014 018"), one_by_one),
     "UC and UD are acknowledged": RoceFault(
         ids("RC 053, UC 001 007 008 010 012, UD 003 004 005 006"), acknowledges_unreliable
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.conform_roce import RoceLink, RocePeer
-from uetproto.cli.live.tested_pairs import message_of, opened_of
+from uetproto.cli.live.tested_pairs import message_of, opened_of, work_of
 from uetproto.conform.catalogue import load
 from uetproto.conform.player import Patience
 from uetproto.conform.roce.pairs import PairWish
@@ -60,6 +60,10 @@ def run(folder: Path, text: str) -> str:
     ("received = 1", "received = -1", "received -1"),
     ("received = 1", 'received = 1, lenght = 4', "lenght"),
     ("received = 1", 'received = 1, length = "x y"', "length"),
+    ('received = 1, data = "@d"', 'post = "sned"', "sned"),
+    ('received = 1, data = "@d"', 'post = "rdma_read", imm = 4', "imm"),
+    ('received = 1, data = "@d"', 'completed = "all"', "completed 'all'"),
+    ('received = 1, data = "@d"', 'completed = 0, state = 1', "state"),
 ])  # fmt: skip
 def test_a_wrong_test_is_told(tmp_path: Path, right: str, wrong: str, told: str) -> None:
     assert run(tmp_path, TEST) == "pass"
@@ -93,6 +97,26 @@ def test_wishes_that_are_not_legal_are_refused_and_leave_nothing(pairs: Any) -> 
         peer.tested.messages({"qp_num": 17})
 
 
+@pytest.mark.parametrize("work", [
+    {}, {"opcode": "sned"}, {"opcode": "send", "data": "xy"}, {"opcode": "send", "data": 7},
+    {"opcode": "rdma_read", "length": 1 << 40}, {"opcode": "rdma_read", "rkey": -1},
+    {"opcode": "send_with_imm", "imm_data": 1 << 40}, {"opcode": ["send"]},
+])  # fmt: skip
+def test_work_that_is_not_legal_is_refused(work: dict[str, Any]) -> None:
+    peer = RocePeer()
+    [pair] = peer.tested.open({"pairs": [GOOD]})["pairs"]
+    with pytest.raises(LocalError):
+        peer.tested.post({"qp_num": pair["qp_num"], **work})
+    with pytest.raises(LocalError):
+        peer.tested.post({"qp_num": 2, "opcode": "send"})
+    for _ in range(64):
+        peer.tested.post({"qp_num": pair["qp_num"], "opcode": "rdma_write", "data": "00ff"})
+    with pytest.raises(LocalError, match="64 times"):
+        peer.tested.post({"qp_num": pair["qp_num"], "opcode": "rdma_write"})
+    peer.tested.close()
+    assert (peer.node.hca.qps, peer.node.hca.regions.by_rkey) == ({}, {})
+
+
 def test_what_a_test_had_is_free_after_it() -> None:
     peer = RocePeer()
     for _ in range(20):
@@ -109,9 +133,10 @@ def test_answers_of_a_peer_that_make_no_sense_are_local_errors() -> None:
     right = peer.tested.open({"pairs": [GOOD]})
     assert opened_of(wishes, right).pairs[0].theirs == right["pairs"][0]["qp_num"]
     values: list[Any] = [None, 7, -1, "x", [], {}, [[]], [None] * 4, 1 << 70, True]
+    work = {"status": "SUCCESS", "data": "00ff"}
     message = {"data": "00ff", "length": 2, "immdt": None, "se": 0, "srcqp": 5}
     for _ in range(400):
-        for told, read in ((right, lambda told: opened_of(wishes, told)), (message, message_of)):
+        for told, read in ((right, lambda told: opened_of(wishes, told)), (message, message_of), (work, work_of)):
             broken = json.loads(json.dumps(told))
             at: Any = broken
             for _ in range(rng.randrange(3)):

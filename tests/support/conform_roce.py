@@ -2,16 +2,16 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
 from uetproto.api import verbs
 from uetproto.api.node import NodePlace
 from uetproto.api.verbs.node import VerbsNode
-from uetproto.cli.live.tested_pairs import TestedPairs, message_of, opened_of
+from uetproto.cli.live.tested_pairs import TestedPairs, message_of, opened_of, work_of
 from uetproto.conform.roce.packets import RoceFacts
-from uetproto.conform.roce.pairs import OpenPair, PairWish, PeerSetup, TakenMessage
+from uetproto.conform.roce.pairs import CompletedWork, OpenPair, PairWish, PeerSetup, TakenMessage
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.hca import Hca
@@ -50,6 +50,7 @@ class RocePeer:
 
     def submit(self, node: str, work: Any) -> None:
         self.node.engine.submit(work, self.now)
+        self._tell()
 
     def call_soon(self, action: Callable[[], None]) -> None:
         action()
@@ -68,10 +69,13 @@ class RocePeer:
         if packet is not None:
             self.node.engine.receive(packet, self.now)
 
-    def poll(self) -> list[bytes]:
-        frames = [self.framer.frame(packet) for packet in self.node.engine.poll(self.now)]
+    def _tell(self) -> None:
         for event in self.node.engine.events():
             self.node.tell(event)
+
+    def poll(self) -> list[bytes]:
+        frames = [self.framer.frame(packet) for packet in self.node.engine.poll(self.now)]
+        self._tell()
         for entry in self.cq.poll(256) if len(self.cq) else ():
             self.tested.take(entry)
         return frames
@@ -91,6 +95,16 @@ class DirectPairs:
         found = []
         while (told := self.peer.tested.messages({"qp_num": pair.theirs})["message"]) is not None:
             found.append(message_of(told))
+        return found
+
+    def post(self, pair: OpenPair, work: Mapping[str, Any]) -> None:
+        told = {name: value.hex() if isinstance(value, bytes) else value for name, value in work.items()}
+        self.peer.tested.post({"qp_num": pair.theirs, **told})
+
+    def completed(self, pair: OpenPair) -> list[CompletedWork]:
+        found = []
+        while (told := self.peer.tested.completed({"qp_num": pair.theirs})["completion"]) is not None:
+            found.append(work_of(told))
         return found
 
     def close(self, opened: PeerSetup) -> None:

@@ -30,8 +30,11 @@ ACTS = {
 ENDS = ("ok", "error")
 INITIATOR, TARGET = "initiator", "target"
 """Our side of a test."""
-_RECEIVED = "received"
-"""Kind of a step of RoCE alone."""
+_OF_ROCE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "received": ("reports", roce_pairs.REPORTED), "completed": ("posts", roce_pairs.COMPLETED),
+    "post": ("posts", roce_pairs.POSTED),
+}  # fmt: skip
+"""Kinds of steps of RoCE alone, each with what it needs of the peer and with its keys."""
 _NUMBERS = {"ecn": (0, 3), "entropy": (1, 65535), "cut": (0, 16384), "pad": (0, 7)}
 """Keys of a step that are numbers, with their least and greatest values."""
 KEYS = "keys"
@@ -125,9 +128,10 @@ class ConformanceFile(TomlFile):
             raise self.refuse(f"{at}.act", shown(act), legal)
         if ends and ends not in ENDS:
             raise self.refuse(f"{at}.ends", shown(ends), ", ".join(ENDS))
-        if not act and not any("send" in step for step in steps):
+        if not act and not any("send" in step or "post" in step for step in steps):
             raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
-        used = ["reports"] if any(_RECEIVED in step for step in steps) else [*_used(steps), *words[:2]]
+        used = [need for name, (need, _) in _OF_ROCE.items() if any(name in step for step in steps)]
+        used += [] if pairs else [*_used(steps), *words[:2]]
         lists["needs"] += tuple(name for name in used if name in known and name not in lists["needs"])
         line = self.lines.get(at, 1)
         return ConformanceTest(
@@ -159,19 +163,21 @@ class ConformanceFile(TomlFile):
 
     def _check(self, key: str, where: str, step: Any, pairs: int) -> None:
         """Raise `LocalError` for a step that is none. `pairs` is the number of queue pairs, which is 0 for UET."""
-        legal = (*_KINDS_OF_STEPS, _RECEIVED) if pairs else _KINDS_OF_STEPS
+        legal = (*_KINDS_OF_STEPS, *_OF_ROCE) if pairs else _KINDS_OF_STEPS
         kinds = [name for name in legal if name in step] if isinstance(step, dict) else []
         if len(kinds) != 1:
             raise self.refuse(key, f"{where}: {shown(step)}", f"one of {', '.join(legal)} in each step")
         kind = kinds[0]
         if "on" in step and not (type(step["on"]) is int and 1 <= step["on"] <= pairs):
             raise self.refuse(key, f"{where}: on {shown(step['on'])}", f"1 … {pairs}" if pairs else "a test with pairs")
-        if kind == _RECEIVED:
-            if type(step[kind]) is not int or not 0 <= step[kind] <= 64:
-                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "a number of messages, 0 … 64")
+        if kind in _OF_ROCE:
+            if kind == "post" and step[kind] not in roce_pairs.POSTS:
+                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", ", ".join(roce_pairs.POSTS))
+            if kind != "post" and (type(step[kind]) is not int or not 0 <= step[kind] <= 64):
+                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "0 … 64")
             for name in step:
-                if name not in roce_pairs.REPORTED:
-                    raise self.refuse(key, f"{where}: {name}", ", ".join(roce_pairs.REPORTED))
+                if name not in _OF_ROCE[kind][1]:
+                    raise self.refuse(key, f"{where}: {name}", ", ".join(_OF_ROCE[kind][1]))
             return
         if kind in ("any", "all"):
             parts = step[kind]

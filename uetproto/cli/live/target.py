@@ -473,7 +473,12 @@ class RoceTarget(Target):
             self._by_hand = self._expect(session.peer)
 
     def _asks(self) -> dict[str, Answer]:
-        return {"connect": self._connect, "pairs": self._pairs, "messages": self._messages}
+        return {
+            "connect": self._connect, "pairs": self._pairs,
+            "messages": lambda session, told: self._tester(session).messages(told),
+            "post": lambda session, told: self._tester(session).post(told),
+            "completed": lambda session, told: self._tester(session).completed(told),
+        }  # fmt: skip
 
     def _pairs(self, session: PeerSession, told: Json) -> Json:
         """Make queue pairs and memory for the next test of a client that tests this peer."""
@@ -484,12 +489,12 @@ class RoceTarget(Target):
             tested = self._tested[session] = TestedPairs(self._pd, self._other, self._cq, peer, mtu)
         return tested.open(told)
 
-    def _messages(self, session: PeerSession, told: Json) -> Json:
-        """Tell what a queue pair of the present test has received."""
+    def _tester(self, session: PeerSession) -> TestedPairs:
+        """Return the queue pairs of the present test, once what they have completed is known."""
         self._collect()
         if session not in self._tested:
-            raise LocalError("messages", "there are no queue pairs of a test", "pairs first")
-        return self._tested[session].messages(told)
+            raise LocalError("pairs", "there are no queue pairs of a test", "pairs first")
+        return self._tested[session]
 
     def _connect(self, session: PeerSession, told: Json) -> Json:
         """Bring up a queue pair for the one of a client."""

@@ -1,18 +1,21 @@
 """This module makes the queue pairs and the memory that `uetproto conform` asks of `uetproto serve` for a test of
 RoCE, and asks for them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto import LocalError
 from uetproto.api import verbs
+from uetproto.conform.player import ConformanceVerdict, Failed
 from uetproto.conform.roce.pairs import (
     KINDS,
     MEMORY,
     MOST,
     NEEDS,
+    POSTS,
     SETTINGS,
+    CompletedWork,
     OpenPair,
     PairWish,
     PeerMemory,
@@ -20,6 +23,7 @@ from uetproto.conform.roce.pairs import (
     TakenMessage,
 )
 from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.engine.roce.segments import ATOMIC_SIZE
 from uetproto.errors import RemoteError, UetError
 from uetproto.live.rendezvous import Json, RendezvousClient, number
 
@@ -27,6 +31,7 @@ _PSN = 1 << 24
 _SHOWN = 1 << 14
 """Largest number of bytes of a message that are told."""
 _MESSAGES = 64
+_READS = (verbs.WcOpcode.RDMA_READ, verbs.WcOpcode.COMP_SWAP, verbs.WcOpcode.FETCH_ADD)
 _READ, _WRITE = verbs.Access.REMOTE_READ, verbs.Access.REMOTE_WRITE | verbs.Access.LOCAL_WRITE
 _MEMORY: dict[str, tuple[verbs.Access, bool]] = {
     "": (verbs.ALL, False), "read_only": (_READ | verbs.Access.LOCAL_WRITE, False), "write_only": (_WRITE, False),
@@ -42,6 +47,9 @@ class _Served:
     qp: verbs.QP
     regions: list[verbs.MR]
     taken: list[Json] = field(default_factory=list)
+    posted: dict[int, verbs.MR] = field(default_factory=dict)
+    """Memory of work of its own, by its number."""
+    done: list[Json] = field(default_factory=list)
 
 
 class TestedPairs:
@@ -82,7 +90,7 @@ class TestedPairs:
         kind = verbs.QpType[str(wish["kind"]).upper()]
         set_ = {name: number(wish, name, *SETTINGS[name]) for name in SETTINGS if name in wish}
         theirs, psn = number(wish, "qp_num", 2, _PSN - 1), number(wish, "psn", 0, _PSN - 1)
-        ours = self._pd.device.psns.getrandbits(24)
+        ours = set_.get("first", self._pd.device.psns.getrandbits(24))
         qp = self._pd.create_qp(kind, self._cq)
         self.served[qp.qp_num] = served = _Served(qp, [])
         wanted = {
@@ -97,7 +105,7 @@ class TestedPairs:
             mr = self._pd.reg_mr(bytearray(size))
             served.regions.append(mr)
             qp.post_recv(mr, wr_id=at)
-        return {"qp_num": qp.qp_num, "q_key": verbs.QKEY}
+        return {"qp_num": qp.qp_num, "q_key": verbs.QKEY, "first": ours}
 
     def take(self, entry: verbs.WorkCompletion) -> bool:
         """Take a completion, and return whether it is one of these queue pairs."""
@@ -110,13 +118,49 @@ class TestedPairs:
                 "data": data[: entry.byte_len].hex(), "length": entry.byte_len, "immdt": entry.imm_data,
                 "se": int(entry.solicited), "srcqp": entry.src_qp,
             })  # fmt: skip
+        elif not entry.receive and entry.wr_id in served.posted:
+            mr = served.posted[entry.wr_id]
+            data = mr.read(0, mr.length) if entry.opcode in _READS and entry.ok else b""
+            served.done.append({"status": entry.status.name, "data": data.hex()})
         return True
 
-    def messages(self, told: Json) -> Json:
-        """Return a message that receives of a queue pair have taken, with how many there are after it."""
+    def post(self, told: Json) -> Json:
+        """Post work on a queue pair. Raises `LocalError` for work that is not legal."""
+        served = self._of(told)
+        opcode = told.get("opcode")
+        if opcode not in POSTS or len(served.posted) >= _MESSAGES:
+            raise LocalError("opcode", f"{str(opcode)[:40]!r} is not legal", f"{', '.join(POSTS)}, {_MESSAGES} times")
+        atomic = opcode.startswith("atomic")
+        length = ATOMIC_SIZE if atomic else number(told, "length", 0, _SHOWN, 0)
+        try:
+            data = bytes.fromhex(told["data"]) if "data" in told else bytes(length)
+        except (TypeError, ValueError):
+            raise LocalError("data", f"{str(told['data'])[:40]!r} is not legal", "hexadecimal text") from None
+        names = [] if opcode.startswith("send") else ["remote_addr", "rkey"]
+        names += ["compare_add", "swap"] if atomic else []
+        fields = {name: number(told, name, 0, 2**64 - 1, 0) for name in names}
+        if opcode.endswith("with_imm"):
+            fields["imm_data"] = number(told, "imm_data", 0, 2**32 - 1, 0)
+        mr = self._pd.reg_mr(bytearray(data[:_SHOWN]))
+        wr_id = _MESSAGES + len(served.posted)
+        served.posted[wr_id] = mr
+        served.qp.post_send(verbs.Opcode[opcode.upper()], mr, wr_id=wr_id, **fields)
+        return {"posted": len(served.posted)}
+
+    def completed(self, told: Json) -> Json:
+        """Return work that has completed on a queue pair, with how much there is after it."""
+        served = self._of(told)
+        return {"completion": served.done.pop(0) if served.done else None, "left": len(served.done)}
+
+    def _of(self, told: Json) -> _Served:
         served = self.served.get(number(told, "qp_num", 2, _PSN - 1))
         if served is None:
             raise LocalError("qp_num", f"{told['qp_num']} is no queue pair of this test", "one of the last pairs")
+        return served
+
+    def messages(self, told: Json) -> Json:
+        """Return a message that receives of a queue pair have taken, with how many there are after it."""
+        served = self._of(told)
         found = served.taken.pop(0) if served.taken else None
         return {"message": found, "left": len(served.taken)}
 
@@ -124,7 +168,7 @@ class TestedPairs:
         """Free queue pairs and memory."""
         for served in self.served.values():
             served.qp.destroy()
-            for mr in served.regions:
+            for mr in (*served.regions, *served.posted.values()):
                 mr.dereg()
         for mr in self._memory:
             mr.dereg()
@@ -169,6 +213,27 @@ class AskedPairs:
                 break
         return found
 
+    def post(self, pair: OpenPair, work: Mapping[str, Any]) -> None:
+        told = {name: value.hex() if isinstance(value, bytes) else value for name, value in work.items()}
+        try:
+            self._rendezvous.ask("post", qp_num=pair.theirs, **told)
+        except UetError as error:
+            self.gone = isinstance(error, RemoteError)
+            raise Failed(f"the peer does not post: {error}", verdict=ConformanceVerdict.INCONCLUSIVE) from error
+
+    def completed(self, pair: OpenPair) -> list[CompletedWork]:
+        found: list[CompletedWork] = []
+        while len(found) < _MESSAGES:
+            try:
+                answer = self._rendezvous.ask("completed", qp_num=pair.theirs)
+                if not isinstance(answer.get("completion"), dict):
+                    break
+                found.append(work_of(answer["completion"]))
+            except UetError:
+                self.gone = True  # or it tells nothing that makes sense
+                break
+        return found
+
     def close(self, opened: PeerSetup) -> None:
         """Do nothing: what the next test asks for replaces this, and the end of the session frees all."""
 
@@ -181,7 +246,7 @@ def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
     found = [
         OpenPair(
             wish.kind, wish.number, number(pair, "qp_num", 0, _PSN - 1), wish.psn,
-            q_key=number(pair, "q_key", 0, 2**32 - 1, 0),
+            q_key=number(pair, "q_key", 0, 2**32 - 1, 0), first=number(pair, "first", 0, _PSN - 1, 0),
         )
         for wish, pair in zip(wishes, pairs, strict=True) if isinstance(pair, dict)
     ]  # fmt: skip
@@ -197,12 +262,24 @@ def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
     return PeerSetup(found, places)
 
 
-def message_of(told: Json) -> TakenMessage:
-    """Return a message that a peer tells of. Raises `LocalError` for what is none."""
+def work_of(told: Json) -> CompletedWork:
+    """Return completed work that a peer tells of. Raises `LocalError` for what is none."""
+    status = str(told.get("status"))
+    if status not in verbs.Status.__members__:
+        raise LocalError("status", f"{status[:40]!r} is not legal", ", ".join(verbs.Status.__members__))
+    return CompletedWork(status, _bytes_of(told))
+
+
+def _bytes_of(told: Json) -> bytes:
     try:
-        data = bytes.fromhex(str(told.get("data")))
+        return bytes.fromhex(str(told.get("data")))
     except ValueError:
         raise LocalError("data", f"{str(told.get('data'))[:40]!r} is not legal", "hexadecimal text") from None
+
+
+def message_of(told: Json) -> TakenMessage:
+    """Return a message that a peer tells of. Raises `LocalError` for what is none."""
+    data = _bytes_of(told)
     immdt = None if told.get("immdt") is None else number(told, "immdt", 0, 2**32 - 1)
     return TakenMessage(
         data, number(told, "length", 0, 2**32), immdt, number(told, "se", 0, 1, 0),

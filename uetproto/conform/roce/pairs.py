@@ -11,18 +11,29 @@ NEEDS = {
     "read_only": "memory that peers may only read", "write_only": "memory that peers may only write",
     "other_domain": "memory of another protection domain", "own_memory": "memory of the test alone, of a known length",
     "reports": "reports of the messages that its receives have taken", "cnp": "CNPs for marked packets",
+    "posts": "work of its own that it posts when it is told to",
 }  # fmt: skip
 """What tests may need of the peer, by the names that they have for it, and in words."""
 SETTINGS = {
     "receives": (0, 32), "receive_size": (1, 1 << 16), "min_rnr_timer": (0, 31), "max_dest_rd_atomic": (0, 16),
-    "access": (0, 15), "start": (0, (1 << 24) - 1),
+    "access": (0, 15), "start": (0, (1 << 24) - 1), "first": (0, (1 << 24) - 1), "timeout": (0, 31),
+    "retry_cnt": (0, 7), "rnr_retry": (0, 7),
 }  # fmt: skip
-"""What a test may ask of a queue pair, with least and greatest values: `access` are the rights of roce.md §10, and
-`start` is the PSN that the peer expects first."""
+"""What a test may ask of a queue pair, with least and greatest values: `access` are the rights of roce.md §10, `start`
+is the PSN that the peer expects first, and `first` that of its own first request."""
 MOST = 4
 """Largest number of queue pairs of a test."""
 REPORTED = ("received", "on", "data", "from", "length", "immdt", "se", "srcqp", "network")
 """Keys of a step that says what receives of the peer have taken."""
+POSTS = (
+    "send", "send_with_imm", "send_with_inv", "rdma_write", "rdma_write_with_imm", "rdma_read", "atomic_cmp_and_swp",
+    "atomic_fetch_and_add",
+)  # fmt: skip
+"""Work that a test may have the peer post, by its opcode in verbs."""
+POSTED = ("post", "on", "data", "as", "length", "imm_data", "compare_add", "swap")
+"""Keys of a step that has the peer post work."""
+COMPLETED = ("completed", "on", "status", "data")
+"""Keys of a step that says what work of the peer has completed."""
 MEMORY = 1 << 16
 """Number of bytes of each piece of memory that the peer makes for a test."""
 
@@ -51,6 +62,8 @@ class OpenPair:
     msn: int = 0
     """Number of messages that the peer has completed."""
     q_key: int = 0
+    first: int = 0
+    """PSN of the first request of the peer."""
     dead: bool = False
     """Whether the peer has refused a request, after which the queue pair takes no more."""
 
@@ -73,6 +86,15 @@ class TakenMessage(NamedTuple):
     immdt: int | None
     se: int
     srcqp: int
+
+
+class CompletedWork(NamedTuple):
+    """This tuple is what the peer tells of work of its own that has completed."""
+
+    status: str
+    """Status of the completion, by its name in verbs."""
+    data: bytes
+    """Bytes that were read; empty for other work."""
 
 
 class PeerSetup(NamedTuple):
@@ -99,6 +121,12 @@ class PairSource(Protocol):
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         """Return the messages that receives of a queue pair have taken since the last call."""
+
+    def post(self, pair: OpenPair, work: Mapping[str, Any]) -> None:
+        """Have the peer post work on a queue pair: `opcode` and what goes with it (`POSTED`)."""
+
+    def completed(self, pair: OpenPair) -> list[CompletedWork]:
+        """Return the work of the peer on a queue pair that has completed since the last call."""
 
     def close(self, opened: PeerSetup) -> None:
         """Tell that a test has ended."""
@@ -128,6 +156,12 @@ class HandPairs:
         return PeerSetup(chosen, {"": self.memory})
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
+        return []
+
+    def post(self, pair: OpenPair, work: Mapping[str, Any]) -> None:
+        """Do nothing: such a peer lacks posts."""
+
+    def completed(self, pair: OpenPair) -> list[CompletedWork]:
         return []
 
     def close(self, opened: PeerSetup) -> None:

@@ -1,8 +1,8 @@
 """This module plays one test of RoCE against a peer, on queue pairs of its own."""
 
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from uetproto.conform.catalogue import ConformanceTest
 from uetproto.conform.expressions import in_words, matches, named, value_of
@@ -19,6 +19,9 @@ _REPORTED = ("length", "immdt", "se", "srcqp")
 _PAUSE = 5 * MILLISECOND
 """Time between two questions what the peer has received."""
 _FULL = 0x8000
+OUR_KEY, OUR_ADDRESS = 0x5151, 0x100000
+"""r_key and address of memory of ours, which the peer's own requests name."""
+ToldT = TypeVar("ToldT")
 
 
 class RocePlay(Play[RoceAnswer]):
@@ -35,22 +38,28 @@ class RocePlay(Play[RoceAnswer]):
         rng: random.Random,
         patience: Patience,
     ) -> None:
-        variables: dict[str, int] = {"mtu": peer.path_mtu, "p_key": peer.p_key}
+        variables = {"mtu": peer.path_mtu, "p_key": peer.p_key, "our_key": OUR_KEY, "our_addr": OUR_ADDRESS}
         for name, place in opened.memory.items():
             before = name and f"{name}_"
             variables |= {f"{before}key": place.key, f"{before}addr": place.address, f"{before}length": place.length}
         for number, pair in enumerate(opened.pairs, 1):
             behind = "" if number == 1 else str(number)
-            told = {"qp": pair.theirs, "us": pair.number, "start": pair.psn, "msn": pair.msn, "q_key": pair.q_key}
+            told = {
+                "qp": pair.theirs, "us": pair.number, "start": pair.psn, "msn": pair.msn, "q_key": pair.q_key,
+                "first": pair.first,
+            }  # fmt: skip
             variables |= {f"{name}{behind}": value for name, value in told.items()}
         super().__init__(test, link, patience, variables)
         self.peer, self.pairs = peer, opened.pairs
         self.craft = RoceCraft(peer, rng, link.entropy)
-        self._taken: dict[int, list[TakenMessage]] = {}
 
     def step(self, step: Mapping[str, Any]) -> None:
         if "received" in step:
             self._received(step)
+        elif "completed" in step:
+            self._completed(step)
+        elif "post" in step:
+            self._post(step)
         else:
             super().step(step)
 
@@ -103,24 +112,53 @@ class RocePlay(Play[RoceAnswer]):
 
     def _received(self, step: Mapping[str, Any]) -> None:
         """Hold what the receives of a queue pair have taken since the last such step against what is allowed."""
-        wanted, pair = step["received"], self._pair(step)
-        found = self._taken.setdefault(pair.number, [])
-        until = self.link.now + (self.patience.answer if wanted else self.patience.silence)
-        while True:
-            silent_until = min(self.link.now + _PAUSE, until)
-            if (packet := self.next(silent_until)) is not None:
-                raise Failed(self.wrong([{"expect": NOTHING}], packet))
-            found += self.peer.pairs.messages(pair)
-            if self.peer.pairs.gone:
-                told = "the peer does not tell any more what it received"
-                raise Failed(told, silent=True, verdict=ConformanceVerdict.INCONCLUSIVE)
-            if (wanted and len(found) >= wanted) or self.link.now >= until:
-                break
-        if len(found) != wanted:
-            raise Failed(f"the receives of the peer took {len(found)} messages, allowed is {wanted}")
+        found = self._told(step["received"], lambda: self.peer.pairs.messages(self._pair(step)))
+        if len(found) != step["received"]:
+            raise Failed(f"the receives of the peer took {len(found)} messages, allowed is {step['received']}")
         for message in found:
             self._compare(step, message)
-        found.clear()
+
+    def _told(self, wanted: int, ask: Callable[[], list[ToldT]]) -> list[ToldT]:
+        """Ask the peer until it has told so much, or until the time is over. No packet may come meanwhile but those
+        that are allowed."""
+        found: list[ToldT] = []
+        until = self.link.now + (self.patience.answer if wanted else self.patience.silence)
+        while True:
+            packet = self.next(min(self.link.now + _PAUSE, until))
+            if packet is not None and all(self._differs(one, packet) for one in self.allowed):
+                raise Failed(self.wrong([{"expect": NOTHING}], packet))
+            found += ask()
+            if self.peer.pairs.gone:
+                told = "the peer does not tell any more what it did"
+                raise Failed(told, silent=True, verdict=ConformanceVerdict.INCONCLUSIVE)
+            if (wanted and len(found) >= wanted) or self.link.now >= until:
+                return found
+
+    def _post(self, step: Mapping[str, Any]) -> None:
+        """Have the peer post work. Its data are named, and their packets by the name with .1, .2 and so on."""
+        work: dict[str, Any] = {"opcode": step["post"], "remote_addr": OUR_ADDRESS, "rkey": OUR_KEY}
+        for name in ("length", "imm_data", "compare_add", "swap"):
+            if name in step:
+                work[name] = value_of(name, step[name], _NUMBER, self.variables)
+        if "data" in step:
+            name, mtu = str(step.get("as", "posted")), self.peer.path_mtu
+            data = self.craft.bytes_of(step["data"], self.variables, name)
+            for number, at in enumerate(range(0, len(data), mtu), 1):
+                self.craft.data[f"{name}.{number}"] = data[at : at + mtu]
+            work["data"] = data
+        self.peer.pairs.post(self._pair(step), work)
+
+    def _completed(self, step: Mapping[str, Any]) -> None:
+        """Hold what work of the peer has completed since the last such step against what is allowed."""
+        wanted = step["completed"]
+        found = self._told(wanted, lambda: self.peer.pairs.completed(self._pair(step)))
+        if len(found) != wanted:
+            raise Failed(f"{len(found)} work requests of the peer have completed, allowed is {wanted}")
+        for work in found:
+            if work.status != step.get("status", work.status):
+                raise Failed(f"work of the peer ended as {work.status}, allowed is {step['status']}")
+            if "data" in step and work.data != (expected := self.bytes_of(step["data"])):
+                raise Failed(f"the peer has read {work.data[:32].hex()}, allowed is {expected[:32].hex()}")
 
     def _compare(self, step: Mapping[str, Any], message: TakenMessage) -> None:
         """Raise `Failed` for a message that differs from what is allowed."""
