@@ -5,6 +5,7 @@ import io
 import os
 import threading
 import tracemalloc
+from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -232,7 +233,8 @@ def test_ladders(tmp_path: Path) -> None:
     found = uetproto.open(LOSSY)
     ladder = found.ladder()
     assert repr(ladder).splitlines() == invoke("ladder", LOSSY).output.splitlines()
-    assert ladder._repr_html_().startswith("<svg")
+    assert b64decode(ladder._repr_html_().partition("base64,")[2].rstrip('">')).decode() == ladder.svg
+    assert ladder.svg.startswith("<svg")
     ladder.save(str(tmp_path / "x.svg"))
     assert (tmp_path / "x.svg").read_text(encoding="utf-8") == ladder.svg
     assert "#4" in repr(found.ladder(packets=[3, 4]))
@@ -260,3 +262,13 @@ def test_the_users_program() -> None:
     with open_capture(GRADIENT) as reader:
         frames = [record.data for record in reader]
     assert user_script.fields(frames[3]) == (0x0A00010B, 73728)
+    assert user_script.again(LOSSY) == [(15, 11), (16, 12), (19, 18)]
+    assert user_script.named(GRADIENT) == {
+        "uetp.psn": 73728, "uetp.acked_in": 4, "frame.interface_name": "rank0.0", "uetp.cack_psn": None,
+    }  # fmt: skip
+    assert [(row.cc, row.hosts, row.trimmed) for row in user_script.sweep([4])] == [("off", 4, 0), ("nscc", 4, 0)]
+    assert user_script.lossy(0.1, 3)[0]
+    assert "WIRE-CRC" in user_script.spoilt("bad-crc")
+    assert user_script.steps("ring") == 6
+    assert user_script.compare(LOSSY, LOSSY)
+    assert user_script.refused() == ["FileNotFoundError"] * 3

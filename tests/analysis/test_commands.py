@@ -38,7 +38,7 @@ def test_run(tmp_path: Path) -> None:
     assert len(found.flows) == len(found.pdcs) == 2
     assert found.audit().ok
     assert len(found.messages) == 2
-    assert "<svg" in found.ladder()._repr_html_()
+    assert "<img" in found.ladder()._repr_html_()
     assert found.stats().packets == len(found.capture)
 
 

@@ -1,5 +1,6 @@
 """This module has what `Capture.audit`, `stats` and `ladder` return."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ class StatsResult:
         return f"{self.packets} packets, {self.bytes} bytes, sent again: {self.resent or 'none'}\n{self.flows!r}"
 
     def _repr_html_(self) -> str:
-        head = table_html(["packets", "bytes", "sent again"], [[self.packets, self.bytes, self.resent or "none"]])
+        again = ", ".join(f"{number} {cause}" for cause, number in self.resent.items()) or "none"
+        head = table_html(["packets", "bytes", "sent again"], [[self.packets, self.bytes, again]])
         return head + self.flows._repr_html_() + self.messages._repr_html_()
 
 
@@ -176,4 +178,6 @@ class Ladder:
         return self.text
 
     def _repr_html_(self) -> str:
-        return self.svg
+        """Return the picture as an image, because the style of an SVG within a page would change the other ones."""
+        data = b64encode(self.svg.encode()).decode()
+        return f'<img alt="message sequence chart" src="data:image/svg+xml;base64,{data}">'
