@@ -56,6 +56,21 @@ def test_what_programs_see(files: tuple[str, str]) -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
 
 
+def test_other_addresses(files: tuple[str, str], tmp_path: Path) -> None:
+    """The same traffic between 10.0.0.21 and 10.0.0.22."""
+    a, b = ({"src": one, "dst": other} for one, other in ((21, 22), (22, 21)))
+    there = [
+        frame(*a.values(), *write(73728 + at, 1024 * at, syn=at < 2), payload=bytes([at]) * 1024) for at in range(4)
+    ] + [frame(*b.values(), *ack(73728 + at)) for at in range(4)]
+    other = str(capture(tmp_path / "there.pcap", there))
+    assert invoke("diff", files[0], other).exit_code == 1
+    options = ("--map", "10.0.0.11=10.0.0.21,10.0.0.12=10.0.0.22", "--ignore", "ethernet")
+    assert invoke("diff", files[0], other, *options).stdout.splitlines()[-1] == "no difference: 8 packets are the same"
+    there[5] = frame(22, 21, *ack(73729, m=1))
+    result = invoke("diff", files[0], str(capture(tmp_path / "m.pcap", there)), *options, "--golden")
+    assert result.stdout == "changed A#6 B#6 10.0.0.12 → 10.0.0.11 PDC 9 → 5: pds.ack.m 0 1\n"
+
+
 def test_a_filter(files: tuple[str, str]) -> None:
     result = invoke("diff", *files, "--golden", "--filter", "uetp.pds.ack")
     assert result.stdout.startswith("changed A#6 B#6 ")
@@ -93,6 +108,9 @@ def test_damage_is_a_fault(files: tuple[str, str], tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--ignore", "ipv4.tlt"], "did you mean ipv4.ttl"),
+        (["--map", "10.0.0.11"], "pairs of IP addresses"),
+        (["--map", "10.0.0.11=x"], "IP addresses"),
+        (["--map", "10.0.0.11=::1"], "one version of IP"),
         (["--json", "--golden"], "exclude each other"),
         (["--json", "--junit", "-"], "standard output for itself"),
         (["--junit", "/nowhere/x.xml"], "there is no directory"),

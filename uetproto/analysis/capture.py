@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -280,16 +280,20 @@ class Capture:
             outcome.unwanted = len(report.findings) - len(outcome.findings)
         return AuditResult(outcome)
 
-    def diff(self, other: "Capture", *, strict: bool = False, ignore: Iterable[str] = ()) -> DiffResult:
+    def diff(
+        self, other: "Capture", *, strict: bool = False, ignore: Iterable[str] = (),
+        addresses: Mapping[str, str] | None = None,
+    ) -> DiffResult:  # fmt: skip
         """Compare the capture with another one, as `uetproto diff` does: what is missing, extra, moved, changed there.
 
         `strict` also compares times, order, ports, PDCIDs, queue pairs, PSNs, checksums and CRCs; `ignore` has fields
-        ("ipv4.ttl") and forms ("ethernet") that are not compared. Both captures are read twice, so neither may be a
+        ("ipv4.ttl") and forms ("ethernet") that are not compared; `addresses` maps IP addresses of this capture to
+        those that stand for them in the other one. Both captures are read twice, so neither may be a
         pipe. Raises `LocalError` for a field that does not exist.
         """
         from uetproto.diff.compare import diff
 
-        return diff(self, other, strict=strict, ignore=ignore)
+        return diff(self, other, strict=strict, ignore=ignore, addresses=addresses)
 
     def _options(self, **more: Any) -> Any:
         from uetproto.audit.reader.options import Options

@@ -2,13 +2,13 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from uetproto.diff.align import SequenceAlignment, aligned, increasing
 from uetproto.diff.conversations import Conversation, Conversations, Stream
 from uetproto.diff.fields import Comparer, FieldComparison
-from uetproto.diff.normal import MOST_COMPARED, CapturedPacket, DiffOptions, Normaliser
+from uetproto.diff.normal import MOST_COMPARED, CapturedPacket, DiffOptions, Normaliser, addresses_of
 from uetproto.diff.pairing import ConversationPair, paired
 from uetproto.diff.result import Difference, DifferenceKind, DiffResult, conversation_words
 from uetproto.errors import LocalError
@@ -23,6 +23,7 @@ def diff(
     *,
     strict: bool = False,
     ignore: Iterable[str] = (),
+    addresses: Mapping[str, str] | None = None,
     most: int = MOST_COMPARED,
 ) -> DiffResult:
     """Compare two captures, and return what is missing, extra, moved and changed in `b`.
@@ -30,14 +31,15 @@ def diff(
     `a` and `b` are iterated twice, if there is any difference; `uetproto.open` returns such objects. Packets belong
     together by conversation, direction, PSN and content. `strict` also compares times, the order of the whole capture,
     ports, PDCIDs, queue pairs, PSNs, checksums and CRCs. `ignore` has fields ("ipv4.ttl") and forms that are not
-    compared. Of at most `most` differences the packets are kept and compared field by field. Memory: 40 bytes a packet,
-    and those differences. Raises `LocalError` for a field that does not exist.
+    compared. `addresses` maps IP addresses of `a` to those that stand for them in `b`. Of at most `most` differences
+    the packets are kept and compared field by field. Memory: 40 bytes a packet, and those differences. Raises
+    `LocalError` for a field that does not exist, and for what is no address.
     """
-    options = DiffOptions(strict, tuple(ignore), most)
+    options = DiffOptions(strict, tuple(ignore), most, addresses_of(addresses or {}))
     families: dict[str, int] = {}
     sides = []
-    for packets in (a, b):
-        found = Conversations(Normaliser(options), families, strict)
+    for packets, stands_for in ((a, options.addresses), (b, {})):
+        found = Conversations(Normaliser(options, stands_for), families, strict)
         found.take(packets)
         sides.append(found)
     work = _Comparison(options)

@@ -86,7 +86,7 @@ class Conversations:
             packet, data, interface = seen.packet, seen.data, seen.interface
             tap = self._taps.get(interface)
             if tap is None:
-                tap = self._taps[interface] = _Tap(self._count)
+                tap = self._taps[interface] = _Tap(self._count, self._normaliser)
             conversation, direction = tap.place(packet)
             stream = conversation.streams[direction]
             body, shape, psns = normal(packet, data)
@@ -127,8 +127,8 @@ def _ids(packet: Packet) -> tuple[int, int]:
 class _Tap:
     """This class finds the conversation of each packet of an interface."""
 
-    def __init__(self, number: Callable[[], int]) -> None:
-        self._number = number
+    def __init__(self, number: Callable[[], int], normaliser: Normaliser) -> None:
+        self._number, self._normaliser = number, normaliser
         self.all: list[Conversation] = []
         self._pdcs = PdcUses(count().__next__)
         self._of_use: dict[int, Conversation] = {}
@@ -145,7 +145,9 @@ class _Tap:
         src: Hashable = 0
         dst: Hashable = 0
         for form, values, _ in packet.layers:
-            if form in ("ipv4", "ipv6", "ethernet"):
+            if form in ("ipv4", "ipv6"):
+                src, dst = (self._normaliser.address(form, values[name]) for name in ("src", "dst"))
+            elif form == "ethernet":
                 src, dst = values["src"], values["dst"]
             elif form.startswith("pds."):
                 return self._of_pds(form, values, src, dst)

@@ -109,9 +109,10 @@ class Comparer:
             one, other = a.values[name], b.values[name]
             if is_ignored(a.form, name, ignore):
                 continue
+            one = self._options.addresses.get((a.form, one), one) if name in ("src", "dst") else one
             if self._options.strict:
                 if one != other:
-                    yield FieldDifference(f"{a.form}.{name}", _plain(one), _plain(other))
+                    yield FieldDifference(f"{a.form}.{name}", _plain(a.values[name]), _plain(other))
                 continue
             if name in _SENDERS or name in _RECEIVERS:
                 way = self._direction if name in _SENDERS else 1 - self._direction
@@ -123,7 +124,7 @@ class Comparer:
                 if other != psn or psns_b.get(name) != psns_a[name]:
                     yield FieldDifference(f"{a.form}.{name}", one, other, None if psn == one else psn)
             elif one != other and (is_compared(a.form, name, a.values) or is_compared(b.form, name, b.values)):
-                yield FieldDifference(f"{a.form}.{name}", _plain(one), _plain(other))
+                yield FieldDifference(f"{a.form}.{name}", _plain(a.values[name]), _plain(other))
 
     def _psn_of_b(self, psn: int, whose: int) -> int:
         """Return the PSN that the other capture has for a PSN of this one."""

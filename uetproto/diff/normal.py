@@ -2,8 +2,9 @@
 
 import marshal
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from ipaddress import ip_address
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +46,10 @@ MOST_COMPARED = 10_000
 """Number of packets that differ whose fields are compared, unless the caller says otherwise."""
 
 
+Addresses = Mapping[tuple[str, int], int]
+"""Type of a map from a form ("ipv4", "ipv6") and an address to another address."""
+
+
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
     """This class holds how captures are compared."""
@@ -55,10 +60,27 @@ class DiffOptions:
     """Fields that are not compared, such as "ipv4.ttl", or all fields of a form, such as "ethernet"."""
     most: int = MOST_COMPARED
     """Packets that differ whose fields are compared; the others are counted."""
+    addresses: Addresses = field(default_factory=dict)
+    """Addresses of the second capture by those of the first one that they stand for (`addresses_of`)."""
 
     def __post_init__(self) -> None:
         for name in self.ignore:
             _check_name(name)
+
+
+def addresses_of(pairs: Mapping[str, str]) -> Addresses:
+    """Return pairs of IP addresses in the form that `DiffOptions` takes. Raises `LocalError` for what is no address,
+    and for two addresses of different versions."""
+    found: dict[tuple[str, int], int] = {}
+    for mine, other in pairs.items():
+        try:
+            one, two = ip_address(mine), ip_address(other)
+        except ValueError:
+            raise LocalError("map", f"{mine}={other} is not legal", "IP addresses, such as 10.0.0.1=10.1.0.1") from None
+        if one.version != two.version:
+            raise LocalError("map", f"{mine}={other}", "two addresses of one version of IP")
+        found[f"ipv{one.version}", int(one)] = int(two)
+    return found
 
 
 def _check_name(name: str) -> None:
@@ -110,8 +132,10 @@ class Normal(NamedTuple):
 class Normaliser:
     """This class makes `Normal`s of packets."""
 
-    def __init__(self, options: DiffOptions) -> None:
+    def __init__(self, options: DiffOptions, addresses: Addresses | None = None) -> None:
+        """Make a normaliser of one capture, in which `addresses` stand for others."""
         self._options = options
+        self.addresses = addresses or {}
         self._getters: dict[str, Any] = {}
 
     def normal(self, packet: Packet, data: bytes) -> Normal:
@@ -123,6 +147,8 @@ class Normaliser:
             if getter is None:
                 getter = getters[form] = self._getter(form)
             parts.append(form)
+            if self.addresses and form in ("ipv4", "ipv6"):
+                values = {**values, "src": self.address(form, values["src"]), "dst": self.address(form, values["dst"])}
             if getter:
                 parts.append(getter(values))
         shape, scale = 0, 1
@@ -135,6 +161,10 @@ class Normaliser:
         body = hash(marshal.dumps(parts, 2))
         psns += [0] * (MOST - len(psns))
         return Normal(body, shape, tuple(psns))
+
+    def address(self, form: str, value: int) -> int:
+        """Return the address that an address of a header stands for."""
+        return self.addresses.get((form, value), value)
 
     def _getter(self, form: str) -> Any:
         names = compared_fields(form, self._options.ignore)

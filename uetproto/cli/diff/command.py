@@ -26,10 +26,23 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, status, width, write_text
 from uetproto.diff import diff
+from uetproto.diff.normal import addresses_of
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.words.summary import count
 
 SHOWN = 100
+
+
+def _hosts(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Parse pairs of addresses, separated by commas."""
+    found = {}
+    for pair in ",".join(values).split(",") if values else ():
+        mine, equals, other = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r}; legal are pairs of IP addresses, such as 10.0.0.1=10.1.0.1")
+        found[mine] = other
+    addresses_of(found)
+    return found
 
 
 @click.command(
@@ -38,6 +51,7 @@ SHOWN = 100
 Example:
   uetproto diff before.pcapng after.pcapng
   uetproto diff golden.pcapng <(uetproto run gradient -o -) --golden
+  uetproto diff old.pcapng new.pcapng --map 10.0.0.1=10.1.0.1,10.0.0.2=10.1.0.2 --ignore ethernet
   uetproto diff a.pcapng b.pcapng --ignore ethernet,ipv4.ttl --junit diff.xml
 
 Packets belong together by their ends, PDC or queue pair, direction, PSN and content, wherever they stand. Not compared,
@@ -54,6 +68,10 @@ Faults are differences and damage.""",
 @click.option(
     "--ignore", metavar="NAME,…", multiple=True,
     help="Do not compare these fields (ipv4.ttl), forms (ethernet), payload, trailer, notes or error.",
+)  # fmt: skip
+@click.option(
+    "--map", "hosts", metavar="A=B,…", multiple=True, callback=_hosts,
+    help="An IP address of the first capture, and the one that stands for it in the second.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line: differences, then a summary.")
 @click.option("--golden", is_flag=True, help="Print short lines that are the same on any machine, and no summary.")
@@ -72,6 +90,7 @@ def command(
     second: str,
     strict: bool,
     ignore: tuple[str, ...],
+    hosts: dict[str, str],
     as_json: bool,
     golden: bool,
     junit_file: str | None,
@@ -105,7 +124,7 @@ def command(
 
         a, b = captured(first), captured(second)
         left_out = [name for one in ignore for name in one.split(",")]
-        result = diff(a, b, strict=strict, ignore=left_out)
+        result = diff(a, b, strict=strict, ignore=left_out, addresses=hosts)
     damaged = False
     for file, side in ((first, a), (second, b)):
         for damage in side.capture.damage:
