@@ -49,6 +49,26 @@ def test_frames_and_work_of_a_capture(tmp_path: Path) -> None:
     assert (same.exit_code, summary["same"], summary["differs"]) == (0, 2, 0)
 
 
+def test_a_sealed_capture_is_replayed_with_its_keys() -> None:
+    here, there = addresses()
+    sealed = PCAPS / "gradient-sealed-cluster.pcapng"
+    common = ("--as", "10.0.0.11", "--peer", there, "--local", here, "--json", "--ignore", "type")
+    with serving(there):
+        for mode in ("--frames", "--work"):
+            keys = ("--captured-keys", str(sealed.with_suffix(".keys.toml")))
+            _, summary = told(invoke("replay", str(sealed), mode, *keys, *common).stdout)
+            assert (summary["differs"], summary["missing"], summary["extra"], summary["left_out"]) == (0, 0, 0, {})
+            assert summary["same"] + summary.get("covered", 0)
+    other = str(PCAPS / "gradient-sealed-direct.keys.toml")
+    with serving(there, "--keys", other):
+        anew = invoke("replay", str(sealed), "--work", *keys, "--keys", other, *common)
+    assert (anew.exit_code, told(anew.stdout)[1]["same"]) == (0, 1), anew.output
+    result = invoke("replay", str(sealed), "--frames", "--keys", other, *common)
+    assert (result.exit_code, "does not go with --frames" in result.output) == (2, True)
+    result = invoke("replay", str(sealed), "--frames", *common)
+    assert (result.exit_code, "sealed" in result.output) == (2, True)
+
+
 def test_what_cannot_be_replayed_is_refused_with_a_line() -> None:
     here, there = addresses()
     common = ("--peer", there, "--local", here)

@@ -4,12 +4,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from uetproto import LocalError, Packet
-from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.cli.captures import report_damage
 from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
@@ -28,8 +28,11 @@ from uetproto.errors import similar
 from uetproto.live.interface import address_of
 from uetproto.live.recorder import Recorder
 from uetproto.wire.capture.pcap import Record, open_capture
-from uetproto.wire.forms import FORMS, UDP_PORT
+from uetproto.wire.forms import FORMS, IP_PROTOCOL, UDP_PORT
 from uetproto.wire.words.summary import count
+
+if TYPE_CHECKING:  # this import needs the package cryptography
+    from uetproto.analysis.opened import Keys
 
 _EVERY = 512
 """Number of packets from one report of progress to the next."""
@@ -66,15 +69,16 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 @click.option("--addresses", type=Choice(("peer", "captured")), default="peer", show_default=True,
               help="Send the first JobID, PIDonFEP, resource index, initiator and good key of the capture as those of"
                    " the peer, or as captured.")  # fmt: skip
+@click.option("--captured-keys", metavar="FILE", help="Keys of sealed packets of the capture, as for uetproto open.")
 @click.option("--captured-key", metavar="N", help="Memory key in the capture for which the peer has its own.")
 @some_link_options(
     "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
     "cc", "personality", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
-    "seed", "output", "as_json",
+    "keys", "sdi", "ssi", "seed", "output", "as_json",
 )  # fmt: skip
 def command(
     options: LinkOptions, capture: str, side: str, peer: str, mode: str | None, ignore: str, addresses: str,
-    captured_key: str | None,
+    captured_keys: str | None, captured_key: str | None,
 ) -> None:  # fmt: skip
     """Play one side of a capture to a live peer, and tell where its answers differ from those of the capture.
 
@@ -83,18 +87,20 @@ def command(
     """
     if mode is None:
         raise LocalError("replay", "neither --frames nor --work is given", "one of them")
+    if mode == "frames" and options.keys is not None:
+        raise LocalError("--keys", "does not go with --frames: an engine alone seals what it sends", "--work")
     address = address_of("--as", side)
     if capture != "-":
         os.stat(capture)  # tells that there is none
     if not os.path.isfile(capture):
         raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice")
     check_outputs([("-o", options.output)], [("CAPTURE", capture)])
-    ignored = _ignored(ignore)
-    with _packets(capture, options) as packets:
+    ignored, keys = _ignored(ignore), read_keys(captured_keys)
+    with _packets(capture, options, keys) as packets:
         found = survey(packets, address.version, int(address), printable(capture))
     key = found.key if captured_key is None else number_of("--captured-key", captured_key)
     replacing = Replacing(addresses == "peer", key)
-    with Interrupt() as interrupt, _packets(capture, options) as packets, status() as show:
+    with Interrupt() as interrupt, _packets(capture, options, keys) as packets, status() as show:
 
         def stop() -> bool:
             return bool(interrupt)
@@ -126,13 +132,14 @@ def _ignored(text: str) -> frozenset[str]:
 
 
 @contextmanager
-def _packets(file: str, options: LinkOptions) -> Iterator[Packets]:
-    """Open a capture, and yield its records with their packets."""
+def _packets(file: str, options: LinkOptions, keys: "Keys | None") -> Iterator[Packets]:
+    """Open a capture, and yield its records with their packets, opened where the keys do it."""
     with open_capture(file) as reader:
         decoding = Decoding(
-            udp_port=options.udp_port or UDP_PORT, ip_protocol=options.ip_protocol or 253, reader=reader
-        )
-        yield iter(decoding.packets(file, reader))
+            udp_port=options.udp_port or UDP_PORT, ip_protocol=options.ip_protocol or IP_PROTOCOL, reader=reader,
+            keys=keys,
+        )  # fmt: skip
+        yield ((record, decoding.opened(record, packet)[0]) for record, packet in decoding.packets(file, reader))
         report_damage(file, reader)
 
 

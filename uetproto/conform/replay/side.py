@@ -81,7 +81,7 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         if not ours:
             continue
         if sealed:
-            raise LocalError(file, f"packet {number + 1} is sealed", "a capture that `uetproto open --keys` has opened")
+            raise LocalError(file, f"packet {number + 1} is sealed", "--captured-keys FILE with the key that opens it")
         if record.length > len(record.data):
             raise LocalError(
                 file, f"packet {number + 1} has {len(record.data)} of its {record.length} bytes",
