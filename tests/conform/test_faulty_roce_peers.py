@@ -16,7 +16,7 @@ from uetproto.conform.catalogue import ConformanceTest, load
 from uetproto.conform.player import ConformanceVerdict, Patience, judge, round_trip
 from uetproto.conform.roce.packets import RoceFacts
 from uetproto.conform.roce.pairs import HandPairs, OpenPair, PeerMemory
-from uetproto.conform.roce.play import ROCE, play
+from uetproto.conform.roce.play import ROCE, gentle_first, play
 from uetproto.errors import RemoteError
 
 TESTS = load(shipped=FOLDER)
@@ -83,11 +83,11 @@ def test_queue_pairs_made_by_hand_serve_until_the_peer_refuses_a_request() -> No
     facts = by_hand(peer)
     link = RoceLink(peer)
     assert round_trip(link, facts, "1", Patience(), ROCE)
-    outcomes = [judge(test, link, facts, "1", Patience(), 1, ROCE) for test in TESTS]
+    outcomes = [judge(test, link, facts, "1", Patience(), 1, ROCE) for test in gentle_first(TESTS)]
     found = {verdict: [one.test.id for one in outcomes if one.verdict is verdict] for verdict in ConformanceVerdict}
     assert found[ConformanceVerdict.FAIL] == []
-    assert len(found[ConformanceVerdict.PASS]) > 30
-    assert "ROCE-RC-046" in found[ConformanceVerdict.PASS]
+    assert len(found[ConformanceVerdict.PASS]) > 40
+    assert {"ROCE-RC-046", "ROCE-RC-095", "ROCE-RC-097"} <= {*found[ConformanceVerdict.PASS]}
     reasons = {one.reason for one in outcomes if one.verdict is ConformanceVerdict.INCONCLUSIVE}
     assert {"no RC queue pair is left that was made by hand", "the peer has no CNPs for marked packets"} <= reasons
 

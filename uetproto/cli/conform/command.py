@@ -32,6 +32,7 @@ from uetproto.conform.packets import OPTIONAL, PeerFacts
 from uetproto.conform.peer_file import KnownPeer, PeerFile
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, Suite, judge
 from uetproto.conform.roce.packets import RoceFacts
+from uetproto.conform.roce.play import gentle_first
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import similar
 from uetproto.live.interface import address_of
@@ -118,6 +119,8 @@ def command(
             told = f"{test.id} is no test of {options.transport}"
             raise LocalError("--transport", told, "uet, or rc", place=test.place)
     playing = of_role(chosen(found, wanted), BOTH if listed else role)
+    if is_roce and options.rendezvous_at is None:
+        playing = gentle_first(playing)
     if options.domain is None and not (listed or tests):
         sealed, playing = playing, [test for test in playing if KEYS not in test.needs]
         if sealed and not playing:

@@ -1,7 +1,7 @@
 """This module plays one test of RoCE against a peer, on queue pairs of its own."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from uetproto.conform.catalogue import ConformanceTest
@@ -208,6 +208,16 @@ def play(test: ConformanceTest, link: Link, peer: RoceFacts, seed: str, patience
         return RocePlay(test, link, peer, opened, rng, patience).outcome()
     finally:
         peer.pairs.close(opened)
+
+
+def gentle_first(tests: Iterable[ConformanceTest]) -> list[ConformanceTest]:
+    """Return tests, those last in which the peer refuses a request: queue pairs made by hand serve none after it."""
+    return sorted(tests, key=_ends_pair)
+
+
+def _ends_pair(test: ConformanceTest) -> bool:
+    parts = (part for step in test.steps for part in step.get("any", step.get("all", [step])))
+    return any(part.get("expect") == "nak" and part.get("nak") != Nak.PSN_SEQUENCE_ERROR.name for part in parts)
 
 
 LIVENESS = ConformanceTest(
