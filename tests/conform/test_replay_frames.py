@@ -202,3 +202,20 @@ def test_a_damaged_capture_is_no_error() -> None:
             if isinstance(event, MessageBegan):
                 began.add(id(event.message))
             assert id(event.message) in began
+
+
+def test_a_peer_that_floods_ends_the_replay() -> None:
+    class Flood(AdapterLink):
+        def receive(self, until: int) -> bytes | None:
+            return self.last
+
+        def send(self, frame: bytes) -> None:
+            self.last = frame
+
+    link = Flood()
+    link.last = bytes(60)
+    version, address = sender(read("gradient-lossy"))
+    replay = FrameReplay(link, FACTS, Patience(), "1")
+    told = [*replay.play(of_side(read("gradient-lossy"), version, address))]
+    assert (replay.floods, replay.received < 10_000) == (True, True)
+    assert len(told) < 10_000

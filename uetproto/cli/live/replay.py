@@ -195,6 +195,8 @@ def _play_frames(
         for difference in replay.play(packets, stop):
             _tell(difference, options)
         error = None if replay.sent else "nothing was played"
+        if replay.floods:
+            error = f"the peer floods: {replay.received:,} packets came for {replay.sent:,} that were sent"
         return facts | _counts(replay.alignment) | {
             "sent": replay.sent, "received": replay.received, "aside": replay.aside,
             "left_out": dict(replay.left_out), "error": error,

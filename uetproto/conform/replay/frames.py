@@ -19,6 +19,8 @@ from uetproto.wire.stack import encode
 
 _GIVE_UP = 8
 """Number of answers of a PDC in a row that did not come in time, from which on nothing of it is waited for."""
+_FLOOD = 64
+"""Number of packets for each one that was sent, beyond some for the first, from which on the peer floods."""
 _AROUND = 1 << 16
 """The return direction begins within so many PSNs of the forward direction, or elsewhere (pds.md §2.2)."""
 _BACK = ("cack_psn", "nack_psn", "expected_psn")
@@ -116,7 +118,7 @@ class FrameReplay:
         """Play packets, and yield the differences as soon as they are certain. If `stop` returns true, the replay ends,
         and nothing is said of answers whose counterpart may come later."""
         for one in packets:
-            if stop():
+            if stop() or self.floods:
                 return
             if one.sent:
                 self._send(one)
@@ -131,6 +133,11 @@ class FrameReplay:
         found = self.alignment.found
         while found:
             yield found.popleft()
+
+    @property
+    def floods(self) -> bool:
+        """Return whether the peer sends far more packets than it was sent; then the replay ends."""
+        return self.received > _FLOOD * (self.sent + _FLOOD)
 
     # Our side
 
@@ -272,7 +279,7 @@ class FrameReplay:
     def _gather(self, until: int, enough: Callable[[], bool] = lambda: False) -> bool:
         """Take what the peer sends until the time `until`, or until it is enough; return whether it is."""
         while not enough():
-            frame = self.link.receive(until)
+            frame = None if self.floods else self.link.receive(until)
             if frame is None:
                 return enough()
             self.received += 1
