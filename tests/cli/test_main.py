@@ -98,7 +98,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["disect"], "there is no command 'disect' (did you mean dissect?); there are run, dissect, "),
+        (["disect"], "there is no command 'disect' (did you mean dissect?); there are run, scenario, "),
         (["--nonsense"], "--nonsense"),
         (["dissect"], "Missing argument 'FILE...'"),
         (["dissect", "--count", "-1", "x"], "--count"),

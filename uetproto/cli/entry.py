@@ -31,8 +31,10 @@ def run() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     from uetproto.cli.interrupt import raised
-    from uetproto.cli.main import cli
+    from uetproto.cli.main import COMPLETE_VARIABLE, cli
 
+    if COMPLETE_VARIABLE in os.environ:  # a shell asks what may stand at the cursor
+        cli.main(prog_name="uetproto")
     with raised():
         status = cli.status(sys.argv[1:])
     for number in (signal.SIGINT, signal.SIGTERM):

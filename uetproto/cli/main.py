@@ -44,9 +44,12 @@ COMMANDS = {
     "capture":    ("uetproto.cli.live.capture", "Capture, audit and draw the frames of an interface."),
     "conform":    ("uetproto.cli.conform.command", "Ask another implementation whether it follows the protocol."),
     "replay":     ("uetproto.cli.live.replay", "Play one side of a capture to a peer, and compare the answers."),
+    "completion": ("uetproto.cli.completion.command", "Print what makes a shell complete command lines."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 
+COMPLETE_VARIABLE = "_UETPROTO_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
 _LONGEST = 8192  # characters of a line of an error
 FAULT, MISUSE, INTERRUPTED = 1, 2, 130
 EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too; 130 interrupted, 143 terminated."
@@ -78,7 +81,19 @@ class Commands(click.Group):
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         if COLOR not in command.params:
             command.params.append(COLOR)
+        if COMPLETE_VARIABLE in os.environ:
+            from uetproto.cli.completion.values import attach
+
+            attach(cmd_name, command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Any:
+        """Return the commands that begin with `incomplete`, without importing one of them, or the options."""
+        from click.shell_completion import CompletionItem  # it is needed only while a shell completes
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=said) for name, (_, said) in COMMANDS.items() if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -100,7 +115,7 @@ class Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        if not standalone_mode or "_UETPROTO_COMPLETE" in os.environ:
+        if not standalone_mode or COMPLETE_VARIABLE in os.environ:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         sys.exit(self.status(list(sys.argv[1:] if args is None else args)))
 

@@ -1,0 +1,1 @@
+"""This package has the command `uetproto completion`, and what shells complete."""

@@ -1,0 +1,27 @@
+"""This module has the command `uetproto completion`: it prints what makes a shell complete command lines."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from uetproto.cli.choice import Choice
+from uetproto.cli.main import COMPLETE_VARIABLE, cli
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    epilog="""\b
+Example:
+  eval "$(uetproto completion bash)"                       # in ~/.bashrc; bash 4.4 or later
+  uetproto completion zsh > ~/.zfunc/_uetproto             # a folder of $fpath, before compinit
+  uetproto completion fish > ~/.config/fish/completions/uetproto.fish"""
+)
+@click.argument("shell", type=Choice(SHELLS), metavar="bash|zsh|fish")
+def command(shell: str) -> None:
+    """Print a script for a shell, which then completes commands, options and their values.
+
+    Values are files, scenarios, profiles, rules, mutations, machines, algorithms, topologies and keys of --set.
+    """
+    completion = get_completion_class(shell)
+    assert completion is not None
+    click.echo(completion(cli, {}, "uetproto", COMPLETE_VARIABLE).source())
