@@ -9,26 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.live import addresses, running
+from tests.support.live import addresses, clean, running
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding
 from uetproto.api import fi, verbs
-from uetproto.audit.auditor import audit
-from uetproto.audit.reader.options import Options
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.live import Interface
 from uetproto.live.rate import PeerRate
 from uetproto.wire.pcap import open_capture
 
 SIZE = 200_000
-
-
-def clean(*files: Path) -> None:
-    for file in files:
-        report = audit([file], Options(complete=True))
-        assert report.findings == []
-        assert report.packets > 10
-        assert not report.others
 
 
 def exchange(interfaces: list[Interface], **options: Any) -> tuple[fi.Fabric, fi.Fabric]:
@@ -59,7 +49,6 @@ def test_uet(tmp_path: Path, options: dict[str, Any]) -> None:
     clean(*files)
     ours, theirs = (Counter(packets_from(file, here.live.node.address)) for file in files)
     assert theirs - ours == Counter(), "received, but not sent"
-    assert (ours - theirs).total() <= 2, "what answers the last packets may come too late"
     assert ours.total() == here.live.path.counters.sent > 2 * SIZE // 4096
 
 
@@ -150,6 +139,35 @@ def test_roce(tmp_path: Path) -> None:
         here.close()
     assert bytes(target) == bytes(source)
     clean(*files)
+
+
+def test_roce_with_two_ports(tmp_path: Path) -> None:
+    """Both ends have the address ::1, and queue pairs of one number; their captures state the ports, and are clean."""
+    files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
+    ports = [random.Random().randrange(10_000, 20_000) * 2 for _ in "ab"]
+    ports[1] |= 1
+    here, there = (
+        verbs.Network(
+            live=Interface("::1", local_port=own, checksum="off", capture=str(file)),
+            config=verbs.RoceConfig(udp_port=other),
+        )
+        for own, other, file in zip(ports, ports[::-1], files, strict=True)
+    )
+    ends = []
+    for network in (here, there):
+        device = network.device("local")
+        ends.append(device.alloc_pd().create_qp(verbs.QpType.RC, device.create_cq(), qp_num=0x100))
+        verbs.connect_to(ends[-1], "::1", dest_qpn=0x100, sq_psn=5, rq_psn=5)
+    source, target = ends[0].pd.reg_mr(bytearray(range(256)) * 400), ends[1].pd.reg_mr(bytearray(102_400))
+    with running(there.live):
+        ends[0].post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
+        assert [entry.status for entry in ends[0].send_cq.wait(timeout="20 s")] == [verbs.Status.SUCCESS]
+        here.close()
+    assert bytes(target) == bytes(source)
+    clean(*files)
+    for file in files:
+        with open_capture(file) as reader:
+            assert not [packet for _, packet in Decoding(reader=reader).packets(str(file), reader) if packet.error]
 
 
 def test_numbers_by_hand_that_are_not_legal() -> None:

@@ -14,10 +14,9 @@ import pytest
 
 from tests.support.cli.serving import serving
 from tests.support.effort import effort
+from tests.support.live import clean
 from tests.support.namespaces import ADDRESSES, Hosts, hosts
 from tests.support.paths import PCAPS
-from uetproto.audit.auditor import audit
-from uetproto.audit.reader.options import Options
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.pcap import open_capture
@@ -32,14 +31,6 @@ def send(at: Hosts, *arguments: str, status: int = 0) -> dict[str, Any]:
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
     found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"stderr": done.stderr}
     return found
-
-
-def clean(*files: Path, keys: KeyRing | None = None) -> None:
-    for file in files:
-        report = audit([file], Options(complete=True, keys=keys))
-        assert report.findings == []
-        assert report.packets > 10
-        assert not report.others
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,9 @@ from unittest.mock import patch
 import pytest
 
 from tests.live.test_gone import unheard
-from tests.live.test_loopback import clean, connected, exchange
+from tests.live.test_loopback import connected, exchange
 from tests.support import source
-from tests.support.live import running
+from tests.support.live import clean, running
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.audit.auditor import audit

@@ -5,7 +5,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.live.world import LiveWorld
 
 _NEXT = count(1)
@@ -17,6 +21,19 @@ def addresses(number: int = 2) -> list[str]:
     """Return addresses of 127.0.0.0/8 that this process alone uses, so that tests may run side by side."""
     process = os.getpid() % 0xFFFF
     return [f"127.{1 + (process >> 8) % 254}.{process & 0xFF}.{next(_NEXT) % 254 + 1}" for _ in range(number)]
+
+
+def clean(*files: Path, keys: KeyRing | None = None, least: int = 10) -> None:
+    """Hold an audit against captures, each of more packets than `least`.
+
+    A window that is inferred from the round-trip times of a loaded machine says nothing, the less at the end that
+    receives.
+    """
+    for file in files:
+        report = audit([file], Options(complete=True, keys=keys))
+        assert [one for one in report.findings if one.rule.id != "PDS-WINDOW-INFERRED"] == []
+        assert report.packets > least
+        assert not report.others
 
 
 @contextmanager

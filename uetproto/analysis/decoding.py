@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from uetproto.wire.capture.base import StatedPort
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
 from uetproto.wire.flow_crc import decoded
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
@@ -19,7 +20,7 @@ class StatesPorts(Protocol):
     """This protocol describes a capture that may state UDP ports of UET of itself."""
 
     @property
-    def udp_ports(self) -> frozenset[int]: ...
+    def udp_ports(self) -> frozenset[StatedPort]: ...
 
 
 class Decoding(NamedTuple):

@@ -8,7 +8,7 @@ from itertools import count
 from typing import BinaryIO, NamedTuple
 
 from uetproto.errors import LocalError, shown, similar
-from uetproto.wire.capture.base import CaptureInterface, CaptureReader, Record
+from uetproto.wire.capture.base import CaptureInterface, CaptureReader, Record, StatedPort
 from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
 
 Openable = str | os.PathLike[str] | bytes | BinaryIO
@@ -154,7 +154,7 @@ class MergedReader:
             reader.close()
 
     @property
-    def udp_ports(self) -> frozenset[int]:
+    def udp_ports(self) -> frozenset[StatedPort]:
         """Return the UDP ports of UET that the captures have stated so far."""
         return frozenset().union(*(reader.udp_ports for reader in self._readers))
 

@@ -37,9 +37,9 @@ class DrivenNode(Protocol):
 def _ports(setup: PathSetup) -> str:
     """Return what the comment of a capture says of the UDP ports: nothing, if both ends have the same one."""
     ports = setup.peer_port, setup.local_port
-    if setup.transport != "uet" or ports[0] is None or ports[1] is None or ports[0] == ports[1]:
+    if ports[0] is None or ports[1] is None or ports[0] == ports[1]:
         return ""
-    return f", {ports_told(filter(None, ports))}"
+    return f", {ports_told(filter(None, ports), roce=setup.transport == 'roce')}"
 
 
 class LiveWorld:

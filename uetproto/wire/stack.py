@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from uetproto.errors import LocalError, shown, similar, typed
+from uetproto.wire.capture.base import StatedPort
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fast_walk import FastWalk
@@ -82,13 +83,14 @@ def decode(
     return packet
 
 
-def decode_at(ports: Set[int], frame: bytes, *, udp_port: int = UDP_PORT, **settings: Any) -> Packet:
-    """Decode a frame as `decode` does, with `ports` as further UDP ports of UET, which a capture states of itself."""
-    packet = decode(frame, udp_port=udp_port, **settings)
+def decode_at(ports: Set[StatedPort], frame: bytes, **settings: Any) -> Packet:
+    """Decode a frame as `decode` does, with `ports` as further UDP ports, which a capture states of itself."""
+    packet = decode(frame, **settings)
     if ports and packet.layers and packet.error is not None:
         form, values, _ = packet.layers[-1]
-        if form == eth.UDP.name and values["dport"] in ports and values["dport"] != udp_port:
-            return decode(frame, udp_port=values["dport"], **settings)
+        for name, roce in (("udp_port", False), ("roce_port", True)) if form == eth.UDP.name else ():
+            if (values["dport"], roce) in ports and values["dport"] != settings.get(name):
+                return decode(frame, **settings | {name: values["dport"]})
     return packet
 
 

@@ -38,10 +38,14 @@ def mark_absent(packet: Packet, roce: bool) -> None:
         packet.trailer = None
 
 
+def _is_at(port: int, options: Options, roce: bool) -> bool:
+    return port == (options.roce_port if roce else options.udp_port) or (port, roce) in options.stated_ports
+
+
 def is_uet(packet: Packet, options: Options) -> bool:
     """Return whether the packet is UET, even if its headers cannot be decoded."""
     for form, values, _ in packet.layers:
-        if form == "entropy" or (form == "udp" and values["dport"] in (options.udp_port, *options.stated_ports)):
+        if form == "entropy" or (form == "udp" and _is_at(values["dport"], options, False)):
             return True
         if form in ("ipv4", "ipv6") and values.get("protocol", values.get("next_header")) == options.ip_protocol:
             return True
@@ -51,7 +55,7 @@ def is_uet(packet: Packet, options: Options) -> bool:
 def is_roce(packet: Packet, options: Options) -> bool:
     """Return whether the packet is RoCE or InfiniBand, even if its headers cannot be decoded."""
     for form, values, _ in packet.layers:
-        if form == BTH.name or (form == "udp" and values["dport"] == options.roce_port):
+        if form == BTH.name or (form == "udp" and _is_at(values["dport"], options, True)):
             return True
         if (form == "grh" and values["nxthdr"] == BTH_FOLLOWS) or (form == "lrh" and values["lnh"] == Lnh.LOCAL):
             return True

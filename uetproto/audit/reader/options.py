@@ -4,6 +4,7 @@ rules to check."""
 from dataclasses import dataclass
 
 from uetproto.engine.tss.keys import KeyRing
+from uetproto.wire.capture.base import StatedPort
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 
 
@@ -36,7 +37,7 @@ class Options:
     """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and `udp_port`, `ip_protocol`, `roce_port`
     and `rd` have the same meaning as in `decode`."""
     udp_port: int = UDP_PORT
-    stated_ports: frozenset[int] = frozenset()
+    stated_ports: frozenset[StatedPort] = frozenset()
     """Further UDP ports of UET, which a capture states of itself."""
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT

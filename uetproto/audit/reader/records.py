@@ -23,6 +23,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.slow_path import is_cut_short, observe
 from uetproto.audit.reader.truncation import mark_suspected
+from uetproto.wire.capture.base import StatedPort
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
 from uetproto.wire.flow_crc import HELD, NOTHING, PATIENCE, Flow, FlowCrc, UndecidedPacket
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
@@ -299,8 +300,9 @@ def _is_malformed(packet: Packet) -> bool:
     return packet.error is not None and packet.error.kind == "malformed"
 
 
-def _told_apart(seen: ObservedPacket, packet: Packet, ports: Set[int]) -> ObservedPacket:
+def _told_apart(seen: ObservedPacket, packet: Packet, stated: Set[StatedPort]) -> ObservedPacket:
     """Return a packet whose ends share an address with their ports, of which the packet has the receiver's."""
+    ports = {one.port for one in stated}
     if len(ports) != 2 or seen.src != seen.dst:
         return seen
     port = next((values["dport"] for form, values, _ in reversed(packet.layers) if form == "udp"), 0)

@@ -154,19 +154,28 @@ class Window:
         return 0
 
 
-_PORTS = re.compile(r"\buetproto\b[^\n]*\bUET at UDP ports (\d{1,5}(?:, \d{1,5}){1,7})\b")
+_PORTS = re.compile(r"\buetproto\b[^\n]*\b(UET|RoCE) at UDP ports (\d{1,5}(?:, \d{1,5}){1,7})\b")
 
 
-def ports_told(ports: Iterable[int]) -> str:
-    """Return the text with which the comment of a capture states the UDP ports of UET."""
-    return f"UET at UDP ports {', '.join(map(str, ports))}"
+class StatedPort(NamedTuple):
+    """This tuple is a UDP port that a capture states of itself."""
+
+    port: int
+    roce: bool = False
+    """Whether packets to the port are RoCE; else they are UET."""
 
 
-def stated_ports(comment: str) -> frozenset[int]:
-    """Return the UDP ports of UET that the comment of a capture of ours states; there are none, or several."""
+def ports_told(ports: Iterable[int], *, roce: bool = False) -> str:
+    """Return the text with which the comment of a capture states the UDP ports of UET, or those of RoCE."""
+    return f"{'RoCE' if roce else 'UET'} at UDP ports {', '.join(map(str, ports))}"
+
+
+def stated_ports(comment: str) -> frozenset[StatedPort]:
+    """Return the UDP ports that the comment of a capture of ours states; there are none, or several."""
     found = _PORTS.search(comment)
-    ports = () if found is None else map(int, found[1].split(", "))
-    return frozenset(port for port in ports if 0 < port < 1 << 16)
+    ports = () if found is None else map(int, found[2].split(", "))
+    roce = found is not None and found[1] == "RoCE"
+    return frozenset(StatedPort(port, roce) for port in ports if 0 < port < 1 << 16)
 
 
 class CaptureReader(ABC):
@@ -183,8 +192,8 @@ class CaptureReader(ABC):
     def __init__(self, window: Window, owned: ExitStack) -> None:
         self.interfaces: list[CaptureInterface] = []
         self.comments: list[str] = []
-        self.udp_ports: frozenset[int] = frozenset()
-        """UDP ports of UET that the comments state."""
+        self.udp_ports: frozenset[StatedPort] = frozenset()
+        """UDP ports that the comments state."""
         self.damage: list[Damage] = []
         self.section = 0
         """Index of the first interface of the present section. No frame of an interface before it follows."""
