@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from typing import Any
 
 from uetproto.audit.finding import Finding
 from uetproto.cli.ladder.svg import COLOURS
 from uetproto.report.data import listed
+from uetproto.report.frame import framed, plain
 from uetproto.wire.words.summary import duration
 from uetproto.wire.words.text import count
 
@@ -24,7 +24,7 @@ def page(
     an audit says as a whole; `flows` and `messages` are measurements, as `uetproto stats --json` has them."""
     told, more = listed(findings)
     body = _BODY.format(
-        title=_text(title), facts=" · ".join(map(_text, facts)), verdict=_text(verdict),
+        title=plain(title), facts=" · ".join(map(plain, facts)), verdict=plain(verdict),
         findings=_findings(told, more), flows=_table(*_flows(flows)), messages=_table(*_messages(messages)),
     )  # fmt: skip
     content = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
@@ -34,15 +34,12 @@ def page(
     style = _tones(0) + resources.joinpath("page.css").read_text("utf-8")
     style += f"@media (prefers-color-scheme: dark) {{ {_tones(1)} }}\n"
     program = resources.joinpath("page.js").read_text("utf-8")
-    return _FRAME.format(title=_text(title), style=style, body=body, data=content, program=program)
+    body += f'<script type="application/json" id="data">{content}</script>'
+    return framed(title, style, body, program)
 
 
 def _tones(column: int) -> str:
     return ":root {" + "".join(f" --{tone}: {pair[column]};" for tone, pair in COLOURS.items()) + " }\n"
-
-
-def _text(value: object) -> str:
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
 
 
 def _jump(index: int) -> str:
@@ -54,7 +51,7 @@ def _findings(found: list[Finding], more: int) -> str:
         return "<p>None.</p>"
     rows = [
         f'<tr><td class="{one.severity.value}">{one.severity.value}</td><td>{_jump(one.packet)}</td>'
-        f'<td>{_text(one.rule.id)}</td><td class="wide">{_text(one.text)}</td><td>{_text(one.rule.cite)}</td></tr>'
+        f'<td>{plain(one.rule.id)}</td><td class="wide">{plain(one.text)}</td><td>{plain(one.rule.cite)}</td></tr>'
         for one in found
     ]
     head = "<tr><th></th><th>packet</th><th>rule</th><th>what</th><th>source</th></tr>"
@@ -64,8 +61,8 @@ def _findings(found: list[Finding], more: int) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]], more: int) -> str:
     if not rows:
         return "<p>None.</p>"
-    line = "".join(f"<th>{_text(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    line = "".join(f"<th>{plain(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{plain(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table class="list"><tr>{line}</tr>{body}</table></div>{_rest(more)}'
 
 
@@ -165,22 +162,4 @@ on links and in queues.</figcaption></figure>
 {flows}
 <h2>Messages, the slowest first</h2>
 {messages}
-"""
-_FRAME = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-{body}
-<script type="application/json" id="data">{data}</script>
-<script>{program}</script>
-</body>
-</html>
 """

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from itertools import islice
 from typing import Any
 
 from uetproto.cli.conform.report import decoding_of
 from uetproto.cli.ladder.rows import Arrow, LadderChoice, LadderTally, arrows
-from uetproto.cli.terminal import printable
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.conform.roce.packets import RoceFacts
+from uetproto.report.frame import framed, plain
 from uetproto.wire.capture.pcap import open_capture
 
 _MOST_ARROWS = 200
@@ -54,11 +53,10 @@ def page(parts: list[PagePart], facts: Mapping[str, str]) -> str:
         f'<button type="button" class="{name}" data-show="{name}" aria-pressed="false">{count} {name}</button>'
         for name, count in (("all", len(parts)), *counts.items())
     )
-    lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
-    return _PAGE.format(
-        title=_text(title), style=_STYLE, facts=lines, buttons=buttons, script=_SCRIPT,
-        tests="\n".join(_test(one, opened=one is first) for one in sorted(parts, key=_order)),
-    )  # fmt: skip
+    lines = "".join(f"<dt>{plain(name)}</dt><dd>{plain(value)}</dd>" for name, value in facts.items())
+    tests = "\n".join(_test(one, opened=one is first) for one in sorted(parts, key=_order))
+    body = _BODY.format(title=plain(title), facts=lines, buttons=buttons, tests=tests)
+    return framed(title, _STYLE, body, _SCRIPT)
 
 
 def _order(part: PagePart) -> int:
@@ -68,27 +66,23 @@ def _order(part: PagePart) -> int:
     )
 
 
-def _text(value: object) -> str:
-    return escape(printable(str(value)))
-
-
 def _test(part: PagePart, *, opened: bool) -> str:
     outcome = part.outcome
     test, verdict = outcome.test, outcome.verdict.value
     told = ""
     if outcome.reason:
         at = f"Step {outcome.step}: " if outcome.step else ""
-        told = f'<p class="finding">{_text(at + outcome.reason)}</p>'
-    act = f"<p>The peer has to: <code>{_text(test.act)}</code></p>" if test.act else ""
+        told = f'<p class="finding">{plain(at + outcome.reason)}</p>'
+    act = f"<p>The peer has to: <code>{plain(test.act)}</code></p>" if test.act else ""
     tries = f"<p>Played {outcome.tries} times.</p>" if outcome.tries > 1 else ""
-    capture = f"<p>Capture: <code>{_text(part.capture)}</code></p>" if part.capture else ""
+    capture = f"<p>Capture: <code>{plain(part.capture)}</code></p>" if part.capture else ""
     return (
-        f'<details class="test {verdict}" id="{_text(test.id)}"{" open" if opened else ""}>'
-        f'<summary><span class="badge">{verdict}</span> <b>{_text(test.id)}</b> <span>{_text(test.purpose)}</span>'
+        f'<details class="test {verdict}" id="{plain(test.id)}"{" open" if opened else ""}>'
+        f'<summary><span class="badge">{verdict}</span> <b>{plain(test.id)}</b> <span>{plain(test.purpose)}</span>'
         f"</summary>"
-        f'<div class="inside"><p class="section">{_text(test.section)}</p>{told}{act}{tries}'
+        f'<div class="inside"><p class="section">{plain(test.section)}</p>{told}{act}{tries}'
         f"<h3>Steps</h3>{_steps(outcome)}{_ladder(part)}{capture}"
-        f"<h3>Again</h3><pre>{_text(part.again)} -o report</pre></div></details>"
+        f"<h3>Again</h3><pre>{plain(part.again)} -o report</pre></div></details>"
     )
 
 
@@ -107,7 +101,7 @@ def _step(step: Mapping[str, Any]) -> str:
     words = [
         f"{name} = {' or '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in step.items()
     ]
-    return _text(", ".join(words))
+    return plain(", ".join(words))
 
 
 def _ladder(part: PagePart) -> str:
@@ -118,16 +112,16 @@ def _ladder(part: PagePart) -> str:
     for one in part.drawn:
         sent = outcome.frames[one.index].sent
         here = one.index == outcome.packet
-        words = f'<p class="finding">{_text(outcome.reason)}</p>' if here else ""
+        words = f'<p class="finding">{plain(outcome.reason)}</p>' if here else ""
         rows.append(
-            f'<li class="{"out" if sent else "in"} {_text(one.tone)}{" here" if here else ""}">'
+            f'<li class="{"out" if sent else "in"} {plain(one.tone)}{" here" if here else ""}">'
             f'<time>{one.time_ns / 1e6:,.3f} ms</time><span class="arrow">{"us → peer" if sent else "peer → us"}</span>'
-            f'<span class="packet">{_text(one.text)}</span>{words}</li>'
+            f'<span class="packet">{plain(one.text)}</span>{words}</li>'
         )
     if (left := len(outcome.frames) - len(part.drawn)) > 0:
         rows.append(f"<li>… and {left:,} more packets</li>")
     if outcome.silent:
-        rows.append(f'<li class="here"><p class="finding">{_text(outcome.reason)}</p></li>')
+        rows.append(f'<li class="here"><p class="finding">{plain(outcome.reason)}</p></li>')
     return f'<h3>Packets</h3><ul class="ladder">{"".join(rows)}</ul>'
 
 
@@ -174,24 +168,10 @@ word.addEventListener("input", filter);
 if (location.hash) { const one = document.getElementById(location.hash.slice(1)); if (one) one.open = true; }
 filter();
 """
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
+_BODY = """\
 <h1>{title}</h1>
 <dl>{facts}</dl>
 <nav aria-label="Filter">{buttons}<input type="search" aria-label="Text in a test" placeholder="Text in a test"></nav>
 <main>
 {tests}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
+</main>"""
