@@ -684,6 +684,10 @@ class CongestionContext(Protocol):
         """Return how many packets the destination may hold out of order until those that are missing are taken for
         lost, and how many PSNs from the lowest missing one on are looked at (cms.md §6)."""
 
+    def patience(self) -> int:
+        """Return how many picoseconds ago a packet was sent at least that is lost if the answer to a PROBE, which
+        overtakes data, shows it as missing (cms.md §6)."""
+
     def paths(self) -> PathSelection:
         """Return what chooses the entropy values of a new PDC: all PDCs on RUD share it, one on ROD has its own."""
 

@@ -73,6 +73,19 @@ def test_a_time_out_follows_the_round_trip_times() -> None:
     assert measured.rto() == 3 * base, "at least"
 
 
+def test_what_a_probe_shows_as_missing_may_be_on_its_way() -> None:
+    """cms.md §6: a PROBE overtakes data that waits; without trimming the simulator's rule holds."""
+    base, target = CcConfig().base_rtt, CcConfig().target_qdelay
+    assert context("nscc").patience() == 0, "nothing is measured"
+    for trimming, late in ((True, 0), (True, 1), (False, 1)):
+        ccc = context("nscc", trimming=trimming)
+        ccc.acked(0, AckReport(rtt=base + CcConfig(trimming=trimming).target_qdelay - 1 + late), 1)
+        assert ccc.patience() == (2 * (base + target) if trimming and late else 0)
+        for now in range(30):
+            ccc.acked(0, AckReport(rtt=base), now)
+        assert ccc.patience() == 0
+
+
 def test_one_probe_for_the_base_rtt() -> None:
     assert not context("nscc").wants_probe()
     assert not context("rccc", base_rtt_probe=True).wants_probe()

@@ -125,6 +125,25 @@ def test_nothing_beyond_the_window_leaves_before_an_ack(mode: Mode) -> None:
     assert context.received >= 10 * 1024
 
 
+@pytest.mark.parametrize("patient", [0, 10**9])
+def test_what_a_probe_shows_as_missing_is_lost_when_it_is_old(patient: int) -> None:
+    """The PROBE overtakes two packets: at once they count as lost, with patience they arrive and are not sent again."""
+    world = World(9, inferred_loss="probe", tail_loss_time=10**6)
+    for windows in world.windows.values():
+        windows.context(B, Mode.RUD).patient = patient  # type: ignore[attr-defined]
+    world.write(0, bytes(1024), Mode.RUD)
+    world.world.run(random.Random(1), CALM)
+    world.write(1024, bytes(2048), Mode.RUD)
+    world.world.pass_time(10**6)
+    for _ in ("PROBE", "its answer"):
+        world.world.deliver(world.world.number(-1))
+    counters = world.world.feps[A].pds.counters
+    assert counters.retx_inferred == (0 if patient else 2)
+    world.world.run(random.Random(1), CALM)
+    assert world.completed() == [True, True]
+    assert world.world.feps[B].pds.counters.dup_rx == counters.retx_inferred
+
+
 def test_pdcs_of_one_context_share_its_window() -> None:
     world = World(4)
     for context in range(3):

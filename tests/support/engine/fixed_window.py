@@ -24,7 +24,7 @@ class FixedWindow:
         self.window, self.target = window, target
         self.ccc_id = 7
         self.demands = target is not None
-        self.backlog = self.flying = self.waiting = self.inflight = 0
+        self.backlog = self.flying = self.waiting = self.inflight = self.patient = 0
         self.received = 0
         """Sum of `new` of all ACKs."""
         self.heard_of: list[PathFeedback] = []
@@ -125,6 +125,9 @@ class FixedWindow:
 
     def most_overtaking(self) -> tuple[int, int]:
         return 3, self.window
+
+    def patience(self) -> int:
+        return self.patient
 
     def paths(self) -> PathSelection:
         return self

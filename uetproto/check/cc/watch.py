@@ -236,6 +236,9 @@ class WatchedContext:
     def most_overtaking(self) -> tuple[int, int]:
         return self.context.most_overtaking()
 
+    def patience(self) -> int:
+        return self.context.patience()
+
     def paths(self) -> PathSelection:
         chooser = self.context.paths()
         if not isinstance(chooser, Oblivious):

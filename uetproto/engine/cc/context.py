@@ -8,6 +8,8 @@ from uetproto.engine.contract import NEVER, AckReport, CccState, PathSelection, 
 
 LEAST_OVERTAKING = 5
 """Number of packets out of order up to which none is taken for lost."""
+PATIENT = 2
+"""A packet that may wait in the network with others is taken for lost after so many of the last round-trip time."""
 LEAST_RTO = 3
 """Least time-out in base RTTs, where the time-out follows from round-trip times."""
 
@@ -35,7 +37,8 @@ class Ccc:
         """Whether a PROBE for the base RTT has still to be sent."""
         self.heard_at = 0
         self._srtt = self._variation = 0
-        """Smoothed round-trip time and its variation in picoseconds; 0: not measured."""
+        """Smoothed round-trip time and its variation in picoseconds; with a fixed time-out the last one and 0. 0: not
+        measured."""
         self.demands = any(one.demand(0) is not None for one in self._algorithms)
         """Whether requests carry a demand."""
         self.backlog = 0
@@ -85,8 +88,11 @@ class Ccc:
     def acked(self, packets: int, report: AckReport, now: int) -> None:
         self.inflight_pkts -= packets
         self.heard_at = now
-        if report.rtt is not None and self._config.rto == "rtt":
-            self._measure(report.rtt)
+        if report.rtt is not None:
+            if self._config.rto == "rtt":
+                self._measure(report.rtt)
+            else:
+                self._srtt = report.rtt
         for one in self._algorithms:
             one.acked(report, now)
 
@@ -103,7 +109,7 @@ class Ccc:
             one.speculate()
 
     def rto(self) -> int | None:
-        if not self._srtt:
+        if not self._srtt or self._config.rto != "rtt":
             return None
         return max(self._srtt + 4 * self._variation, LEAST_RTO * self._config.base_rtt)
 
@@ -163,6 +169,12 @@ class Ccc:
         mtu, largest = self._config.mtu, self._config.max_wnd // self._config.mtu
         most = int(self.window + mtu) // mtu
         return max(LEAST_OVERTAKING, min(most * 3 // 2, largest)), largest
+
+    def patience(self) -> int:
+        config = self._config
+        rtt = self._srtt + 4 * self._variation
+        queued = config.trimming and rtt - config.base_rtt >= config.target_qdelay
+        return PATIENT * rtt if queued else 0
 
     def deadline(self) -> int:
         at = NEVER

@@ -378,6 +378,14 @@ def overtaken(pdc: Pdc) -> list[SendRecord]:
     return [one for one in tx.missing(edge) if isinstance(one, PacedRecord) and one.flying and one.sends == 1]
 
 
+def surely_lost(pdc: Pdc, missing: list[SendRecord], now: int) -> list[SendRecord]:
+    """Return those of the packets that the answer to a PROBE shows as missing that cannot be on their way still."""
+    patience = 0 if pdc.cc is None else pdc.cc.patience()
+    if not patience:
+        return missing
+    return [one for one in missing if not isinstance(one, PacedRecord) or now - one.sent_at >= patience]
+
+
 def _named_rtt(named: SendRecord | None, retx: int, service: int, now: int) -> int | None:
     return _rtt(named, retx, service, now) if isinstance(named, PacedRecord) else None
 

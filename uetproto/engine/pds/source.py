@@ -524,7 +524,7 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
         elif probed is not None:
             seen = ack.cack_psn if ack.type == PdsType.ACK else (ack.sack_base + SACK_BITS - 1) & _M32
             told = diff32(seen, probed) > 0 or ack.type == PdsType.ACK  # no bitmap: nothing above CACK was received
-            lost = tx.missing(probed if told else seen)
+            lost = congestion.surely_lost(pdc, tx.missing(probed if told else seen), now)
         if lost:
             tx.recovery_end = tx.last if tx.recovery_end is None else tx.recovery_end
             pdc.counters.retx_inferred += len(lost)
