@@ -9,9 +9,10 @@ import pytest
 from tests.conform.faulty_initiators import FAULTS
 from tests.conform.faulty_peers import ACKS, FaultyPeer, peer_with
 from tests.support.conform import FACTS, AdapterActor, AdapterLink, facts
+from tests.support.conform_tss import SealedLink
 from tests.support.effort import effort
 from uetproto.conform.acting import acting
-from uetproto.conform.catalogue import TARGET, ConformanceTest, load, of_role
+from uetproto.conform.catalogue import TARGET, TSS, ConformanceTest, load, of_role
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, judge, play
 from uetproto.engine.contract import MILLISECOND, SECOND
@@ -128,3 +129,15 @@ def test_what_was_on_its_way_is_not_forbidden() -> None:
     link = AdapterLink(deaf, knobs=KNOBS)
     outcome = acting(AdapterActor(link)).play(test, link, FACTS, "1", replace(PATIENCE, grace=3 * MILLISECOND))
     assert (outcome.verdict, "forbidden" in outcome.reason) == (ConformanceVerdict.FAIL, True)
+
+
+def test_a_sealed_initiator_passes_what_can_be_sealed() -> None:
+    tests = [*TESTS[:: effort(6, 1, 1)], *of_role(load(shipped=TSS), TARGET)]
+    lacking = {"UET-INI-058", "UET-INI-068", "UET-INI-070"}
+    for test in tests:
+        link = SealedLink(knobs={**KNOBS, "secure_start": "expected"})
+        outcome = acting(AdapterActor(link)).play(test, link, link.facts(), "1", PATIENCE)
+        expected = ConformanceVerdict.INCONCLUSIVE if test.id in lacking else ConformanceVerdict.PASS
+        assert (test.id, outcome.verdict, outcome.reason if expected is ConformanceVerdict.PASS else "") == (
+            test.id, expected, ""
+        )  # fmt: skip

@@ -16,7 +16,7 @@ from uetproto.conform.tss.play import SEALED, play
 from uetproto.engine.tss.keys import DomainConfig
 from uetproto.errors import LocalError
 
-TESTS = load(shipped=TSS)
+TESTS = of_role(load(shipped=TSS), INITIATOR)
 UET = of_role(load(), INITIATOR)
 NOT_SEALED = ("crc", "trimming", "any_start")
 """What sealed packets do not have, nor PDCs of them."""

@@ -20,6 +20,7 @@ from uetproto.conform.player import (
     Suite,
     UetPlay,
 )
+from uetproto.conform.tss.play import SealedPlay
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
 from uetproto.errors import LocalError
 from uetproto.wire.fields import Field
@@ -94,7 +95,8 @@ def _play(actor: Actor, test: ConformanceTest, link: Link, peer: PeerFacts, seed
     for name in test.needs:
         if offers[name]:
             return Outcome(test, ConformanceVerdict.INCONCLUSIVE, offers[name])
-    return _ActPlay(test, link, peer, seed, patience, actor).outcome()
+    kind = _ActPlay if peer.security is None else _SealedActPlay
+    return kind(test, link, peer, seed, patience, actor).outcome()
 
 
 class _ActPlay(UetPlay):
@@ -226,8 +228,12 @@ class _ActPlay(UetPlay):
         if not self.matters(found) or found.kind not in _HAS_PSN or "start" not in self.variables:
             return
         self.counted(found)
-        last = self.variables["start"] - 1 & _ALL
+        last = found.values["psn"]
         while last + 1 & _ALL in self.came:
             last = last + 1 & _ALL
         told = "ack response" if found.kind == "request" else "ack"
         self.send({"send": told, "ack_psn": found.values["psn"], "cack_psn": last})
+
+
+class _SealedActPlay(_ActPlay, SealedPlay):
+    """Plays one test in which the peer acts with sealed packets."""

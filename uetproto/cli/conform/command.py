@@ -125,8 +125,6 @@ def command(
         sealed, playing = playing, [test for test in playing if KEYS not in test.needs]
         if sealed and not playing:
             raise LocalError("--keys", f"is missing: {sealed[0].id} is of sealed packets", "a key file of both ends")
-    if options.domain is not None and role != INITIATOR:
-        raise LocalError("--keys", f"does not go with --as {role}", f"--as {INITIATOR}")
     if not playing:
         raise LocalError("--as", f"{role}: no test is left", f"{INITIATOR}, {TARGET}, {BOTH}")
     if role == INITIATOR:
@@ -233,7 +231,8 @@ def _act_facts(
         wrong = f"{address} is of IPv{address.version}"
         raise LocalError("--acts-from", wrong, f"an address of IPv{bench.facts.ip_version}")
     bench.link.peers |= {int(address)}
-    return replace(facts_of(options, str(address), bench.local, told), without=lacking)
+    found = facts_of(options, str(address), bench.local, told)
+    return replace(found, without=lacking, security=bench.facts.security)
 
 
 def _actor(
