@@ -4,12 +4,13 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from uetproto import LocalError, Packet
 from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.analysis.opened import Keys
 from uetproto.cli.captures import report_damage
 from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
@@ -30,9 +31,6 @@ from uetproto.live.recorder import Recorder
 from uetproto.wire.capture.pcap import Record, open_capture
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, UDP_PORT
 from uetproto.wire.words.summary import count
-
-if TYPE_CHECKING:  # this import needs the package cryptography
-    from uetproto.analysis.opened import Keys
 
 _EVERY = 512
 """Number of packets from one report of progress to the next."""
@@ -132,7 +130,7 @@ def _ignored(text: str) -> frozenset[str]:
 
 
 @contextmanager
-def _packets(file: str, options: LinkOptions, keys: "Keys | None") -> Iterator[Packets]:
+def _packets(file: str, options: LinkOptions, keys: Keys | None) -> Iterator[Packets]:
     """Open a capture, and yield its records with their packets, opened where the keys do it."""
     with open_capture(file) as reader:
         decoding = Decoding(
