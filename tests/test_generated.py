@@ -1,13 +1,16 @@
 """Generated files are those that the tables make."""
 
+import re
 import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from uetproto.cli.main import COMMANDS
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wireshark import lua
@@ -25,7 +28,24 @@ FILES = (
     "uetproto/audit/RULES.md",
     "uetproto/conform/COVERAGE.md",
     "docs/keys.md",
+    *(f"docs/man/{page.name}" for page in sorted((ROOT / "docs" / "man").glob("*.1"))),
 )
+
+
+def test_there_is_a_man_page_for_each_command_and_no_other() -> None:
+    names = {"uetproto.1", *(f"uetproto-{name}.1" for name in COMMANDS)}
+    assert {page.name for page in (ROOT / "docs" / "man").iterdir()} == names
+    for name in names:
+        text = (ROOT / "docs" / "man" / name).read_text(encoding="utf-8")
+        title = name.removesuffix(".1").replace("-", "\\-")
+        assert f".SH NAME\n{title} \\- " in text
+        assert "\b" not in text
+        assert not re.search(r"^\.(?!TH |SH |TP$|PP$|nf$|fi$)", text, re.MULTILINE), name
+
+
+def test_the_wheel_installs_the_man_pages() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert tomllib.load(file)["tool"]["setuptools"]["data-files"] == {"share/man/man1": ["docs/man/*.1"]}
 
 
 def test_committed_files_are_up_to_date() -> None:
