@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from uetproto.analysis.arguments import check_int, check_numbers, check_path, check_texts
 from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.filtering import looked_at, matching, read_again
 from uetproto.analysis.html import table_html
@@ -14,7 +15,7 @@ from uetproto.analysis.packet_view import PacketView
 from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
 from uetproto.diff.result import DiffResult
 from uetproto.engine.tss.keys import KeyRing
-from uetproto.errors import LocalError, missing_package, shown, similar
+from uetproto.errors import LocalError, missing_package, shown, similar, typed
 from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.base import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
@@ -66,6 +67,10 @@ def open_captures(
         ("udp_port", udp_port, 0xFFFF), ("ip_protocol", ip_protocol, 0xFF), ("roce_port", roce_port, 0xFFFF)
     ):  # fmt: skip
         check_number(name, value, most)
+    if offsets_ns is not None:
+        typed("offsets_ns", offsets_ns, (list, tuple), "a list with a whole number of ns for each capture")
+    if keys is not None:
+        typed("keys", keys, (str, os.PathLike, KeyRing), "a path, or a KeyRing")
     named = (source, *more)
     offsets = (0,) * len(named) if offsets_ns is None else tuple(offsets_ns)
     if len(offsets) != len(named):
@@ -267,6 +272,7 @@ class Capture:
         from uetproto.audit.outcome import AuditOutcome, shown_by
         from uetproto.audit.rule import Severity
 
+        check_texts("rules", rules)
         options = self._options(
             rules=rules, complete=complete, ordered=ordered, mirror=mirror, personality=personality
         )  # fmt: skip
@@ -332,6 +338,14 @@ class Capture:
         from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
         from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged, numbered_among
 
+        for name, value in (("packets", packets), ("mark", mark)):
+            check_numbers(name, value, none=name == "packets")
+        check_int("pdc", pdc, 0, 0xFFFFFF, none=True)
+        check_int("rows", rows, 0, none=True)
+        check_int("width", width, 40, 10_000)
+        check_texts("columns", columns)
+        if packets is not None and not packets:
+            raise LocalError("packets", "are none", "at least one index")
         for name in columns:
             if name not in COLUMNS:
                 raise LocalError("columns", f"{shown(name)} is not there{similar(name, COLUMNS)}", ", ".join(COLUMNS))
@@ -436,6 +450,7 @@ class Capture:
         """
         from uetproto.tables.files import export, format_of
 
+        check_path("path", path)
         format, folder = format_of(os.fspath(path), "parquet")
         table = self.table(fields, analysis)
         counts = export(table, os.fspath(path), format, folder, lambda packets: None)

@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import finalize
 
+from uetproto.analysis.arguments import check_int, check_text, check_texts
 from uetproto.analysis.capture import Capture, open_captures
 from uetproto.analysis.html import table_html
 from uetproto.analysis.results import AuditResult, Ladder, StatsResult
@@ -152,6 +153,8 @@ def generate(
     loaded = load(profile, _texts(settings))
     if seed is not None:
         loaded = replace(loaded, seed=_seed(seed))
+    typed("mutate", {} if mutate is None else mutate, Mapping, "shares by mutation, as {'bad-crc': 0.01}")
+    check_int("packets", packets, 1, none=True)
     shares = mutations.parse(tuple(f"{name}={share}" for name, share in (mutate or {}).items()))
     lasts = None if duration is None else _checked("duration", duration, time(1))
     most = _PACKETS if packets is None and lasts is None else packets
@@ -198,6 +201,13 @@ def fabric(
     from uetproto.wire.capture.pcap import open_writer
     from uetproto.wire.stack import check_choice
 
+    for name, text in (("topology", topology), ("cc", cc)):
+        check_text(name, text)
+    check_text("tap", tap, none=True)
+    check_int("hosts", hosts, 2)
+    check_int("slow_links", slow_links, 0, 1024)
+    if tap is not None and not capture and output is None:
+        raise LocalError("tap", "without a capture", "with capture=True, or output=FILE")
     for name, value, legal in (("lb", lb, PATHS), ("profile", profile, PROFILES), ("wire", wire, WIRES)):
         check_choice(name, value, legal)
     if cc != OFF:
@@ -264,6 +274,17 @@ def collective(
     from uetproto.collectives.dtypes import dtype as dtype_of
     from uetproto.collectives.topology.kinds import GPUS_PER_NODE
 
+    for name, text in (("op", op), ("topology", topology), ("transport", transport), ("dtype", dtype)):
+        check_text(name, text)
+    for name, other in (("algorithm", algorithm), ("reduce_op", reduce_op), ("cc", cc), ("lb", lb), ("tap", tap)):
+        check_text(name, other, none=True)
+    for name, number in (("channels", channels), ("slices", slices), ("sockets", sockets), ("mtu", mtu)):
+        check_int(name, number, 1, none=True)
+    check_int("ports", ports, 1)
+    for name, values in (("sharp", sharp), ("multicast", multicast)):
+        check_texts(name, values)
+    if not isinstance(loss, int | float) or not 0 <= loss <= 1:
+        raise LocalError("loss", f"{shown(loss)} is not legal", "a share 0 … 1")
     (one_op,) = _single("op", options.operations(op))
     (numbers,) = _single("ranks", options.rank_numbers(str(ranks)))
     (transport,) = _single("transport", options.transports(transport))

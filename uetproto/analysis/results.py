@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from uetproto.analysis.arguments import check_path
 from uetproto.analysis.html import table_html
 from uetproto.analysis.row_views import RowView
 from uetproto.audit.finding import Finding
@@ -169,6 +170,7 @@ class Ladder:
 
         Raises `LocalError` for another name, and `OSError` if the file cannot be written.
         """
+        check_path("path", path)
         suffix = Path(path).suffix.lower()
         if suffix not in (".svg", ".txt"):
             raise LocalError("path", f"{path} is not legal", "names in .svg or .txt")

@@ -25,7 +25,7 @@ class CaptureSource:
     def __init__(self, source: Openable, offset_ns: int = 0, link: str | None = None) -> None:
         """Note where the capture is from. `offset_ns` is added to each time, and `link` replaces each link type. Raises
         `LocalError` for what cannot be opened."""
-        if link is not None and link not in _LINK_NUMBERS:
+        if link is not None and (not isinstance(link, str) or link not in _LINK_NUMBERS):
             raise LocalError(
                 "link", f"{shown(link)} is not legal{similar(link, _LINK_NUMBERS)}", ", ".join(_LINK_NUMBERS)
             )

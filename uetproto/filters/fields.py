@@ -63,6 +63,8 @@ class FilterField:
     """Codes by their names, which are in lower case."""
     many: bool = False
     """Whether a packet can have several values."""
+    whole: Reader | None = None
+    """What reads the bytes in which `contains` and `matches` search: of a protocol from its header to the end."""
 
 
 # Forms of UET, and names over them ------------------------------------------------------------------------------------
@@ -284,12 +286,23 @@ def _lower_fields() -> Iterator[FilterField]:
         yield FilterField(name, kind, _lower(form, *names), bits, codes, many=len(names) > 1)
     yield FilterField("ip.hdr_len", "uint", _scaled("ipv4", "ihl", 4), 8)
     yield FilterField("ip.frag_offset", "uint", _lower("ipv4", "fragment_offset"), 16)
-    for name, form in (("eth", "ethernet"), ("vlan", "vlan"), ("udp", "udp")):
-        yield FilterField(name, "protocol", _headers(frozenset((form,))))
-    yield FilterField("ip", "protocol", _headers(frozenset(("ipv4",))))
-    yield FilterField("ipv6", "protocol", _headers(frozenset(("ipv6",))))
+    protocols = (("eth", "ethernet"), ("vlan", "vlan"), ("ip", "ipv4"), ("ipv6", "ipv6"), ("udp", "udp"))
+    for name, form in protocols:
+        yield FilterField(name, "protocol", _headers(frozenset((form,))), whole=_behind(form))
     yield FilterField("infiniband", "label", _there(frozenset(("bth",))))
     yield FilterField("uetp", "protocol", _from(lambda layer: layer.form in UET_FORMS))
+
+
+def _behind(form: str) -> Reader:
+    """Return what reads the bytes from each header of a form to the end of the packet, of Ethernet to that of the
+    frame."""
+
+    def read(seen: Seen) -> Values:
+        packet, data = seen.packet, seen.record.data
+        end = len(data) - (len(packet.raw) if "padding" in packet.notes and form != "ethernet" else 0)
+        return [data[one.offset : end] for one in packet.layers if one.form == form]
+
+    return read
 
 
 def _from(is_first: Callable[[Layer], bool]) -> Reader:

@@ -101,6 +101,8 @@ def _of(node: Node, names: set[str]) -> Predicate:
         right = Operand(node.right)
         names.add(right.name)
         return _of_fields(node, left, right)
+    if node.operator in ("contains", "matches") and left.field.whole is not None and not node.field.slices:
+        read = left.field.whole
     return _quantified(read, _test(node.operator, left, node.right), node.quantifier)
 
 

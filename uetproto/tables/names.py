@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from uetproto.analysis.arguments import check_texts
 from uetproto.errors import LocalError, shown, similar
 from uetproto.filters.fields import FilterField, fields
 from uetproto.wire.filter_names import BY_NAME
@@ -94,8 +95,9 @@ def _type(field: FilterField) -> str:
 def chosen(names: Sequence[str] | None, analysis: bool, several: bool) -> list[TableColumn]:
     """Return the columns of a table: those that are named, or the common ones, with those of the analysis if it is
     asked for. Raises `LocalError` for an unknown name."""
-    if isinstance(names, str):
-        raise LocalError("fields", f"{shown(names)} is not legal", "a list of names")
+    check_texts("fields", names, none=True)
+    if names is not None and not names:
+        raise LocalError("fields", "names no column", "names of docs/tables.md")
     wanted = [*(COMMON if names is None else names), *(ANALYSIS if analysis else ())]
     if several and "file" not in wanted:
         wanted.insert(0, "file")

@@ -6,6 +6,7 @@
 from abc import abstractmethod
 from typing import Any
 
+from uetproto.errors import typed
 from uetproto.filters.fields import Seen, field_of, fields
 from uetproto.wire.forms import FORMS
 from uetproto.wire.lookup import FormLookup
@@ -57,6 +58,7 @@ class FieldLookup(FormLookup):
 
 def _is_form(name: str) -> bool:
     """Return whether a name is that of a form, or the common beginning of forms, such as `pds`; `fields` win."""
+    typed("name", name, str, "the name of a form or of a field")
     if name in FORMS or name in RAW_FORMS:
         return True
     return name not in fields() and any(form.startswith(f"{name}.") for form in FORMS)
