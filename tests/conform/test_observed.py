@@ -7,18 +7,22 @@ import pytest
 
 from tests.conform.test_faulty_initiators import KNOBS, PATIENCE
 from tests.support.conform import AdapterActor, AdapterLink, facts
+from tests.support.conform_tss import SealedLink, domain
 from tests.support.effort import effort
 from tests.support.paths import ROOT
 from uetproto.conform.acting import acting
-from uetproto.conform.catalogue import TARGET, ConformanceTest, load
+from uetproto.conform.catalogue import INITIATOR, TARGET, TSS, ConformanceTest, load, of_role
 from uetproto.conform.coverage import observed_rows
 from uetproto.conform.player import ConformanceVerdict, Patience, play
+from uetproto.conform.tss.play import play as play_sealed
 from uetproto.engine.config import PERSONALITIES
+from uetproto.engine.tss.port import CLEAR_NACKS
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.testing.adapters.fep import FepEngine
 
 ROWS = observed_rows()
-TELLING = [row for row in ROWS if row.tests]
+SEALED = [row for row in ROWS if row.tests and row.tests[0].startswith("UET-TSS-")]
+TELLING = [row for row in ROWS if row.tests and row not in SEALED]
 TESTS = load()
 REFPROV = PERSONALITIES["refprov"]
 SETTINGS = {name: value for name, value in (REFPROV["pds"] | REFPROV["ses"]).items() if name != "payload_mtu"}
@@ -64,6 +68,18 @@ def test_each_row_of_the_page_has_its_place() -> None:
 def test_a_behaviour_fails_the_tests_listed_with_it_and_no_other(row: Any) -> None:
     tests = some({*row.tests}, TELLING.index(row))
     assert failing(tests, {name: SETTINGS[name] for name in row.knobs}) == sorted(row.tests)
+
+
+@pytest.mark.parametrize("row", SEALED, ids=lambda row: row.knobs[0])
+def test_a_behaviour_with_keys_fails_the_tests_listed_with_it_and_no_other(row: Any) -> None:
+    told = {name: REFPROV["security"][name] for name in row.knobs}
+    if "clear_nacks" in told:
+        told["clear_nacks"] = [CLEAR_NACKS[name] for name in told["clear_nacks"]]
+    link = SealedLink(told=domain(ssis=True), port=told)
+    peer = link.facts()
+    outcomes = [play_sealed(test, link, peer, "1", Patience()) for test in of_role(load(shipped=TSS), INITIATOR)]
+    found = [one.test.id for one in outcomes if one.verdict is not ConformanceVerdict.PASS]
+    assert found == [*row.tests]
 
 
 def test_the_others_are_not_seen_and_all_together_fail_as_each() -> None:

@@ -40,7 +40,7 @@ class SealedEngine(FepEngine):
     def make_framer(self, config: Config) -> Framer:
         told: DomainConfig = config["domain"]
         self.domain = SecureDomain(told, self.address, 4, epoch=self.epoch)
-        port = SecurePort()
+        port = SecurePort(**config.get("port", {}))
         port.domains[told.sdi] = self.domain
         how = Encapsulation(udp=config.get("udp", True))
         return SealingFramer(self.address, 4, how, port=port, domain=self.domain, now=lambda: self.now)

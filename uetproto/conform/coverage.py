@@ -126,7 +126,8 @@ def coverage_markdown() -> str:
     lines += [
         "What it does otherwise than the pages say, the setting of our engine that behaves so, and the tests that tell",
         "it, or why a wire does not show it ([observed.toml](observed.toml)). `uetproto serve --personality refprov`",
-        "fails those of these tests in which we are the initiator, and no other.",
+        "fails those of these tests in which we are the initiator, and no other. With `--keys` it also fails those of",
+        "sealed packets, and others in which it sends a NACK in the clear.",
         "",
         "| page | setting | tests |",
         "|---|---|---|",

@@ -58,6 +58,8 @@ class SealedPlay(UetPlay):
             found = read(frame, self._clear.how)
             if found is None or found.values.get("nack_code") == NackCode.NEW_START_PSN:
                 return found  # tss.md §11 leaves open whether this NACK is sealed
+            if found.values.get("dpdcid", 0) not in (0, self.variables["us"], self.variables["other"]):
+                return found  # a late answer to the test before
             return replace(found, fault=found.fault or "it is not sealed (tss.md §1)")
         if isinstance(opened, Refused):
             return AnswerPacket("unknown", {}, {}, b"", _NOTHING, f"it does not open: {opened.reason}")
