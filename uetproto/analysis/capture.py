@@ -326,9 +326,9 @@ class Capture:
         `pdc` chooses a PDCID or queue pair, `packets` packets by their index (from 0), and `mark` packets that are
         drawn in any case. `every` draws a row for each packet, also in runs of similar ones. `merge` draws the copies
         of a packet at all interfaces as one arrow, and `fold` runs of similar packets ("12 × …"). `columns` are values
-        before each arrow (state, flight, window, credit, rtt, timer), and `why` adds the reason of a packet. `rows`
-        limits the rows, and `width` is the number of characters of a line of text. Raises `LocalError` for an interface
-        or a column that is not there.
+        before each arrow (state, flight, window, cwnd, credit, rtt, timer), and `why` adds the reason of a packet.
+        `rows` limits the rows, and `width` is the number of characters of a line of text. Raises `LocalError` for an
+        interface or a column that is not there.
         """
         from uetproto.analysis.results import Ladder
         from uetproto.cli.ladder.chart import Chart
@@ -352,7 +352,7 @@ class Capture:
         if merge and interface is not None:
             raise LocalError("merge", "draws all interfaces", "merge or interface")
         numbers = None if packets is None else [range(number, number + 1) for number in packets]
-        details = LadderDetails() if columns or why else None
+        details = LadderDetails(self._windows() if "cwnd" in columns else None) if columns or why else None
         choice, tally = (
             LadderChoice(interface, pdc, numbers, frozenset(mark), self._wanted_items(), merge, details),
             LadderTally(),
@@ -483,6 +483,14 @@ class Capture:
             if names is not None:
                 names += [one.name for one in reader.interfaces]
 
+    def _windows(self) -> dict[int, int]:
+        """Return the windows of senders with NSCC, by the numbers of packets; of several captures together, none."""
+        from uetproto.audit.windows import windows_of
+
+        if len(self._sources) > 1:
+            return {}
+        return windows_of(self._sources[0], self._options(), CaptureSource.open)
+
     def report(self, path: str | os.PathLike[str], *, rows: int | None = None, complete: bool = False) -> None:
         """Write a page with ladder, plots, findings and measurements, as `uetproto report` does: one HTML file that
         needs nothing else.
@@ -501,7 +509,7 @@ class Capture:
         def read(choice: Any, tally: Any) -> Iterator[Any]:
             return self._arrows(replace(choice, wanted=wanted), tally)
 
-        data = collect(read, len(interfaces) > 1, most)
+        data = collect(read, len(interfaces) > 1, most, self._windows())
         audit, stats = self.audit(complete=complete), self.stats()
         firsts = [one.first_ns for one in stats.measured if one.first_ns is not None]
         span_ns = max(one.last_ns for one in stats.measured if one.packets) - min(firsts) if firsts else None

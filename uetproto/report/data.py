@@ -1,7 +1,7 @@
 """This module collects what a page shows: rows of the ladder, series of the plots, findings, and measurements."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -19,13 +19,16 @@ ReadArrows = Callable[[LadderChoice, LadderTally], Iterator[Arrow]]
 """Type of a function that reads the capture once more, and yields its arrows."""
 
 
-def collect(read: ReadArrows, several: bool, rows: int = ROWS) -> dict[str, Any]:
+def collect(
+    read: ReadArrows, several: bool, rows: int = ROWS, windows: Mapping[int, int] | None = None
+) -> dict[str, Any]:  # fmt: skip
     """Return what the page has of packets. `several` says whether the capture has several interfaces, whose copies of a
-    packet are one row. At most `rows` rows are taken; `cut` says whether there are more."""
+    packet are one row. `windows` has the windows of NSCC by the numbers of packets. At most `rows` rows are taken;
+    `cut` says whether there are more."""
     places = Places()
     if several:
         places = learned(islice(read(LadderChoice(merged=True), LadderTally()), LEARNED))
-    packets = PagePackets(rows * 16)
+    packets = PagePackets(rows * 16, windows)
     found: Iterator[Arrow] = read(LadderChoice(merged=several, details=packets), LadderTally())
     if several:
         found = merged(found, places)
@@ -89,15 +92,21 @@ def _rows(arrows: list[Arrow], packets: PagePackets, places: Places) -> dict[str
 
 
 def _flights(arrows: list[Arrow], packets: PagePackets) -> Iterator[dict[str, Any]]:
-    """Yield what each flow has in flight, at each packet that its sender sent; the flows with most packets first."""
+    """Yield what each flow has in flight, and its window, at each packet that its sender sent; the flows with most
+    packets first."""
     points: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    windows: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for one in arrows:
         shown = packets.shown.get(one.index + 1)
         if shown is not None and shown.flight is not None:
             points[shown.flow].append((one.time_ns, shown.flight))
+            if one.index + 1 in packets.windows:
+                windows[shown.flow].append((one.time_ns, packets.windows[one.index + 1]))
     names = list(packets.flows)
     for flow, found in sorted(points.items(), key=lambda item: -len(item[1]))[:64]:
         yield _series(f"in flight: {names[flow]}", found)
+        if flow in windows:
+            yield _series(f"window of NSCC: {names[flow]}", windows[flow])
 
 
 def _between(arrows: list[Arrow], packets: PagePackets) -> Iterator[dict[str, Any]]:

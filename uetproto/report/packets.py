@@ -34,9 +34,9 @@ class ShownPacket(NamedTuple):
 class PagePackets(LadderDetails):
     """This class keeps what the page shows of packets, by their numbers."""
 
-    def __init__(self, most: int) -> None:
-        """Make an empty table of the packets up to number `most`."""
-        super().__init__()
+    def __init__(self, most: int, windows: Mapping[int, int] | None = None) -> None:
+        """Make an empty table of the packets up to number `most`. `windows` is as in `LadderDetails`."""
+        super().__init__(windows)
         self._most = most
         self.shown: dict[int, ShownPacket] = {}
         self.shapes: dict[tuple[tuple[str, int], ...], int] = {}

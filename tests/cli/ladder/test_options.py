@@ -9,6 +9,9 @@ import pytest
 import uetproto
 from tests.support.cli.frames import ack, capture, frame, invoke, nack, trimmed, write
 from tests.support.effort import effort
+from uetproto.analysis.commands import fabric
+from uetproto.audit.reader.options import Options
+from uetproto.audit.windows import windows_of
 from uetproto.cli.ladder.rows import Arrow, folded
 from uetproto.cli.ladder.taps import learned, merged
 from uetproto.wire.capture.pcap import PcapngWriter
@@ -147,6 +150,26 @@ def test_columns_and_reasons(tmp_path: Path) -> None:
     assert rows[4].split()[2:5] == ["ESTABLISHED", "2", "µs"]
     assert " 3 µs " in rows[6]
     assert "↳" not in invoke("ladder", path).stdout
+
+
+def test_columns_of_an_interface_that_is_not_the_first(three: str) -> None:
+    result = invoke("ladder", three, "--interface", "a.0", "--columns", "flight", "--why", "--all", "--width", "160")
+    assert result.exit_code == 0, result.stderr
+    other = invoke("ladder", three, "--interface", "b.0", "--columns", "flight,cwnd", "--why", "--all")
+    assert other.exit_code == 0, other.stderr
+    assert result.stdout.splitlines()[2].split()[2:4] == ["1.1", "KiB"]
+
+
+def test_windows_of_nscc_stand_beside_the_requests_whose_windows_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "nscc.pcapng"
+    fabric("incast", hosts=4, flow_size="200 kB", cc="nscc", output=str(path))
+    windows = windows_of(str(path), Options())
+    drawn = rows_of(str(path), "--interface", "2", "--columns", "flight,cwnd", "--all")
+    told = {row["number"] for row in drawn if "cwnd" in row.get("columns", {})}  # type: ignore[operator]
+    assert told == {row["number"] for row in drawn if row.get("number") in windows}
+    assert len(told) > 10
+    assert all(4_096 < windows[number] < 1 << 20 for number in told)  # type: ignore[index]
+    assert "is a pipe" in invoke("ladder", "-", "--columns", "cwnd").stderr
 
 
 def test_the_reasons_cite_sections_that_exist() -> None:

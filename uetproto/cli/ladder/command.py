@@ -16,11 +16,14 @@ import click
 
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.audit.reader.options import Options
+from uetproto.audit.windows import windows_of
 from uetproto.cli.captures import (
     chosen_packets,
     decoding_options,
     filter_option,
     keys_option,
+    read_key_ring,
     report_closed,
     report_damage,
 )
@@ -176,7 +179,12 @@ def command(
     with_numbers = numbers is not None or bool(marks)
     chosen = None if wanted is None else chosen_packets(wanted, file, decoding.anew())
     chosen_marks = frozenset(mark - 1 for mark in marks)
-    details = LadderDetails() if values or reasons else None
+    windows = None
+    if "cwnd" in values:
+        if file == "-" or not os.path.isfile(file):
+            raise click.UsageError(f"--columns cwnd reads the capture twice; {printable(file)} is a pipe")
+        windows = windows_of(file, Options(keys=read_key_ring(keys_file), **decoding.transports))
+    details = LadderDetails(windows) if values or reasons else None
     choice = LadderChoice(interface, pdc, numbers, chosen_marks, chosen, merge, details)
     places = _places(file, decoding.anew()) if merge else Places()
     with open_capture(file) as reader:

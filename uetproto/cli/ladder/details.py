@@ -17,11 +17,12 @@ COLUMNS = {
     "state":    (14, "state of the PDC, as far as the packets show it"),
     "flight":   (12, "bytes that the sender has in flight"),
     "window":   (7,  "packets beyond the CACK_PSN that the receiver takes (MPR)"),
+    "cwnd":     (10, "window of the sender with NSCC, recomputed"),
     "credit":   (9,  "bytes of credit that the receiver of the data has granted (RCCC)"),
     "rtt":      (8,  "round-trip time that the ACK shows"),
     "timer":    (8,  "time since the packet was sent last, of a retransmission"),
 }  # fmt: skip
-"""Columns that may stand beside arrows. The window of NSCC is not on the wire; `uetproto audit` recomputes it."""
+"""Columns that may stand beside arrows."""
 
 _MPR_UNIT, _CREDIT_UNIT = 128, 256
 _TRIMMED = (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP, NackCode.TRIMMED_ACK)
@@ -32,7 +33,10 @@ class LadderDetails:
     """This class tells of each packet of a capture what the packets before it say. A reason begins with its section,
     since the end of a long line is cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, windows: Mapping[int, int] | None = None) -> None:
+        """Begin with the first packet. `windows` has the windows of NSCC by the numbers of packets
+        (`audit.windows.windows_of`)."""
+        self.windows = windows or {}
         self._analyser = Analyser()
         self.latest: Mapping[str, Any] = {}
         """What the analysis says of the packet that was taken last, by its names (docs/analysis.md)."""
@@ -45,6 +49,9 @@ class LadderDetails:
     def take(self, packet: Packet, data: bytes, time_ns: int, number: int, tap: Hashable) -> tuple[dict[str, str], str]:
         """Take packet `number` (from 1) of an interface. Return the values of its columns, and why it was sent, in
         words."""
+        late = self._analyser.late
+        while len(late.acked_in) < number:  # packets that are not drawn, of other interfaces
+            late.add()
         self.latest = row = self._analyser.take(packet, data, time_ns, number, tap)
         while len(self._times) <= number:
             self._times.append(0)
@@ -57,6 +64,8 @@ class LadderDetails:
         if "uetp.retransmission_of" in row:
             since = time_ns - self._times[row["uetp.retransmission_of"]]
         columns = {} if pdc is None else self._columns((tap, pdc), layer.form, head, packet, row)
+        if number in self.windows:
+            columns["cwnd"] = _bytes(self.windows[number])
         if since is not None:
             columns["timer"] = duration(since)
         if "uetp.analysis.rtt" in row:
