@@ -517,7 +517,7 @@ def same_as_record_by_record(path: Path) -> columns.Columns:
 
 
 @pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize(("resolution", "shift"), [(None, 0), (9, 5), (3, -7), (0, 0), (0x80 | 10, 0), (9, 2**40)])
+@pytest.mark.parametrize(("resolution", "shift"), [(None, 0), (9, 5), (3, -7), (0x80 | 10, 0), (9, 2**40)])
 @pytest.mark.parametrize("mix", ["one length", "many lengths"])
 def test_flavours_of_pcapng(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, resolution: int | None, shift: int, mix: str
@@ -530,7 +530,7 @@ def test_flavours_of_pcapng(
     comment = struct.pack(f"{order}2H8s2H", 1, 8, b"a remark", 0, 0)
     blocks = [
         frame_block(order, rng.randrange(2), rng.choice(kinds), rng.randrange(1 << 40), rng.choice((b"", b"", comment)))
-        for _ in range(effort(600, 6000, 6000))
+        for _ in range(effort(200, 6000, 6000))
     ]
     for kind in (4, 5):
         blocks.insert(rng.randrange(len(blocks)), block(order, kind, rng.randbytes(20)))
@@ -558,10 +558,10 @@ WRONG_BLOCKS = {
 @pytest.mark.parametrize("what", WRONG_BLOCKS)
 def test_pcapng_that_is_read_with_care_from_some_block_on(tmp_path: Path, what: str) -> None:
     rng = random.Random(what)
-    frames = [frame_block("<", 0, legal_frame(rng), 1000 * number) for number in range(120)]
-    frames.insert(70, WRONG_BLOCKS[what]())
+    frames = [frame_block("<", 0, legal_frame(rng), 1000 * number) for number in range(60)]
+    frames.insert(40, WRONG_BLOCKS[what]())
     path = tmp_path / "odd.pcapng"
     path.write_bytes(sections("<", 9, 0) + b"".join(frames))
-    assert same_as_record_by_record(path).packets >= 119
+    assert same_as_record_by_record(path).packets >= 59
     path.write_bytes(sections("<", 9, 0) + b"".join(frames)[:-5])
-    assert same_as_record_by_record(path).packets >= 118
+    assert same_as_record_by_record(path).packets >= 58

@@ -15,7 +15,7 @@ from uetproto.filters.display_filter import DisplayFilter
 
 ALL = sorted(path for path in PCAPS.glob("*.pcapng"))
 FEW = [PCAPS / f"{name}.pcapng" for name in ("gradient-lossy", "uet-mixed", "gradient-v6", "roce-fetch-add")]
-CAPTURES, FILTERS = effort((FEW, 25), (ALL, 12), (ALL, 60))
+CAPTURES, FILTERS = effort((FEW[:3], 20), (ALL, 12), (ALL, 60))
 REPEATED = frozenset(f"infiniband.reth.{name}" for name in ("va", "r_key", "dmalen"))
 """Fields that Wireshark repeats in the responses of a READ."""
 
@@ -42,7 +42,7 @@ def test_random_filters_agree_with_tshark() -> None:
         texts = [draws.filter() for _ in range(FILTERS)]
         drawn += len(texts)
         found += differences(path, texts)
-    assert drawn >= 100
+    assert drawn >= effort(60, 300, 300)
     assert found == []
 
 

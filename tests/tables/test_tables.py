@@ -66,11 +66,11 @@ def test_the_joined_table_is_what_packets_say() -> None:
 
 def test_mixed_traffic_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "mixed.pcapng"
-    packets = effort(1_500, 20_000, 20_000)
+    packets = effort(700, 20_000, 20_000)
     assert invoke("generate", "mixed", "-o", str(path), "--packets", str(packets)).exit_code == 0
     capture = uetproto.open(path)
     whole = capture.to_arrow()
-    monkeypatch.setattr(pieces, "ROWS", 400)
+    monkeypatch.setattr(pieces, "ROWS", 300)
     assert capture.to_arrow().equals(whole)
     first: dict[tuple[str, str], int] = {}
     all_of_them = list(capture)
