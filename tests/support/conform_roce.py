@@ -40,8 +40,7 @@ class RocePeer:
         network = verbs.Network.driven(self, {"peer": self.node}, random.Random(7))
         device = network.device("peer")
         pd, other = device.alloc_pd(), device.alloc_pd()
-        self.cq = device.create_cq(256)
-        self.tested = TestedPairs(pd, other, self.cq, peer, path_mtu)
+        self.tested = TestedPairs(pd, other, peer, path_mtu)
         self.facts = RoceFacts(
             address=address, local=peer, ip_version=version, path_mtu=path_mtu, pairs=DirectPairs(self)
         )  # fmt: skip
@@ -76,8 +75,7 @@ class RocePeer:
     def poll(self) -> list[bytes]:
         frames = [self.framer.frame(packet) for packet in self.node.engine.poll(self.now)]
         self._tell()
-        for entry in self.cq.poll(256) if len(self.cq) else ():
-            self.tested.take(entry)
+        self.tested.collect()
         return frames
 
 

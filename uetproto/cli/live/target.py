@@ -482,18 +482,17 @@ class RoceTarget(Target):
 
     def _pairs(self, session: PeerSession, told: Json) -> Json:
         """Make queue pairs and memory for the next test of a client that tests this peer."""
-        self._collect()  # what the queue pairs of the test before have completed
         tested = self._tested.get(session)
         if tested is None:
             peer, mtu = int(ip_address(session.peer)), self.told["payload_mtu"]
-            tested = self._tested[session] = TestedPairs(self._pd, self._other, self._cq, peer, mtu)
+            tested = self._tested[session] = TestedPairs(self._pd, self._other, peer, mtu)
         return tested.open(told)
 
     def _tester(self, session: PeerSession) -> TestedPairs:
         """Return the queue pairs of the present test, once what they have completed is known."""
-        self._collect()
         if session not in self._tested:
             raise LocalError("pairs", "there are no queue pairs of a test", "pairs first")
+        self._tested[session].collect()
         return self._tested[session]
 
     def _connect(self, session: PeerSession, told: Json) -> Json:
@@ -529,14 +528,11 @@ class RoceTarget(Target):
         if qp is not None:
             self._forget(qp)
         if session in self._tested:
-            self._collect()
             self._tested.pop(session).close()
         super()._session_ended(session)
 
     def _collect(self) -> None:
         for entry in self._cq.poll(len(self._cq)) if len(self._cq) else ():
-            if any(tested.take(entry) for tested in self._tested.values()):
-                continue
             if entry.status is not verbs.Status.SUCCESS:
                 self.failures.append(f"queue pair {entry.qp_num}: {entry.status.name}")
                 continue

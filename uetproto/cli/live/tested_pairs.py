@@ -31,6 +31,8 @@ _PSN = 1 << 24
 _SHOWN = 1 << 14
 """Largest number of bytes of a message that are told."""
 _MESSAGES = 64
+_COMPLETIONS = 1024
+"""Number of completions that find room: of all receives and work of the queue pairs of a test."""
 _READS = (verbs.WcOpcode.RDMA_READ, verbs.WcOpcode.COMP_SWAP, verbs.WcOpcode.FETCH_ADD)
 _READ, _WRITE = verbs.Access.REMOTE_READ, verbs.Access.REMOTE_WRITE | verbs.Access.LOCAL_WRITE
 _MEMORY: dict[str, tuple[verbs.Access, bool]] = {
@@ -57,8 +59,10 @@ class TestedPairs:
 
     __test__ = False  # for pytest, which takes it for a class of tests
 
-    def __init__(self, pd: verbs.PD, other: verbs.PD, cq: verbs.CQ, peer: int, path_mtu: int) -> None:
-        self._pd, self._other, self._cq = pd, other, cq
+    def __init__(self, pd: verbs.PD, other: verbs.PD, peer: int, path_mtu: int) -> None:
+        """`other` is a protection domain that the queue pairs do not reach."""
+        self._pd, self._other = pd, other
+        self._cq: verbs.CQ | None = None
         self._peer, self._path_mtu = peer, path_mtu
         self.served: dict[int, _Served] = {}
         self._memory: list[verbs.MR] = []
@@ -70,6 +74,7 @@ class TestedPairs:
         wishes = told.get("pairs")
         if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST or not all(map(_is_wish, wishes)):
             raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST} objects with kind")
+        self._cq = self._pd.device.create_cq(_COMPLETIONS)  # of its own: what a client does fills no other
         try:
             pairs = [self._pair(wish) for wish in wishes]
             regions = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
@@ -91,6 +96,7 @@ class TestedPairs:
         set_ = {name: number(wish, name, *SETTINGS[name]) for name in SETTINGS if name in wish}
         theirs, psn = number(wish, "qp_num", 2, _PSN - 1), number(wish, "psn", 0, _PSN - 1)
         ours = set_.get("first", self._pd.device.psns.getrandbits(24))
+        assert self._cq is not None
         qp = self._pd.create_qp(kind, self._cq)
         self.served[qp.qp_num] = served = _Served(qp, [])
         wanted = {
@@ -107,11 +113,12 @@ class TestedPairs:
             qp.post_recv(mr, wr_id=at)
         return {"qp_num": qp.qp_num, "q_key": verbs.QKEY, "first": ours}
 
-    def take(self, entry: verbs.WorkCompletion) -> bool:
-        """Take a completion, and return whether it is one of these queue pairs."""
-        served = self.served.get(entry.qp_num)
-        if served is None:
-            return False
+    def collect(self) -> None:
+        """Take the completions that are there."""
+        for entry in self._cq.poll(_COMPLETIONS) if self._cq is not None and len(self._cq) else ():
+            self._take(self.served[entry.qp_num], entry)
+
+    def _take(self, served: _Served, entry: verbs.WorkCompletion) -> None:
         if entry.receive and entry.status is verbs.Status.SUCCESS and len(served.taken) < _MESSAGES:
             data = served.regions[entry.wr_id].read(0, min(served.regions[entry.wr_id].length, _SHOWN))
             served.taken.append({
@@ -122,7 +129,6 @@ class TestedPairs:
             mr = served.posted[entry.wr_id]
             data = mr.read(0, mr.length) if entry.opcode in _READS and entry.ok else b""
             served.done.append({"status": entry.status.name, "data": data.hex()})
-        return True
 
     def post(self, told: Json) -> Json:
         """Post work on a queue pair. Raises `LocalError` for work that is not legal."""
@@ -174,6 +180,9 @@ class TestedPairs:
             mr.dereg()
         self.served.clear()
         self._memory.clear()
+        if self._cq is not None:
+            self._cq.destroy()
+            self._cq = None
 
 
 def _is_wish(wish: Any) -> bool:
