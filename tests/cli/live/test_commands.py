@@ -114,7 +114,8 @@ def test_a_peer_that_is_recognised(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(os.urandom(20_000))
     refprov = ("--personality", "refprov", "--rendezvous", "off", "--mode", "rod")
-    with serving(there, "--personality", "auto", "--rendezvous", "off", "--count", "1") as server:
+    once = ("--count", "1", "--memory", "1 MiB")  # little, so that it begins anew before the peer gives up
+    with serving(there, "--personality", "auto", "--rendezvous", "off", *once) as server:
         assert server.told["payload_mtu"] == 4096
         (written,) = said("send", "--write", str(data), "--peer", there, "--local", here, *refprov, "--verify")
         assert written["match"]
