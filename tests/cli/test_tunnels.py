@@ -101,6 +101,16 @@ def test_sealed_packets_are_opened_in_tunnels(name: str, tmp_path: Path) -> None
     assert all(one["error"] is None and one["trailer"]["ok"] for one in lines("dissect", "--json", plain))
 
 
+def test_diff_compares_what_is_in_tunnels(tmp_path: Path) -> None:
+    source = paths.PCAPS / "gradient-lossy.pcapng"
+    plain = copied(source, tmp_path / "plain.pcap", lambda frame: frame)
+    inside = copied(source, tmp_path / "inside.pcap", lambda frame: tunnelled(frame, "vxlan"))
+    other = copied(source, tmp_path / "other.pcap", lambda frame: tunnelled(frame[:-6] + bytes(6), "gre"))
+    assert invoke("diff", plain, inside).exit_code == 0
+    assert invoke("diff", plain, inside, "--strict").exit_code == 1
+    assert invoke("diff", plain, other).exit_code == 1
+
+
 def test_a_wrong_checksum_of_gre_is_found(tmp_path: Path) -> None:
     def spoilt(frame: bytes) -> bytes:
         data = bytearray(tunnelled(frame, "gre with all"))

@@ -13,6 +13,7 @@ from tests.support.interop.tshark import folder, needs_tshark, run, write_pcap
 from tests.support.wire.stack import ETHERNET, IPV4, IPV6, REQUEST, UDP, V6_ETHERNET, WRITE, frame
 from tests.support.wire.tunnels import NAMES, tunnelled
 from uetproto import Layer, decode, encode
+from uetproto import open as open_capture
 from uetproto.wire.forms import FORMS, TUNNEL_FORMS
 
 pytestmark = needs_tshark
@@ -104,3 +105,21 @@ _DECIDING = frozenset({
     "version", "protocol", "bottom", "opt_len", "truncated", "zero", "platform_present", "routing_present",
     "checksum_present", "key_present", "sequence_present", "platform_id", "frame_type",
 })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vxlan.vni == 4242", "geneve.vni in {70..80}", "gre.key == 0xdeadbeef", "gre.proto == 0x88be",
+        "gre.sequence_number",
+        "erspan.spanid == 7", "mpls.label == 18 and mpls.exp == 0", "mpls.ttl > 61", "vxlan and gre", "geneve or mpls",
+        "ip.src == 192.0.2.1", "ip.src == 10.0.0.11 and not gre", "udp.port == 4789", "eth.dst == 02:00:00:00:aa:02",
+    ],
+)  # fmt: skip
+def test_filters_choose_the_same_packets(text: str, home: Path) -> None:
+    frames = [tunnelled(frame(ETHERNET, IPV4, UDP, REQUEST, WRITE), name) for name in SHOWN]
+    write_pcap(home / "x.pcap", frames)
+    out, _ = run(["-r", home / "x.pcap", "-Y", text, "-T", "fields", "-e", "frame.number"], home)
+    ours = [packet.number for packet in open_capture(str(home / "x.pcap")).filter(text)]
+    assert ours == [int(number) for number in out.split()]
+    assert ours

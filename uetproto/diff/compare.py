@@ -3,7 +3,9 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 from uetproto.diff.align import SequenceAlignment, aligned, increasing
 from uetproto.diff.conversations import Conversation, Conversations, Stream
@@ -12,6 +14,7 @@ from uetproto.diff.normal import MOST_COMPARED, CapturedPacket, DiffOptions, Nor
 from uetproto.diff.pairing import ConversationPair, paired
 from uetproto.diff.result import Difference, DifferenceKind, DiffResult, conversation_words
 from uetproto.errors import LocalError
+from uetproto.wire.packet import inner_from
 
 _COMPARED = 40_000
 """Largest number of pairs of packets of which it is looked for whether one is the other, changed."""
@@ -30,11 +33,13 @@ def diff(
 
     `a` and `b` are iterated twice, if there is any difference; `uetproto.open` returns such objects. Packets belong
     together by conversation, direction, PSN and content. `strict` also compares times, the order of the whole capture,
-    ports, PDCIDs, queue pairs, PSNs, checksums and CRCs. `ignore` has fields ("ipv4.ttl") and forms that are not
-    compared. `addresses` maps IP addresses of `a` to those that stand for them in `b`. Of at most `most` differences
-    the packets are kept and compared field by field. Memory: 40 bytes a packet, and those differences. Raises
-    `LocalError` for a field that does not exist, and for what is no address.
+    tunnels, ports, PDCIDs, queue pairs, PSNs, checksums and CRCs. `ignore` has fields ("ipv4.ttl") and forms that are
+    not compared. `addresses` maps IP addresses of `a` to those that stand for them in `b`. Of at most `most`
+    differences the packets are kept and compared field by field. Memory: 40 bytes a packet, and those differences.
+    Raises `LocalError` for a field that does not exist, and for what is no address.
     """
+    if not strict:
+        a, b = _WithoutTunnels(a), _WithoutTunnels(b)
     options = DiffOptions(strict, tuple(ignore), most, addresses_of(addresses or {}))
     families: dict[str, int] = {}
     sides = []
@@ -68,6 +73,24 @@ def _interfaces(
         yield name, found, b.get(other, [])
     for other in others:
         yield other, [], b[other]
+
+
+class _WithoutTunnels:
+    """This class has the packets of a capture, without the headers of tunnels around them."""
+
+    def __init__(self, packets: Iterable[CapturedPacket]) -> None:
+        self._packets = packets
+
+    def __iter__(self) -> Iterator[CapturedPacket]:
+        for seen in self._packets:
+            layers = seen.packet.layers
+            start = inner_from(layers)
+            if start:
+                inner: Any = copy(seen)
+                inner.packet = replace(seen.packet, layers=layers[start:])
+                yield inner
+            else:
+                yield seen
 
 
 @dataclass(slots=True)

@@ -254,6 +254,14 @@ _LOWER = (
     ("udp.port",          "uint",  "udp",      ("sport", "dport"), 16),
     ("udp.length",        "uint",  "udp",      ("length",),      16),
     ("udp.checksum",      "uint",  "udp",      ("checksum",),    16),
+    ("vxlan.vni",         "uint",  "vxlan",    ("vni",),         24),
+    ("geneve.vni",        "uint",  "geneve",   ("vni",),         24),
+    ("gre.proto",         "uint",  "gre",      ("protocol",),    16),
+    ("gre.key",           "uint",  "gre.key",  ("key",),         32),
+    ("gre.sequence_number", "uint", "gre.sequence", ("sequence",), 32),
+    ("mpls.label",        "uint",  "mpls",     ("label",),       32),
+    ("mpls.exp",          "uint",  "mpls",     ("tc",),          32),
+    ("mpls.ttl",          "uint",  "mpls",     ("ttl",),         32),
     ("infiniband.bth.opcode", "uint", "bth",   ("opcode",),      8),
     ("infiniband.bth.se", "bool",  "bth",      ("se",),          1),
     ("infiniband.bth.m",  "bool",  "bth",      ("m",),           1),
@@ -280,12 +288,20 @@ LOWER: dict[str, tuple[str, tuple[str, ...]]] = {name: (form, names) for name, _
 """Form and names of the fields of lower layers and RoCE, by their names in filters."""
 
 
+def _session(seen: Seen) -> Values:
+    """Return the sessions of ERSPAN, whose types II and III have forms of their own."""
+    return [values["session_id"] for form, values, _ in seen.packet.layers if form in ("erspan.ii", "erspan.iii")]
+
+
 def _lower_fields() -> Iterator[FilterField]:
     for name, kind, form, names, bits in _LOWER:
         codes = _codes(IpProtocol) if name == "ip.proto" else {}
         yield FilterField(name, kind, _lower(form, *names), bits, codes, many=len(names) > 1)
     yield FilterField("ip.hdr_len", "uint", _scaled("ipv4", "ihl", 4), 8)
     yield FilterField("ip.frag_offset", "uint", _lower("ipv4", "fragment_offset"), 16)
+    yield FilterField("erspan.spanid", "uint", _session, 16)
+    for form in ("vxlan", "geneve", "gre", "mpls"):
+        yield FilterField(form, "label", _there(frozenset((form,))))
     protocols = (("eth", "ethernet"), ("vlan", "vlan"), ("ip", "ipv4"), ("ipv6", "ipv6"), ("udp", "udp"))
     for name, form in protocols:
         yield FilterField(name, "protocol", _headers(frozenset((form,))), whole=_behind(form))
