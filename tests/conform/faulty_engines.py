@@ -162,7 +162,7 @@ ENGINE_FAULTS: dict[str, PeerFault] = {
         (PsnWindow, "_advance", holds_nothing),
     ),
     "a stored response is forgotten": fault("PDS-041 PDS-047 SES-006", (PsnWindow, "take", takes_and_forgets)),
-    "another Start_PSN is no fault": fault("PDS-007", (Pds, "_syn_fits", lambda *_: True)),
+    "another Start_PSN is no fault": fault("PDS-007 PDS-016", (Pds, "_syn_fits", lambda *_: True)),
     "PDCIDs of the sender are not compared": fault("PDS-009", (sublayer, "is_sender", lambda *_: True)),
     "a gap in ROD is taken": fault("PDS-039", judged(Verdict.GAP, Verdict.NEW)),
     "the window has no end": fault("PDS-025", judged(Verdict.AHEAD, Verdict.NEW)),

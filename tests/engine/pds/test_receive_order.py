@@ -38,6 +38,7 @@ def syn(psn: int, psn_offset: int, spdcid: int = IPDCID, mode: Mode = Mode.RUD) 
         (A, build_control(CtlType.NOOP, 1, 0, 1, 333, IPDCID, TPDCID), NackCode.PDC_MODE_MISMATCH, TPDCID),
         (A, syn(334, 5), NackCode.INVALID_SYN, TPDCID),  # row 9
         (A, build_syn_control(CtlType.NOOP, 0, 0, 1, 334, IPDCID, 5), NackCode.INVALID_SYN, TPDCID),
+        (A, build_syn_control(CtlType.NOOP, 0, 0, 1, 0, IPDCID, 5), NackCode.INVALID_SYN, TPDCID),  # PSN 0 is one, too
         (A, build_control(CtlType.CLOSE_REQ, 0, 0, 1, 333, IPDCID, TPDCID), NackCode.UNEXP_EVENT, TPDCID),  # row 14
         (A, request(psn=333 + 1024), NackCode.PSN_OOR_WINDOW, TPDCID),  # row 15
     ],

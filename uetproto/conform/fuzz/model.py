@@ -71,6 +71,8 @@ class PeerModel:
     """Highest distance that was sent."""
     memory: dict[int, bytes] = field(default_factory=dict)
     """Bytes of places of the memory, as far as they are known."""
+    counters: dict[int, int] = field(default_factory=dict)
+    """Numbers at places of the memory that atomics change, as far as they are known."""
     must_clear: bool = False
     ended: bool = False
 
@@ -161,6 +163,23 @@ class PeerModel:
         step = self.sends(psn, self.clear_now(numbers[2]), send=f"{self.mode} {message}", ar=1, **more, **fields)
         return psn, step
 
+    def store(self, slot: int, data: bytes) -> None:
+        """Note what a write leaves at a place. Whether its first byte is the highest of a number is the peer's choice,
+        so that a number is known only of equal bytes."""
+        self.memory[slot] = data
+        self.counters.pop(slot, None)
+        if len({*data}) == 1:
+            self.counters[slot] = int.from_bytes(data, "big")
+
+    def count(self, slot: int, number: int) -> None:
+        """Note what an atomic leaves at a place: its bytes are not known."""
+        self.memory.pop(slot, None)
+        self.counters[slot] = number
+
+    def fetched(self, psn: int, step: Step, number: int) -> None:
+        """Note that the peer receives a fetching atomic, and write its answer with the old number."""
+        self.take(psn, step, stored=True, next_hdr="RESPONSE_DATA", return_code="OK", data=f"{number:016x}")
+
     def slot(self, number: int) -> tuple[int, dict[str, Any]]:
         """Return a place in the memory, and the field that names it."""
         slot = number % _SLOTS
@@ -187,10 +206,10 @@ def _octets(numbers: Iterable[int]) -> bytes:
 def _write(model: PeerModel, n: tuple[int, ...]) -> None:
     """Write 8 bytes; in RUD sometimes above a gap."""
     slot, where = model.slot(n[0])
-    data = _octets(n)
+    data = _octets(n) if slot < _SLOTS // 2 else bytes((n[1] & 0xFF,)) * 8
     psn, step = model.request(n, n[1] % 4 if n[1] % 3 == 2 else 0, "write", data=data.hex(), **where)
-    model.memory[slot] = data
-    model.take(psn, step, return_code="OK")
+    model.store(slot, data)
+    model.take(psn, step, return_code="OK", list="EXPECTED")
 
 
 def _fill(model: PeerModel, n: tuple[int, ...]) -> None:
@@ -202,10 +221,11 @@ def _fill(model: PeerModel, n: tuple[int, ...]) -> None:
     data = _octets(n)
     step = model.sends(psn, model.clear_now(n[2]), send=f"{model.mode} write", ar=1, data=data.hex(), **where,
                        **({"retx": 1} if n[3] % 2 else {}))  # fmt: skip
-    model.memory[slot] = data
+    model.store(slot, data)
     model.take(psn, step, return_code="OK")
 
 
+_SENDS = ("send", "datagram")
 _AMO = {"atomic_opcode": "SUM", "atomic_datatype": "UINT64"}
 _WRONG: tuple[tuple[str, dict[str, Any], Any], ...] = (
     ("write", {"memory_key": "key + 77"}, "BAD_MKEY"),
@@ -217,6 +237,8 @@ _WRONG: tuple[tuple[str, dict[str, Any], Any], ...] = (
     ("write", {"eom": 0, "request_length": 8}, "OP_VIOLATION"),
     ("write", {"request_length": 4}, "OP_VIOLATION"),
     ("write", {"opcode": 0x2E}, "UNSUPPORTED_OP"),
+    ("write", {"version": 1}, ["UNCOR", "UNSUPPORTED_OP", "OP_VIOLATION"]),
+    ("datagram", {}, "OP_VIOLATION"),
     ("send", {"ri_generation": 99}, "BAD_GENERATION"),
     ("atomic", _AMO | {"buffer_offset": "addr + 4"}, "AMO_UNALIGNED"),
     ("atomic", _AMO | {"eom": 0}, "OP_VIOLATION"),
@@ -230,9 +252,9 @@ def _refused(model: PeerModel, n: tuple[int, ...]) -> None:
     """Send a request with one field wrong: an error, which changes nothing."""
     message, wrong, code = _WRONG[n[0] % (len(_WRONG) if model.facts.relative else len(_WRONG) - 1)]
     _, where = model.slot(n[1])
-    if model.is_full or message in model.facts.without or (message == "send" and not model.facts.receives):
+    if model.is_full or message in model.facts.without or (message in _SENDS and not model.facts.receives):
         return
-    where = {} if message == "send" else where
+    where = {} if message in _SENDS else where
     psn, step = model.request(n, 0, message, data=_octets(n).hex(), **(where | wrong))
     model.take(psn, step, stored=True, opcode="RESPONSE", return_code=code)
 
@@ -248,7 +270,8 @@ def _read(model: PeerModel, n: tuple[int, ...]) -> None:
     psn, step = model.request(n, 0, "read", request_length=8, **where)
     model.top = psn
     model.cleared = max(model.cleared, _distance(step["clear"]))
-    data = {"next_hdr": "RESPONSE_DATA", "data": model.memory[slot].hex(), "return_code": "OK", "payload_length": 8}
+    data = {"next_hdr": "RESPONSE_DATA", "data": model.memory[slot].hex(), "return_code": "OK", "payload_length": 8,
+            "read_request_message_id": psn + 1 & 0xFFFF}  # fmt: skip
     model.received[psn] = FuzzedPacket(step, {}, True, again=False)
     model.steps.append({"any": [
         {"expect": "ack", "ack_psn": at(psn), "cack_psn": at(model.cack), "req": "CLEAR", "dpdcid": "us", **data},
@@ -257,25 +280,50 @@ def _read(model: PeerModel, n: tuple[int, ...]) -> None:
     model.must_clear = True  # whichever way the data came, CACK passes the read then
 
 
+_SIGN = 1 << 63
+_MASK = (1 << 64) - 1
+_AMOS: tuple[tuple[str, str, Callable[[int, int], int]], ...] = (
+    ("SUM", "UINT64", lambda old, new: old + new & _MASK), ("BOR", "UINT64", lambda old, new: old | new),
+    ("BXOR", "UINT64", lambda old, new: old ^ new), ("BAND", "UINT64", lambda old, new: old & new),
+    ("MIN", "UINT64", min), ("MAX", "UINT64", max),
+    ("MIN", "INT64", lambda old, new: min(old ^ _SIGN, new ^ _SIGN) ^ _SIGN),
+    ("MAX", "INT64", lambda old, new: max(old ^ _SIGN, new ^ _SIGN) ^ _SIGN),
+)  # fmt: skip
+"""Atomic operations, their datatypes, and the number that is left in the memory."""
+
+
 def _atomic(model: PeerModel, n: tuple[int, ...]) -> None:
-    """Add to a number, and fetch it."""
-    known = sorted(model.memory)
+    """Change a number by an atomic operation, and fetch the old one."""
+    known, without = sorted(model.counters), model.facts.without
     if not known or model.is_full:
         return
     slot, where = model.slot(known[n[0] % len(known)])
-    operand, before = _octets(n), model.memory[slot]
-    fetches = n[1] % 2 == 1 and "fetch" not in model.facts.without
-    if not fetches and "atomic" in model.facts.without:
+    before, operand = model.counters[slot], int.from_bytes(_octets(n), "big")
+    fetches = n[1] % 2 == 1 and "fetch" not in without
+    if not fetches and "atomic" in without:
         return
-    fields = {"atomic_opcode": "SUM", "atomic_datatype": "UINT64", "data": operand.hex(), **where}
+    name, datatype, result = _AMOS[n[2] // 2 % (1 if "amos" in without else len(_AMOS))]
+    fields = {"atomic_opcode": name, "atomic_datatype": datatype, "data": f"{operand:016x}", **where}
     psn, step = model.request(n, 0, "fetch" if fetches else "atomic", **fields)
-    total = int.from_bytes(before, "little") + int.from_bytes(operand[::-1], "little")
-    model.memory[slot] = (total & (1 << 64) - 1).to_bytes(8, "little")
+    model.count(slot, result(before, operand))
     if fetches:
-        old = before[::-1].hex()
-        model.take(psn, step, stored=True, next_hdr="RESPONSE_DATA", return_code="OK", data=old)
+        model.fetched(psn, step, before)
     else:
         model.take(psn, step, return_code="OK")
+
+
+def _swap(model: PeerModel, n: tuple[int, ...]) -> None:
+    """Compare a number and swap it if it is equal."""
+    known = sorted(model.counters)
+    if not known or model.is_full or "cas" in model.facts.without:
+        return
+    slot, where = model.slot(known[n[0] % len(known)])
+    before, new = model.counters[slot], int.from_bytes(_octets(n), "big")
+    compare = before if n[1] % 2 else before ^ 1
+    fields = {"atomic_opcode": "CSWAP", "atomic_datatype": "UINT64", "request_length": 32}
+    psn, step = model.request(n, 0, "cas", **fields, compare_value=compare, swap_value=new, **where)
+    model.count(slot, new if compare == before else before)
+    model.fetched(psn, step, before)
 
 
 def _again(model: PeerModel, n: tuple[int, ...]) -> None:
@@ -352,7 +400,7 @@ def _lost(model: PeerModel, n: tuple[int, ...], answer: Callable[[int], None], *
     model.sends(psn, **packet, **how)
     answer(psn)
     step = model.sends(psn, **packet, retx=1)
-    model.memory[slot] = _octets(n)
+    model.store(slot, _octets(n))
     model.take(psn, step, return_code="OK")
 
 
@@ -376,6 +424,24 @@ def _far(model: PeerModel, n: tuple[int, ...]) -> None:
         psn = model.cack + 32_641 + n[0] % 64
         model.sends(psn, send=f"{model.mode} write", ar=1, data=8, message_id=9)
         model.nacked(psn, "PSN_OOR_WINDOW" if model.mode == "rud" else ["PSN_OOR_WINDOW", "ROD_OOO"], spdcid="peer")
+
+
+def _before(model: PeerModel, n: tuple[int, ...]) -> None:
+    """Send a packet before the first one, or a trimmed copy of one that was received: neither is taken."""
+    copies = [psn for psn, one in model.received.items() if one.again and one.step["send"].endswith(" write")]
+    if n[0] % 8 or not model.received or model.must_clear:  # silence takes its time
+        return
+    if n[1] % 2 and copies:
+        psn = copies[n[2] % len(copies)]
+        copy = {name: value for name, value in model.received[psn].step.items() if name not in ("syn", "start")}
+        model.steps += [copy | {"trimmed": "switch"}, {"any": [
+            {"expect": "nothing"}, {"expect": "ack", "ack_psn": at(psn), "cack_psn": at(model.cack)},
+        ]}]  # fmt: skip
+    else:
+        model.sends(-5, -6, send=f"{model.mode} write", ar=1, retx=1, message_id=9, data=8)
+        model.steps.append({"any": [
+            {"expect": "nothing"}, {"expect": "nack", "nack_code": "PSN_OOR_WINDOW", "nack_psn": at(-5)},
+        ]})  # fmt: skip
 
 
 def _stranger(model: PeerModel, n: tuple[int, ...]) -> None:
@@ -407,12 +473,13 @@ def _odd(model: PeerModel, n: tuple[int, ...]) -> None:
 
 
 def _rudi(model: PeerModel, n: tuple[int, ...]) -> None:
-    """Write by RUDI with a key that does not exist."""
+    """Write by RUDI with a key that does not exist, or to memory that is not for RUDI."""
     if "rudi" not in model.facts.without:
-        number = 0xF0000000 + n[0]
-        model.steps.append({"send": "rudi write", "pkt_id": number, "memory_key": "key + 77", "data": 8})
-        model.steps.append({"expect": "rudi_response", "pkt_id": number, "opcode": "RESPONSE",
-                            "return_code": ["BAD_MKEY", "OP_VIOLATION"]})  # fmt: skip
+        number, wrong = 0xF0000000 + n[0], n[1] % 2 == 0 or model.facts.idempotent
+        step = {"send": "rudi write", "pkt_id": number, "data": 8} | ({"memory_key": "key + 77"} if wrong else {})
+        codes = ["BAD_MKEY", "OP_VIOLATION"] if wrong else "OP_VIOLATION"
+        model.steps.append(step)
+        model.steps.append({"expect": "rudi_response", "pkt_id": number, "opcode": "RESPONSE", "return_code": codes})
 
 
 def _long(model: PeerModel, n: tuple[int, ...]) -> None:
@@ -425,6 +492,12 @@ def _long(model: PeerModel, n: tuple[int, ...]) -> None:
     begin = {"eom": 0, "data": "mtu"} | message
     end = {"som": 0, "payload_length": 8, "message_offset": "mtu", "data": _octets(n).hex()} | message
     parts = [(first, begin), (first + 1, end)]
+    if n[1] % 4 == 3 and not model.is_full:  # its second packet has another key, which is an error
+        step = model.sends(first, clear, send=f"{model.mode} write", ar=1, **begin)
+        model.take(first, step, again=False, return_code="OK")
+        step = model.sends(first + 1, clear, send=f"{model.mode} write", ar=1, memory_key="key + 77", **end)
+        model.take(first + 1, step, stored=True, opcode="RESPONSE", return_code="PERM_VIOLATION")
+        return
     for psn, part in reversed(parts) if model.mode == "rud" and n[0] % 2 and model.received else parts:
         step = model.sends(psn, clear, send=f"{model.mode} write", ar=1, **part)
         model.take(psn, step, again=False, return_code="OK")
@@ -450,7 +523,7 @@ def _gap(model: PeerModel, n: tuple[int, ...]) -> None:
     model.steps.append({"expect": "ack", "ack_psn": at(first), "cack_psn": [held, at(model.cack)], "retx": 1})
     model.steps.append(late | {"retx": 1})
     model.steps.append(model.acked(first + 1, retx=1, return_code=_OK))
-    model.memory[0] = _octets(n)
+    model.store(0, _octets(n))
 
 
 def _close(model: PeerModel, n: tuple[int, ...]) -> None:
@@ -470,23 +543,26 @@ def _fatal(model: PeerModel, n: tuple[int, ...]) -> None:
     if not model.received or n[0] % 4:
         return
     psn, rod = model.top + 1, model.mode == "rod"
+    wrong_start = {"syn": 1, "psn_offset": psn + 5 & 0xFFF, "send": "noop"}
     mismatch, unexpected = "PDC_MODE_MISMATCH", "UNEXP_EVENT"
     step, code = (
         ({"send": f"{'rud' if rod else 'rod'} write", "ar": 1, "data": 8}, mismatch),
         ({"send": "noop", "isrod": int(not rod)}, mismatch),
         ({"send": "noop", "ctl_type": 12, "ar": 1}, unexpected),
         ({"send": "close_req"}, unexpected),
-    )[n[1] % 4]
+        (wrong_start, "INVALID_SYN"),
+    )[n[1] % 5]
     model.sends(psn, **step)
     model.nacked(psn, code)
     model.ended = True
 
 
 MOVES: Mapping[str, tuple[int, Callable[[PeerModel, tuple[int, ...]], None]]] = {
-    "write": (8, _write), "fill": (4, _fill), "refused": (4, _refused), "read": (4, _read), "atomic": (4, _atomic),
-    "again": (6, _again), "noop": (3, _noop), "probe": (2, _probe), "ack_req": (3, _ack_req), "clear": (3, _clear),
-    "damaged": (1, _damaged), "trimmed": (2, _trimmed), "far": (1, _far), "stranger": (2, _stranger), "odd": (1, _odd),
-    "rudi": (1, _rudi), "long": (1, _long), "gap": (2, _gap), "close": (1, _close), "fatal": (2, _fatal),
+    "write": (8, _write), "fill": (4, _fill), "refused": (5, _refused), "read": (4, _read), "atomic": (7, _atomic),
+    "swap": (2, _swap), "again": (8, _again), "noop": (3, _noop), "probe": (2, _probe), "ack_req": (3, _ack_req),
+    "clear": (3, _clear), "damaged": (1, _damaged), "trimmed": (2, _trimmed), "far": (1, _far), "before": (1, _before),
+    "stranger": (2, _stranger), "odd": (1, _odd), "rudi": (1, _rudi), "long": (2, _long), "gap": (2, _gap),
+    "close": (1, _close), "fatal": (2, _fatal),
 }  # fmt: skip
 """Moves: how often each is drawn, and what writes its steps."""
 _WRAPS = (0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFF8, 0)

@@ -51,7 +51,7 @@ from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser,
 from uetproto.engine.pds.source import pump
 from uetproto.engine.pds.states import CLOSED, CONTROL_INPUTS, PACKETS, Input, Role, State
 from uetproto.errors import LocalError, RemoteError
-from uetproto.wire.headers.uet_pds import CONTROLS, CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CtlType, NackCode
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
@@ -61,6 +61,8 @@ _STALE_TIMERS = 1000
 """Number of stale entries that may stay in the heap of timers, in addition to one entry for each PDC."""
 _OPENING = tuple(CONTROL_INPUTS[kind] for kind, control in CONTROLS.items() if control.opens)
 """The control packets that can open a PDC (pds.md §6.2 item 3)."""
+_WITHOUT_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.NONE)
+"""The control packets whose psn says nothing, such as CLEAR_CMD (pds.md §13)."""
 
 _Key = tuple[Mode, int, int, bool]
 
@@ -547,10 +549,11 @@ class Pds:
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
         """Apply rows 9 and 10 of pds.md §6.3 to a SYN packet of a known PDC; return False if it is refused or dropped.
 
-        Only an initiator sends syn, and always with the same Start_PSN. A control packet with psn 0 (CLEAR_CMD, CREDIT,
-        …) tells no Start_PSN.
+        Only an initiator sends syn, and always with the same Start_PSN. A control packet without a PSN (CLEAR_CMD,
+        CREDIT, …) tells no Start_PSN.
         """
-        wrong_start = packet.start_psn != pdc.rx.start and not (isinstance(packet, Control) and packet.psn == 0)
+        tells_none = isinstance(packet, Control) and packet.ctl_type in _WITHOUT_PSN
+        wrong_start = packet.start_psn != pdc.rx.start and not tells_none
         if wrong_start and packet.start_psn in pdc.refused_starts:
             self.counters.unexpected += 1  # a late packet with a Start_PSN that was refused before
             return False
