@@ -24,6 +24,8 @@ Example:
   uetproto send --read "1 MiB" --to copy.bin --peer 10.0.0.2
   uetproto send --send message.bin --peer 127.0.0.2 -o sent.pcapng --json
   uetproto send ses-write --peer 127.0.0.2
+  uetproto send ladder-L05 --peer 127.0.0.2
+  uetproto send --write f.bin --peer 10.0.0.2 --keys rack.keys.toml
   uetproto send --write f.bin --peer 10.0.0.2 --rendezvous off --key 7 --personality refprov
   uetproto send --write f.bin --peer 10.0.0.2 --transport rc --rendezvous off --peer-qpn 0x12 --peer-psn 7 --rkey 0x200
 
@@ -43,7 +45,7 @@ def command(
     options: LinkOptions, scenario: str | None, peer: str, write: str | None, read: str | None, send: str | None,
     to: str | None, offset: str, repeat: int, verify: bool,
 ) -> None:  # fmt: skip
-    """Perform the operations of a scenario, or write, read or send bytes, to a peer on a real link.
+    """Perform the operations or steps of a scenario, or write, read or send bytes, to a peer on a real link.
 
     SCENARIO is a shipped name or a TOML file, which the peer has as --scenario. Exit status 1 if an operation failed,
     or if the memory of the peer differs afterwards.

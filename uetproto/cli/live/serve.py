@@ -26,6 +26,7 @@ Example:
   uetproto serve --local 10.0.0.2 --transport rc --memory "256 MiB"
   uetproto serve --local 10.0.0.2 --transport rc --rendezvous off --peer-gid 10.0.0.1 --peer-qpn 0x123 --peer-psn 7
   uetproto serve --local 127.0.0.2 --scenario ses-read --count 1
+  uetproto serve --local 10.0.0.2 --keys rack.keys.toml
   uetproto serve --local 10.0.0.2 --personality auto --rendezvous off --json
 
 Then, at another host: uetproto send --write FILE --peer 10.0.0.2
