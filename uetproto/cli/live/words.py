@@ -24,7 +24,8 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
         lines += [f"  {text}" for text in sealing["troubles"]]
     not_closed = summary.get("not_closed")
     if not_closed and summary["packets_received"]:
-        lines.append(f"  PDCs that were not closed in order: {not_closed:,}; the peer may keep them until its program ends")
+        told = "the peer may keep them until its program ends"
+        lines.append(f"  PDCs that were not closed in order: {not_closed:,}; {told}")
     lines += [
         f"  this process stood still for {time / 10**12:.1f} s (a stopped process, or a host that slept)"
         for time in summary["stood_still_ps"]
