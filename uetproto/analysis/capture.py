@@ -259,22 +259,26 @@ class Capture:
         ordered: bool = False,
         mirror: bool = False,
         personality: str | None = None,
+        cc: str | None = None,
     ) -> "AuditResult":
         """Judge the capture as `uetproto audit` does. `rules` are globs; one that begins with "-" excludes rules. Of a
         filtered capture all packets are judged, and findings are kept that a wanted packet shows.
 
         `complete`: the capture has every packet; `ordered`: in the order of sending; `mirror`: a packet that a mirror
-        port captured twice counts once; `personality`: known departures of this implementation are notes. Raises
-        `LocalError` for an unknown rule or personality.
+        port captured twice counts once; `personality`: known departures of this implementation are notes; `cc`:
+        parameters of senders with NSCC, such as "rate=100 Gb/s,base_rtt=12 us", to recompute their windows. Raises
+        `LocalError` for an unknown rule or personality, and for parameters that are not legal.
         """
         from uetproto.analysis.results import AuditResult
         from uetproto.audit.auditor import audit
         from uetproto.audit.outcome import AuditOutcome, shown_by
+        from uetproto.audit.pds.tracker_window import check_given
         from uetproto.audit.rule import Severity
 
         check_texts("rules", rules)
+        check_given(cc, complete, "cc")
         options = self._options(
-            rules=rules, complete=complete, ordered=ordered, mirror=mirror, personality=personality
+            rules=rules, complete=complete, ordered=ordered, mirror=mirror, personality=personality, cc=cc
         )  # fmt: skip
         report = audit(self._sources, options, opener=CaptureSource.open)  # type: ignore[arg-type]
         outcome = AuditOutcome(report, Severity.ERROR)

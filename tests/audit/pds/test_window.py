@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import uetproto
 from tests.support.audit.build import GOLDEN
 from tests.support.each import each
 from tests.support.effort import effort
@@ -156,3 +157,15 @@ def test_each_parameter_can_be_stated() -> None:
     }  # fmt: skip
     config, max_wnd = parameters_of(", ".join(f"{key}={value}" for key, value in values.items()))
     assert (config.form, config.trimming, config.mtu, max_wnd) == ("htsim", False, 1000, 1000)
+
+
+def test_python_takes_the_parameters_too(tmp_path: Path) -> None:
+    study(tmp_path / "run.pcapng")
+    capture = uetproto.open(tmp_path / "run.pcapng")
+    assert capture.audit(*RULES, complete=True).ok
+    tight = capture.audit(*RULES, complete=True, cc="rate=100 Gb/s,base_rtt=9 us,max_wnd=20000")
+    assert {one.rule.id for one in tight} == {"PDS-WINDOW-EXCEEDED"}
+    with pytest.raises(LocalError, match="cc rate: 'x' is not legal"):
+        capture.audit(complete=True, cc="rate=x")
+    with pytest.raises(LocalError, match="has no effect without every packet"):
+        capture.audit(cc="rate=1 Gb/s,base_rtt=1 us")

@@ -104,6 +104,14 @@ def parameters_of(text: str, option: str = "cc") -> WindowParameters:
     return WindowParameters(config, config.max_wnd if max_wnd is None else max_wnd)
 
 
+def check_given(cc: str | None, complete: bool, option: str) -> None:
+    """Raise `LocalError` that names `option` for given parameters that are not legal, or have no effect."""
+    if cc is not None:
+        parameters_of(cc, option)
+        if not complete:
+            raise LocalError(f"{option} {cc}", "has no effect without every packet", "with --complete")
+
+
 class RecomputedWindow:
     """This class has the window that follows from the parameters and the packets, once for each of `SLACKS`."""
 

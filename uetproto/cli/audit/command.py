@@ -12,7 +12,7 @@ from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.audit.auditor import audit
 from uetproto.audit.baseline import Baseline
 from uetproto.audit.outcome import AuditOutcome, json_lines, shown_by
-from uetproto.audit.pds.tracker_window import parameters_of
+from uetproto.audit.pds.tracker_window import check_given
 from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
@@ -167,10 +167,7 @@ def command(
     _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
     if number is not None and plot is None:
         raise LocalError(f"--pdc {number}", "says what --plot draws", "with --plot FILE")
-    if cc is not None:
-        parameters_of(cc, "--cc")
-        if not complete:
-            raise LocalError(f"--cc {cc}", "has no effect without every packet", "with --complete")
+    check_given(cc, complete, "--cc")
     known = None if baseline is None else _known(baseline)
     options = Options(
         complete=complete, ordered=ordered, cc=cc, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),
