@@ -204,6 +204,30 @@ def test_export_of_chosen_columns(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_export_of_several_captures_at_a_time(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.pcapng"
+    damaged.write_bytes(Path(LOSSY).read_bytes()[:-10])
+    files = (LOSSY, str(damaged), str(PCAPS / "uet-mixed.pcapng"))
+    for target in ("x.parquet", "folder"):
+        told = []
+        for jobs in ("1", "2"):
+            (tmp_path / jobs).mkdir(exist_ok=True)
+            result = invoke(
+                "export", *files, "-o", str(tmp_path / jobs / target), "--jobs", jobs, "--filter", "uetp.psn", "--json"
+            )
+            assert result.exit_code == 1
+            assert "damaged at byte" in result.stderr
+            rows = {Path(path).name: count for path, count in json.loads(result.stdout)["files"].items()}
+            told.append((rows, result.stderr))
+        assert told[0] == told[1]
+        for name in told[0][0]:
+            one, other = (tmp_path / jobs / ("folder" if target == "folder" else "") / name for jobs in ("1", "2"))
+            assert pq.read_table(one).equals(pq.read_table(other)), name
+    for name in ("frame.number == 1", "uetp.acked_in"):
+        result = invoke("export", *files, "-o", str(tmp_path / "y.csv"), "--jobs", "2", "--filter", name)
+        assert (result.exit_code, "several captures" in result.stderr) == (2, True)
+
+
 def test_what_export_refuses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for arguments, told in (

@@ -6,5 +6,6 @@ per_packet.py  columns that only packets one by one give
 masks.py       display filters as masks over columns
 pieces.py      the table of a capture, piece by piece
 files.py       tables as Parquet, CSV and Arrow files
+parallel.py    several captures at a time
 sql.py         SQL over captures and tables
 """

@@ -26,7 +26,7 @@ OWN = {
     "dport":     ("uint16", "UDP destination port"),
     "dscp":      ("uint8",  ""),
     "ecn":       ("uint8",  "3: marked"),
-    "flow":      ("uint32", "number of the pair of src and dst, from 0"),
+    "flow":      ("uint32", "number of the pair of src and dst of a capture, from 0"),
     "form":      ("string", "PDS header, security header, or bth"),
 }  # fmt: skip
 """Names that are no fields, each with the type and what it is."""

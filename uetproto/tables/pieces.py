@@ -55,8 +55,8 @@ class CaptureTable:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces of all captures. Raises `LocalError` for a pipe, and for what is no capture."""
-        flows: dict[tuple[str, str], int] = {}
         for number, source in enumerate(self._sources):
+            flows: dict[tuple[str, str], int] = {}
             chosen = None if self._chosen is None else np.frombuffer(self._chosen[number], np.uint8).view(bool)
             names = [one.name for one in self._slow]
             reading = PacketReading(self._slow, self._packets(source, *needs_analysis(names))) if names else None

@@ -14,7 +14,9 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.tables.files import export, format_of
+from uetproto.tables.masks import OF_PLACE
 from uetproto.tables.names import ANALYSIS, COMMON
+from uetproto.tables.parallel import ExportTask, export_in_parallel
 from uetproto.wire.words.text import count
 
 
@@ -43,6 +45,10 @@ Damage is a fault.""",
 @click.option("--arrow", "kind", flag_value="arrow", help="Arrow files in a folder.")
 @click.option("--fields", metavar="NAME,…", help="Columns of the joined table.")
 @click.option("--analysis", is_flag=True, help="Also what the packets around each packet say, such as its PDC; slower.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N",
+    help="Captures that are read at a time, each in a process.",
+)  # fmt: skip
 @filter_option("Write only packets")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the rows of each file.")
 @decoding_options
@@ -55,6 +61,7 @@ def command(
     kind: str | None,
     fields: str | None,
     analysis: bool,
+    jobs: int,
     wanted: DisplayFilter | None,
     as_json: bool,
     decoding: Decoding,
@@ -72,18 +79,31 @@ def command(
         check_output("-o", output, others)
     elif any(os.path.dirname(os.path.abspath(file)) == os.path.abspath(output) for file in files):
         raise LocalError(f"-o {output}", "is the folder of an input", "another folder")
-    capture = captures(files, decoding, keys_file, wanted)
     names = None if fields is None else [name.strip() for name in fields.split(",") if name.strip()]
-    table = capture.table(names, analysis)
+    parallel = jobs > 1 and len(files) > 1
+    if parallel and wanted is not None and (wanted.analysed or not wanted.names.isdisjoint(OF_PLACE)):
+        raise LocalError(f"--jobs {jobs}", "cannot filter by what packets of several captures say", "--jobs 1")
+    table = captures(files, decoding, keys_file, None if parallel else wanted).table(names, analysis)
+    damaged = table.damage
     with status() as show:
-        counts = export(table, output, format, folder, lambda packets: show(count(packets, "packet")))
+
+        def progress(packets: int) -> None:
+            show(count(packets, "packet"))
+
+        if parallel:
+            settings = decoding.transports | {"keys": keys_file}
+            text = None if wanted is None else wanted.text
+            tasks = [ExportTask(file, settings, text, [one.name for one in table.columns]) for file in files]
+            counts, damaged = export_in_parallel(tasks, jobs, output, format, folder, progress)
+        else:
+            counts = export(table, output, format, folder, progress)
     if as_json:
         click.echo(json.dumps({"files": counts, "columns": [one.name for one in table.columns]}))
     else:
         tell(f"{printable(path)}: {count(rows, 'row')}" for path, rows in counts.items())
-    for damage in table.damage:
+    for damage in damaged:
         click.echo(f"uetproto: {printable(str(damage))}", err=True)
-    if table.damage:
+    if damaged:
         ctx.exit(FAULT)
 
 
