@@ -17,7 +17,7 @@ from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.filtering import judged, looked_at, matching, read_again
 from uetproto.analysis.sources import CaptureSource
 from uetproto.cli.choice import Choice
-from uetproto.cli.terminal import printable
+from uetproto.cli.terminal import printable, share_words
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.pcap import CaptureReader, Record
@@ -160,13 +160,10 @@ def progress_words(packets: int, share: float | None, elapsed: float) -> str:
     time left. `share` is the part of the file that has been read, or None if it is not known; `elapsed` is in seconds.
     """
     words = [f"{packets:,} packet{'s' * (packets != 1)}"]
-    if share is not None:
-        words.append(f"{share:.0%}")
     if elapsed > 0 and packets:
         words.append(f"{packets / elapsed:,.0f} packets/s")
-    if share and elapsed > 1:
-        left = elapsed * (1 - share) / share
-        words.append(f"{left // 60:.0f}:{left % 60:02.0f} left")
+    if share is not None:
+        words.append(share_words(share, elapsed))
     return ", ".join(words)
 
 

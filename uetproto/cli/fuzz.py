@@ -26,7 +26,7 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions, some_link_options
 from uetproto.cli.machines import DRIVEN, HYPOTHESIS, OURS, TESTED, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter, printable, tell
+from uetproto.cli.terminal import Paint, painter, printable, share_words, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.errors import similar
@@ -184,7 +184,8 @@ def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[Fu
                 for finding in tally.findings:
                     _line("")
                     tell(finding, stop)
-                _progress(total, perf_counter() - start)
+                elapsed = perf_counter() - start
+                _progress(total, elapsed, total.steps / plan.steps if plan.steps else elapsed / plan.seconds)
         _line("")
         return total, interrupted.status if interrupted else 0, perf_counter() - start
 
@@ -364,10 +365,10 @@ def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None
         tell([f"  {NOT_REPLAYED}"])
 
 
-def _progress(tally: FuzzTally, elapsed: float) -> None:
-    """Show progress on standard error, where that is a terminal."""
-    rate = tally.moves / elapsed
-    _line(f"{tally.moves:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {elapsed:.0f} s")
+def _progress(tally: FuzzTally, elapsed: float, share: float) -> None:
+    """Show progress on standard error, where that is a terminal. `share` of the work is done."""
+    rate, done = tally.moves / elapsed, share_words(share, elapsed)
+    _line(f"{tally.moves:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {done}")
 
 
 def _line(text: str) -> None:

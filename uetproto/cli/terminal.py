@@ -87,6 +87,16 @@ def status() -> Iterator[Callable[[str], None]]:
         yield line.update
 
 
+def share_words(share: float, elapsed: float) -> str:
+    """Return how much of long work is done, in per cent, and from the second second on the time left. `share` is from 0
+    to 1, and `elapsed` is in seconds."""
+    share = min(share, 1.0)
+    if share <= 0 or elapsed <= 1:
+        return f"{share:.0%}"
+    left = elapsed * (1 - share) / share
+    return f"{share:.0%}, {left // 60:.0f}:{left % 60:02.0f} left"
+
+
 @contextmanager
 def progress(name: str, unit: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None] | None]:
     """Yield a function `show(done, total)` that moves a bar on standard error: per cent, number, rate and time left.
