@@ -1,12 +1,11 @@
 """This module writes what `uetproto conform` found: lines, JSON, JUnit XML and ladders."""
 
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
-from xml.etree import ElementTree
 
 from uetproto.analysis.decoding import Decoding
+from uetproto.cli.junit import JunitCase, junit_text
 from uetproto.cli.ladder.chart import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 from uetproto.cli.live.options import UET, LinkOptions
@@ -16,7 +15,6 @@ from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.conform.roce.packets import RoceFacts
 from uetproto.wire.capture.pcap import open_capture
 
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 _COLUMNS = 120
 _REPEATED = ("transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc",
              "checksum", "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr",
@@ -90,21 +88,14 @@ def chart(file: str, outcome: Outcome, peer: PeerFacts | RoceFacts) -> str:
 def junit(results: list[Outcome], repeats: Mapping[str, str]) -> str:
     """Return the verdicts as JUnit XML, with a test case for each test. An inconclusive test is skipped. `repeats` has
     the command of `repeating` by our side of the test."""
-    counts = {verdict: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
-    suite = ElementTree.Element(
-        "testsuite", name="uetproto conform", tests=str(len(results)), failures=str(counts[ConformanceVerdict.FAIL]),
-        errors="0", skipped=str(counts[ConformanceVerdict.INCONCLUSIVE]),
-    )  # fmt: skip
-    for one in results:
-        layer = one.test.id.rpartition("-")[0].lower().replace("-", ".")
-        case = ElementTree.SubElement(suite, "testcase", classname=f"uetproto.conform.{layer}", name=one.test.id)
-        reason = _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", one.reason)
-        if one.verdict is ConformanceVerdict.FAIL:
-            failure = ElementTree.SubElement(case, "failure", message=reason, type="fail")
-            failure.text = f"{one.test.purpose} [{one.test.section}]\nagain: {repeats[one.test.role]} {one.test.id}"
-        elif one.verdict is ConformanceVerdict.INCONCLUSIVE:
-            ElementTree.SubElement(case, "skipped", message=reason)
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return junit_text("uetproto conform", [_case(one, repeats) for one in results])
+
+
+def _case(one: Outcome, repeats: Mapping[str, str]) -> JunitCase:
+    group, name = f"uetproto.conform.{one.test.id.rpartition('-')[0].lower().replace('-', '.')}", one.test.id
+    if one.verdict is ConformanceVerdict.FAIL:
+        text = f"{one.test.purpose} [{one.test.section}]\nagain: {repeats[one.test.role]} {name}"
+        return JunitCase(group, name, "failure", one.reason, text, "fail")
+    if one.verdict is ConformanceVerdict.INCONCLUSIVE:
+        return JunitCase(group, name, "skipped", one.reason)
+    return JunitCase(group, name)
