@@ -1,16 +1,19 @@
 """Windows of NSCC, recomputed from captures: our own senders keep them, senders that do not are found."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import uetproto
-from tests.support.audit.build import GOLDEN
+from tests.support.audit.build import GOLDEN, PdsAudit, head
+from tests.support.audit.pds_rules import START, Line, ack, nack, packets, req, syn
 from tests.support.each import each
 from tests.support.effort import effort
 from uetproto import LocalError
 from uetproto.audit.auditor import audit
+from uetproto.audit.pds.tracker_state import M32
 from uetproto.audit.pds.tracker_window import KEYS, parameters_of
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
@@ -20,6 +23,7 @@ from uetproto.engine.contract import MICROSECOND, Trim
 from uetproto.fabric.matrix import traffic_matrix
 from uetproto.fabric.study import Study, StudyConfig
 from uetproto.wire.capture.pcap import open_capture, open_writer
+from uetproto.wire.headers.uet_pds import NackCode
 
 RULES = ("PDS-WINDOW-*",)
 CONTROLLED = sorted([*GOLDEN.glob("uet-*.pcapng"), *GOLDEN.glob("ladder-C*.pcapng")])
@@ -169,3 +173,44 @@ def test_python_takes_the_parameters_too(tmp_path: Path) -> None:
         capture.audit(complete=True, cc="rate=x")
     with pytest.raises(LocalError, match="has no effect without every packet"):
         capture.audit(cc="rate=1 Gb/s,base_rtt=1 us")
+
+
+def nonsense(rng: random.Random) -> list[Line]:
+    """Return requests, ACKs with the state of NSCC and NACKs, with numbers that now and then fit."""
+    lines: list[Line] = []
+    sent = 0
+    for _ in range(rng.randrange(5, 120)):
+        kind, psn = (
+            rng.choice(("rud", "rod")),
+            rng.choice((sent, sent, sent, rng.randrange(-5, 40), rng.randrange(2**31))),
+        )
+        psn = (START + psn) & M32
+        choice = rng.random()
+        if choice < 0.5:
+            make = syn if rng.random() < 0.3 else req
+            sender, header, more = make(psn, psn - 1 - rng.randrange(3), kind=kind, retx=rng.getrandbits(1))
+            lines.append(
+                (sender, header, more | {"ses": head("ses.request_std"), "size": rng.choice((0, 984, 5000, -1))})
+            )
+            sent += 1
+        elif choice < 0.85:
+            cack = (START + rng.randrange(-3, sent + 3)) & M32
+            sack = {"sack_bitmap": rng.getrandbits(64), "sack_psn_offset": rng.randrange(-60, 60)}
+            sender, header, more = ack((cack + rng.randrange(-2, 5)) & M32, cack, m=rng.getrandbits(1), **sack)
+            state = head(
+                "pds.cc_state.nscc", rcvd_bytes=rng.choice((0, 4 * sent, rng.getrandbits(24))),
+                service_time=rng.choice((0, 1, 0xFFFF)), rcv_cwnd_pend=rng.choice((0, 127)), restore_cwnd=1,
+            )  # fmt: skip
+            lines.append((sender, header, more | {"more": (state,)}))
+        else:
+            code = rng.choice(list(NackCode))
+            lines.append(nack((START + rng.randrange(sent + 2)) & M32, code, nack_payload=rng.getrandbits(32)))
+    return lines
+
+
+@pytest.mark.parametrize("cc", [None, "rate=8 Gb/s,base_rtt=4 us,mtu=1080", "rate=1 Gb/s,base_rtt=9 us,form=htsim"])
+def test_nonsense_raises_nothing(cc: str | None) -> None:
+    for seed in range(effort(40, 400, 4_000)):
+        judge = PdsAudit(Options(complete=True, ordered=bool(seed & 1), cc=cc))
+        judge.see(packets(nonsense(random.Random(seed))))
+        judge.end()

@@ -357,6 +357,8 @@ class Windows:
             context.model.add(-window.balance)
         if window in context.windows:
             context.windows.remove(window)
+        if context.early is not None and context.early[0] is direction:
+            context.early = None
 
     def _give_up(self) -> None:
         """Follow no context any more: too much is in flight."""
