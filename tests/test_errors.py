@@ -36,6 +36,7 @@ def test_many_names_are_counted_and_the_field_has_all() -> None:
     names = [f"name-{number}" for number in range(13)]
     error = LocalError("kind", "x", f"{', '.join(names)}; or a path")
     assert str(error) == "kind: x; legal: name-0, name-1, name-2, … (13 in all); or a path"
+    assert str(LocalError("kind", "x", f"{', '.join(names)}, and not y")).endswith("… (13 in all), and not y")
     assert error.legal.startswith(", ".join(names))
     assert str(LocalError("kind", "x", ", ".join(names[1:]))).endswith(", ".join(names[1:]))
     assert str(LocalError("kind", "x", ", ".join(["a few words"] * 20))).count("a few words") == 20

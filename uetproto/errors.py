@@ -13,7 +13,7 @@ _LONGEST_LINE = 2048
 _LISTED = 12
 """Number of names above which an error message lists the first three alone."""
 _FIRST = 3
-_NAMES = re.compile(rf"(?:[^\s,;]+, ){{{_LISTED},}}[^\s,;]+")
+_NAMES = re.compile(rf"(?:[^\s,;]+, ){{{_LISTED},}}[^\s,;]+(?=[,;]|$)")
 _TELLING = 2
 """Number of letters above which a part of a name tells which name is meant."""
 

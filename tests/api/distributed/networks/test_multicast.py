@@ -410,7 +410,7 @@ def test_ranks_of_one_host() -> None:
 
 @pytest.mark.parametrize("transport", ["uet", "model"])
 def test_only_over_roce(transport: str) -> None:
-    with pytest.raises(ValueError, match=r"algorithm: 'multicast'; legal: .*ring"):
+    with pytest.raises(ValueError, match=r"algorithm: 'multicast'; legal: .*multicast over roce"):
         dist.World(2, transport=transport, algorithm="multicast")
 
     def program(rank: int) -> None:
