@@ -90,7 +90,7 @@ def test_the_architecture_names_files_that_exist() -> None:
 def test_python(page: str, here: Path) -> None:
     """The blocks one after the other, in one process, with warnings as errors."""
     code = "\n".join(blocks(page, "python"))
-    assert "decode" in code
+    assert "packet[" in code
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=here, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "CRC32C" in done.stdout or "crc" in done.stdout
