@@ -34,6 +34,7 @@ CALLS: list[tuple[str, Call, tuple[Any, ...]]] = [
     ("index", of_capture(lambda capture, value: capture[value]), ("x", -1, slice(1, 3))),
     ("filter", of_capture(lambda capture, value: capture.filter(value)), (5, None, "")),
     ("fields", of_capture(lambda capture, value: capture.to_arrow(value)), (5, [None], [], "uetp.psn", {"a": 1})),
+    ("other", of_capture(lambda capture, value: capture.diff(value)), (LOSSY, None)),
     ("rules", of_capture(lambda capture, value: capture.audit(value)), (5, None)),
     *((name, drawn(name), values) for name, values in (
         ("packets", (5, "ab", [], [-1], ["x"])), ("mark", (5, [None])), ("rows", ("x", -1)), ("width", (3, "x", 10**6)),

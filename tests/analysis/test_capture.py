@@ -150,6 +150,21 @@ def test_damage_is_told() -> None:
     assert len(found.damage) == 1
 
 
+def test_damage_is_told_where_it_is_asked_for() -> None:
+    """The warning names the line that asks for measurements, a table or a chart."""
+    for ask in (uetproto.Capture.stats, uetproto.Capture.to_arrow, uetproto.Capture.ladder):
+        found = uetproto.open(DATA[:-10])
+        with pytest.warns(uetproto.CaptureWarning, match="bytes: damaged at byte") as told:
+            ask(found)
+        assert [(one.filename, len(told)) for one in told] == [(__file__, 1)]
+        assert len(found.damage) == 1
+
+
+def test_a_folder_is_no_capture(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        uetproto.open(tmp_path)
+
+
 def test_settings_reach_the_packets() -> None:
     assert {packet.protocol for packet in uetproto.open(LOSSY, udp_port=4000)} == {"UDP"}
     assert uetproto.open(LOSSY, crc="off")[0].packet.trailer is None

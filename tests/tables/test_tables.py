@@ -236,6 +236,8 @@ def test_what_export_refuses(tmp_path: Path) -> None:
         (("-o", str(tmp_path / "x.csv"), "--fields", "uetp.pns"), "did you mean uetp.psn"),
         (("-o", str(tmp_path / "x.csv"), "--filter", "uetp.pns"), "did you mean uetp.psn"),
         (("-o", str(tmp_path / "no" / "x.csv")), "no directory"),
+        (("-o", "-"), "not written to standard output"),
+        (("-o", str(tmp_path / "x.csv.gz")), ".gz is no suffix of tables"),
     ):
         result = invoke("export", LOSSY, *arguments)
         assert (result.exit_code, told in result.stderr) == (2, True), (arguments, result.stderr)
@@ -273,10 +275,19 @@ def test_query(tmp_path: Path) -> None:
     assert text.splitlines() == ["protocol  n", "UET       20"]
 
 
+def test_query_tells_damage(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.pcapng"
+    damaged.write_bytes(Path(LOSSY).read_bytes()[:-10])
+    for view in ("packets", "pdcs"):
+        result = invoke("query", str(damaged), f"SELECT count(*) FROM {view}")
+        assert (result.exit_code, result.stderr.count("damaged at byte")) == (1, 1), result.stderr
+
+
 def test_what_query_refuses(tmp_path: Path) -> None:
     for source, sql, options, told in (
         (LOSSY, "SELEC", (), "syntax error"),
-        (LOSSY, "SELECT * FROM nothing", (), "nothing"),
+        (LOSSY, "SELECT * FROM packet", (), "views: findings, messages, packets, pdcs"),
+        (LOSSY, "", (), "asks nothing"),
         (str(tmp_path), "SELECT 1", (), "has no tables"),
         (str(tmp_path), "SELECT 1", ("--filter", "uetp"), "with a capture"),
         (LOSSY, "SELECT 1", ("--filter", "uetp.pns"), "did you mean"),

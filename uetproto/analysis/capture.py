@@ -1,6 +1,7 @@
 """This module has `open_captures`, which is `uetproto.open`, and the class `Capture`."""
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +26,7 @@ from uetproto.wire.words.summary import stamp
 from uetproto.wire.words.text import count
 
 if TYPE_CHECKING:  # they are loaded when they are asked for
-    from uetproto.analysis.results import AuditResult, Ladder, StatsResult
-    from uetproto.analysis.row_views import RowView
+    from uetproto.analysis.results import AuditResult, FlowRows, Ladder, MessageRows, StatsResult
 
 SHOWN = 10
 """Packets of a capture that are shown."""
@@ -120,9 +120,7 @@ class Capture:
             for number, packet in enumerate(self._packets(reader), 1):  # noqa: B007
                 yield packet
             self._count = number
-            self.damage = reader.damage
-            for damage in self.damage:
-                warnings.warn(str(damage), CaptureWarning, stacklevel=2)
+            self._tell(reader.damage)
 
     def _packets(self, reader: MergedReader) -> Iterator[PacketView]:
         decoding = self._opening(reader)
@@ -219,26 +217,26 @@ class Capture:
     # What is in it ----------------------------------------------------------------------------------------------------
 
     @property
-    def flows(self) -> "RowView[Any]":
+    def flows(self) -> "FlowRows":
         """Return the flows: what one end sent to the other, of PDCs, queue pairs, RUDI and UUD."""
         return self.stats().flows
 
     @property
-    def pdcs(self) -> "RowView[Any]":
+    def pdcs(self) -> "FlowRows":
         """Return the directions of PDCs."""
         from uetproto.analysis.results import flows_of
 
         return flows_of(self.stats().measured, "pdc")
 
     @property
-    def qps(self) -> "RowView[Any]":
+    def qps(self) -> "FlowRows":
         """Return the directions of queue pairs of RoCE."""
         from uetproto.analysis.results import flows_of
 
         return flows_of(self.stats().measured, "qp")
 
     @property
-    def messages(self) -> "RowView[Any]":
+    def messages(self) -> "MessageRows":
         """Return the messages."""
         return self.stats().messages
 
@@ -248,8 +246,15 @@ class Capture:
             from uetproto.analysis.results import StatsResult
             from uetproto.audit.stats.measure import measure
 
-            _, measured = measure(self._sources, self._options(), opener=self._readers())  # type: ignore[arg-type]
+            open_one, opened = self._readers(), []
+
+            def opener(source: CaptureSource) -> CaptureReader:
+                opened.append((source.name, open_one(source)))
+                return opened[-1][1]
+
+            _, measured = measure(self._sources, self._options(), opener=opener)  # type: ignore[arg-type]
             self._measured = StatsResult(measured)
+            self._tell([SourceDamage(name, *one) for name, reader in opened for one in reader.damage])
         return self._measured
 
     def audit(
@@ -303,6 +308,7 @@ class Capture:
         """
         from uetproto.diff.compare import diff
 
+        typed("other", other, Capture, "a capture, such as uetproto.open(path)")
         return diff(self, other, strict=strict, ignore=ignore, addresses=addresses)
 
     def _options(self, **more: Any) -> Any:
@@ -464,7 +470,7 @@ class Capture:
     def _tell(self, damage: list[SourceDamage]) -> None:
         self.damage = damage
         for one in damage:
-            warnings.warn(str(one), CaptureWarning, stacklevel=3)
+            warnings.warn(str(one), CaptureWarning, stacklevel=_callers_level())
 
     def _wanted_items(self) -> bytearray | None:
         """Return an item for each packet up to the last one that the filter wants, which is 1 for those; None: there is
@@ -486,6 +492,7 @@ class Capture:
             yield from arrows("-", reader, self._opening(reader), choice, tally)
             if names is not None:
                 names += [one.name for one in reader.interfaces]
+                self._tell(reader.damage)
 
     def _windows(self) -> dict[int, int]:
         """Return the windows of senders with NSCC, by the numbers of packets; of several captures together, none."""
@@ -562,6 +569,14 @@ class Capture:
 
 
 _HEAD = ("", "time", "from", "to", "protocol", "bytes", "summary")
+
+
+def _callers_level() -> int:
+    """Return the `stacklevel` by which a warning of the caller names the first line outside this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("uetproto."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _plain(text: str, style: str) -> str:

@@ -15,8 +15,7 @@ from weakref import finalize
 from uetproto.analysis.arguments import check_int, check_text, check_texts
 from uetproto.analysis.capture import Capture, open_captures
 from uetproto.analysis.html import table_html
-from uetproto.analysis.results import AuditResult, Ladder, StatsResult
-from uetproto.analysis.row_views import RowView
+from uetproto.analysis.results import AuditResult, FlowRows, Ladder, MessageRows, StatsResult
 from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.emulator.run.result import RunResult
 from uetproto.errors import LocalError, shown, typed
@@ -55,22 +54,22 @@ class CommandOutcome(Generic[T]):
         return self._capture
 
     @property
-    def flows(self) -> RowView[Any]:
+    def flows(self) -> FlowRows:
         """Return the flows of the capture."""
         return self.capture.flows
 
     @property
-    def pdcs(self) -> RowView[Any]:
+    def pdcs(self) -> FlowRows:
         """Return the directions of PDCs of the capture."""
         return self.capture.pdcs
 
     @property
-    def qps(self) -> RowView[Any]:
+    def qps(self) -> FlowRows:
         """Return the directions of queue pairs of the capture."""
         return self.capture.qps
 
     @property
-    def messages(self) -> RowView[Any]:
+    def messages(self) -> MessageRows:
         """Return the messages of the capture."""
         return self.capture.messages
 

@@ -16,6 +16,11 @@ from uetproto.audit.stats.rows import FlowRow, MessageRow
 from uetproto.errors import LocalError
 from uetproto.wire.words.summary import duration
 
+FlowRows = RowView[FlowRow]
+"""Type of tables of flows."""
+MessageRows = RowView[MessageRow]
+"""Type of tables of messages."""
+
 
 class AuditResult:
     """This class is the result of an audit: its findings, and how often each rule was judged."""
@@ -80,7 +85,7 @@ class StatsResult:
         self.measured = measured
         """Measurements of each interface."""
         self.flows = flows_of(measured)
-        self.messages: RowView[MessageRow] = RowView(
+        self.messages: MessageRows = RowView(
             "message", [row for one in measured for row in one.messages.kept], _MESSAGE, MessageRow.as_dict,
             sum(one.messages.others.get("rows", 0) for one in measured),
         )  # fmt: skip
@@ -120,7 +125,7 @@ class StatsResult:
         return head + self.flows._repr_html_() + self.messages._repr_html_()
 
 
-def flows_of(measured: Sequence[Measurements], kind: str | None = None) -> RowView[FlowRow]:
+def flows_of(measured: Sequence[Measurements], kind: str | None = None) -> FlowRows:
     """Return the flows of all interfaces, of one kind if it is given."""
     rows = [row for one in measured for row in one.flows.kept if kind in (None, row.kind)]
     others = sum(one.flows.others.get("rows", 0) for one in measured)
@@ -177,7 +182,7 @@ class Ladder:
         Path(path).write_text(self.svg if suffix == ".svg" else f"{self.text}\n", encoding="utf-8")
 
     def __repr__(self) -> str:
-        return self.text
+        return self.text or "(no packets)"
 
     def _repr_html_(self) -> str:
         """Return the picture as an image, because the style of an SVG within a page would change the other ones."""

@@ -39,7 +39,7 @@ class CaptureSource:
             self.name = "bytes"
         elif isinstance(source, str | os.PathLike):
             self.name = os.fspath(source)
-            if self.name == "-" or (os.path.exists(self.name) and not os.path.isfile(self.name)):
+            if self.name == "-" or _is_pipe(self.name):
                 self._start = None
         elif isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
             raise LocalError("source", f"{shown(source)} is not legal", "a path, bytes, or a file open for bytes")
@@ -105,6 +105,11 @@ class CaptureSource:
         for record in records:
             link = record.link if self._link is None else self._link
             yield record._replace(time_ns=record.time_ns + self._offset_ns, link=link)
+
+
+def _is_pipe(path: str) -> bool:
+    """Return whether a path is that of a pipe or device. A folder is none, and cannot be opened."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 class SourceDamage(NamedTuple):

@@ -19,7 +19,8 @@ PACKETS = "packets"
 
 def format_of(path: str, asked: str | None) -> tuple[str, bool]:
     """Return the format of an output, and whether it is a folder. A name with the suffix of a format is a file,
-    anything else is a folder. Raises `LocalError` if the suffix contradicts the format that is asked for.
+    anything without a suffix is a folder. Raises `LocalError` if the suffix is another one, or contradicts the format
+    that is asked for.
     """
     suffix = Path(path).suffix.lower()
     named = next((name for name, one in FORMATS.items() if one == suffix), None)
@@ -29,6 +30,14 @@ def format_of(path: str, asked: str | None) -> tuple[str, bool]:
         return named, False
     if os.path.exists(path) and not os.path.isdir(path):
         raise LocalError(f"-o {path}", "is a file", f"names in {', '.join(FORMATS.values())}, or a folder")
+    if path == "-":
+        raise LocalError("-o -", "tables are not written to standard output", "a file or a folder")
+    if suffix[1:].isalpha() and not os.path.isdir(path) and not path.endswith(("/", os.sep)):
+        raise LocalError(
+            f"-o {path}",
+            f"{suffix} is no suffix of tables",
+            f"{', '.join(FORMATS.values())}; a new folder with / behind",
+        )
     return asked or "parquet", True
 
 

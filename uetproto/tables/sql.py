@@ -23,7 +23,7 @@ class SqlSource:
             import duckdb
         except ImportError:
             raise missing_package("uetproto query", "duckdb", "tables") from None
-        self._errors = duckdb.Error
+        self._errors, self._unknown = duckdb.Error, duckdb.CatalogException
         self._database = duckdb.connect()
         self._makers: dict[str, Callable[[], Any]] = {}
 
@@ -53,7 +53,17 @@ class SqlSource:
                 del self._makers[name]
         try:
             found = self._database.execute(text)
-            return [one[0] for one in found.description or ()], found.fetchall()
+            if found is None or found.description is None:
+                raise LocalError("SQL", "asks nothing", "a query, such as SELECT * FROM packets")
+            return [one[0] for one in found.description], found.fetchall()
+        except self._unknown as error:
+            views = [
+                name
+                for (name,) in self._database.execute(
+                    "SELECT view_name FROM duckdb_views() WHERE NOT internal"
+                ).fetchall()
+            ]
+            raise LocalError("SQL", str(error), f"views: {', '.join(sorted({*views, *self._makers}))}") from None
         except self._errors as error:
             raise LocalError("SQL", str(error)) from None
 

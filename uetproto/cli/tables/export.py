@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Sequence
 
 import click
 
 from uetproto import LocalError
 from uetproto.analysis.capture import Capture, open_captures
 from uetproto.analysis.decoding import Decoding
+from uetproto.analysis.sources import SourceDamage
 from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
@@ -101,10 +103,15 @@ def command(
         click.echo(json.dumps({"files": counts, "columns": [one.name for one in table.columns]}))
     else:
         tell(f"{printable(path)}: {count(rows, 'row')}" for path, rows in counts.items())
+    if tell_damage(damaged):
+        ctx.exit(FAULT)
+
+
+def tell_damage(damaged: Sequence[SourceDamage]) -> bool:
+    """Print on standard error where captures cannot be read. Return True if there is such a place."""
     for damage in damaged:
         click.echo(f"uetproto: {printable(str(damage))}", err=True)
-    if damaged:
-        ctx.exit(FAULT)
+    return bool(damaged)
 
 
 def captures(

@@ -2,16 +2,18 @@
 
 import json
 import os
+import warnings
 from datetime import datetime
 from typing import Any
 
 import click
 
 from uetproto import LocalError
+from uetproto.analysis.capture import CaptureWarning
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option
-from uetproto.cli.main import EXIT_STATUS
-from uetproto.cli.tables.export import captures
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.tables.export import captures, tell_damage
 from uetproto.cli.terminal import printable, tell
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.tables.sql import SqlSource
@@ -38,7 +40,9 @@ as of stats --json; findings, as of audit --json. Views of a folder: its Parquet
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a row.")
 @decoding_options
 @keys_option()
+@click.pass_context
 def command(
+    ctx: click.Context,
     source: str,
     sql: str,
     analysis: bool,
@@ -49,24 +53,29 @@ def command(
 ) -> None:
     """Answer SQL over a capture, or over a folder of tables of `uetproto export`. It needs DuckDB."""
     check_files([source])
-    answers = SqlSource()
+    answers, opened = SqlSource(), None
     if os.path.isdir(source):
         if wanted is not None or keys_file is not None or analysis:
             raise LocalError("--filter, --keys, --analysis", "with a folder of tables", "with a capture")
         answers.add_folder(source)
     else:
-        answers.add_capture(captures((source,), decoding, keys_file, wanted), analysis)
+        opened = captures((source,), decoding, keys_file, wanted)
+        answers.add_capture(opened, analysis)
     try:
-        names, rows = answers.ask(sql)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CaptureWarning)  # damage is told below
+            names, rows = answers.ask(sql)
     finally:
         answers.close()
     if as_json:
         for row in rows:
             click.echo(json.dumps(dict(zip(names, row, strict=True)), default=_plain))
-        return
-    lines = [names, *([_text(cell) for cell in row] for row in rows)]
-    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    tell("  ".join(cell.ljust(size) for cell, size in zip(line, wide, strict=True)).rstrip() for line in lines)
+    else:
+        lines = [names, *([_text(cell) for cell in row] for row in rows)]
+        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        tell("  ".join(cell.ljust(size) for cell, size in zip(line, wide, strict=True)).rstrip() for line in lines)
+    if opened is not None and tell_damage(opened.damage):
+        ctx.exit(FAULT)
 
 
 def _plain(value: Any) -> Any:
