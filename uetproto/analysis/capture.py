@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from uetproto.analysis.arguments import check_int, check_numbers, check_path, check_texts
 from uetproto.analysis.decoding import Decoding
-from uetproto.analysis.filtering import looked_at, matching, read_again
+from uetproto.analysis.filtering import looked_at, matching, read_again, wanted_items
 from uetproto.analysis.html import table_html
 from uetproto.analysis.packet_view import PacketView
 from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
@@ -473,16 +473,8 @@ class Capture:
             warnings.warn(str(one), CaptureWarning, stacklevel=_callers_level())
 
     def _wanted_items(self) -> bytearray | None:
-        """Return an item for each packet up to the last one that the filter wants, which is 1 for those; None: there is
-        no filter."""
-        if self._wanted is None:
-            return None
-        wanted = bytearray()
-        with MergedReader(self._sources) as reader:
-            decoding = self._opening(reader)
-            for record, _, _ in self._looked_at(decoding.packets("", reader, False), decoding, reader):
-                wanted.extend(bytes(record.index - len(wanted)) + b"\1")
-        return wanted
+        """Return an item for each packet, which is 1 if the filter wants it; None: there is no filter."""
+        return None if self._wanted is None else wanted_items(self._wanted, self._sources, self._opening(None))
 
     def _arrows(self, choice: Any, tally: Any, names: list[str] | None = None) -> Iterator[Any]:
         """Yield the arrows of the packets that `choice` selects. `names` gets the names of the interfaces."""

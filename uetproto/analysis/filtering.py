@@ -68,6 +68,18 @@ def _is_bulk(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: 
     return plain and (len(sources) == 1 or wanted.names.isdisjoint(OF_PLACE)) and is_mask(wanted.tree)
 
 
+def wanted_items(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: Decoding) -> bytearray:
+    """Read captures, and return an item for each packet of all of them, merged by time: 1 if the filter wants the
+    packet, else 0. Raises `LocalError` for a pipe, because the captures are read again later."""
+    if len(sources) == 1:
+        return matching(wanted, sources, decoding)[0]
+    with MergedReader(sources) as reader:
+        decoding = decoding._replace(reader=reader)
+        pairs = decoding.packets("", reader, False)
+        all_of_them = judged(wanted, decoding, pairs, lambda: reader.interfaces, lambda: read_again(sources, decoding))
+        return bytearray(is_wanted for _, _, is_wanted in all_of_them)
+
+
 def matching(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: Decoding) -> list[bytearray]:
     """Read captures, and return for each of them an item for each packet: 1 if the filter wants the packet, else 0.
 

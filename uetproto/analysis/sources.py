@@ -14,6 +14,9 @@ from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
 Openable = str | os.PathLike[str] | bytes | BinaryIO
 """Type of what can be opened: a path, the bytes of a capture, or a file that is open for reading bytes."""
 
+MOST_OFFSET_NS = 1 << 62
+"""Largest difference of clocks, in nanoseconds: 146 years. Times stay within 64 bits."""
+
 _LINK_NUMBERS: dict[str, int] = {}
 for _number, _name in LINK_NAMES.items():
     _LINK_NUMBERS.setdefault(_name, _number)
@@ -29,8 +32,9 @@ class CaptureSource:
             raise LocalError(
                 "link", f"{shown(link)} is not legal{similar(link, _LINK_NUMBERS)}", ", ".join(_LINK_NUMBERS)
             )
-        if type(offset_ns) is not int:
-            raise LocalError("offsets_ns", f"{shown(offset_ns)} is not legal", "a whole number of ns for each capture")
+        if type(offset_ns) is not int or abs(offset_ns) > MOST_OFFSET_NS:
+            legal = f"a whole number of ns for each capture, -{MOST_OFFSET_NS} to {MOST_OFFSET_NS}"
+            raise LocalError("offsets_ns", f"{shown(offset_ns)} is not legal", legal)
         self._source, self._offset_ns = source, offset_ns
         self._link = None if link is None else _LINK_NUMBERS[link]
         self._start: int | None = 0
@@ -140,6 +144,8 @@ class MergedReader:
         self.is_merged = len(sources) > 1
         self.sources: list[int] = []
         """Number of the capture of each interface."""
+        self.places: list[str] = []
+        """Name of each interface behind that of its capture, if several captures are merged; no two are the same."""
         try:
             for source in sources:
                 self._readers.append(source.open())
@@ -181,14 +187,17 @@ class MergedReader:
                 yield record
             return
         index = count()
+        titles = _titles([source.name for source in self._sources])
         numbers: dict[tuple[int, int], int] = {}
         for at, record in merge(*map(self._placed, count(), self._readers), key=_time_of):
             place = at, record.interface
             number = numbers.get(place)
             if number is None:
                 number = numbers[place] = len(self.interfaces)
-                self.interfaces.append(self._readers[at].interfaces[record.interface])
+                interface = self._readers[at].interfaces[record.interface]
+                self.interfaces.append(interface)
                 self.names.append(self._sources[at].name)
+                self.places.append(f"{titles[at]} {interface.name or record.interface}")
                 self.sources.append(at)
             yield record._replace(index=next(index), interface=number)
 
@@ -196,6 +205,17 @@ class MergedReader:
     def _placed(at: int, reader: CaptureReader) -> Iterator[tuple[int, Record]]:
         for record in reader:
             yield at, record
+
+
+def _titles(names: Sequence[str]) -> list[str]:
+    """Return a short name for each capture: its file name, its path if others have this file name, and a number behind
+    it if others have this path."""
+    short = [os.path.basename(name) for name in names]
+    found: list[str] = []
+    for name, title in zip(names, short, strict=True):
+        title = title if short.count(title) == 1 else name
+        found.append(title if title not in found else f"{title} ({len(found) + 1})")
+    return found
 
 
 def _time_of(placed: tuple[int, Record]) -> int:

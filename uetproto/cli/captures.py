@@ -1,5 +1,6 @@
 """This module has what the commands for captures share: options, and reports of damage and of closed packets."""
 
+import io
 import os
 import shutil
 import sys
@@ -23,6 +24,7 @@ from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.pcap import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
+from uetproto.wire.words.summary import count
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -84,7 +86,9 @@ def readable_again(file: str, owned: ExitStack) -> str | BinaryIO:
     """Return a file that can be read several times: `file`, or a temporary copy of a pipe that `owned` removes."""
     if file != "-" and os.path.isfile(file):
         return file
-    copy: BinaryIO = owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    raw = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+    raw.name = file  # what is told of the copy names the pipe
+    copy: BinaryIO = owned.enter_context(io.BufferedRandom(raw))
     if file == "-":
         shutil.copyfileobj(sys.stdin.buffer, copy)
     else:
@@ -92,6 +96,27 @@ def readable_again(file: str, owned: ExitStack) -> str | BinaryIO:
             shutil.copyfileobj(pipe, copy)
     copy.seek(0)
     return copy
+
+
+def offsets_option(command: F) -> F:
+    """Add the option `--offsets`, whose value is None or the nanoseconds to be added to the times of each file."""
+
+    def parsed(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
+        try:
+            return None if value is None else [int(one) for one in value.split(",")]
+        except ValueError:
+            raise click.BadParameter(f"{value!r}; legal are whole numbers of nanoseconds, such as 0,-1500") from None
+
+    text = "Nanoseconds that are added to the times of each file, to set clocks right."
+    return click.option("--offsets", callback=parsed, metavar="NS,…", help=text)(command)
+
+
+def check_offsets(offsets: Sequence[int] | None, files: Sequence[str]) -> None:
+    """Check that `--offsets` has a number for each file. Raises `LocalError` if not."""
+    if offsets is not None and len(offsets) != len(files):
+        raise LocalError(
+            "--offsets", f"has {count(len(offsets), 'number')}", f"one for each of {count(len(files), 'file')}"
+        )
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:

@@ -114,6 +114,43 @@ def test_files_of_several_hosts_are_merged_though_their_interfaces_have_one_name
     ladder = uetproto.open(one, other, offsets_ns=[0, -3_000_000]).ladder(merge=True, width=160)
     assert "arrived +1.000 µs" in str(ladder)
     assert str(ladder).splitlines()[0].split() == ["time", "10.0.0.11", "10.0.0.12"]
+    rows = rows_of(one, other, "--offsets", "0,-3000000", "--all")
+    assert [len(row["seen"]) for row in rows if row["row"] == "packet"] == [2] * len([*REQUESTS, ACK])  # type: ignore[arg-type]
+    wanted = rows_of(one, other, "--offsets", "0,-3000000", "--all", "--filter", "uetp.type != ACK")
+    assert [row["text"] for row in wanted] == [row["text"] for row in rows if row["tone"] == "data"]
+    alone = invoke("ladder", one, other, "--interface", "1", "--width", "160")
+    assert f"{len(REQUESTS) + 1} packets of other interfaces" in alone.stderr
+
+
+def test_copies_in_files_of_one_name_are_one_arrow(tmp_path: Path) -> None:
+    files = []
+    for at, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        files.append(taps(tmp_path / name / "x.pcapng", [("eth0", 1_000 * at, REQUESTS[0])]))
+    for paths in (files, [files[0], files[0]]):
+        [row] = rows_of(*paths)
+        places = [one["place"] for one in row["seen"]]  # type: ignore[attr-defined]
+        assert len(places) == len(set(places)) == 2
+
+
+def test_a_pipe_is_drawn_like_a_file(three: str) -> None:
+    for arguments in (["--merge"], ["--filter", "uetp.psn > 73730"], ["--columns", "cwnd"]):
+        from_pipe = invoke("ladder", "-", *arguments, data=Path(three).read_bytes())
+        assert from_pipe.stdout == invoke("ladder", three, *arguments).stdout != ""
+
+
+def test_times_far_away(three: str, tmp_path: Path) -> None:
+    assert invoke("ladder", three, "--offsets", f"{1 << 62}", "--why").exit_code == 0
+    refused = invoke("ladder", three, "--offsets", f"{1 << 63}", "--why")
+    assert refused.exit_code == 2
+    assert "is not legal" in refused.stderr
+    content = Path(capture(tmp_path / "late.pcapng", REQUESTS[:2], step_ns=10**12)).read_bytes()
+    nanoseconds, seconds = bytes((9, 0, 1, 0, 9)), bytes((9, 0, 1, 0, 0))
+    assert content.count(nanoseconds) == 1
+    path = tmp_path / "seconds.pcapng"
+    path.write_bytes(content.replace(nanoseconds, seconds))  # the second packet is beyond 64 bits of nanoseconds
+    assert invoke("ladder", str(path), "--why").exit_code == 0
+    assert invoke("report", str(path), "-o", str(tmp_path / "late.html")).exit_code == 0
 
 
 def test_names_of_interfaces_do_not_control_the_terminal(tmp_path: Path) -> None:
@@ -169,7 +206,6 @@ def test_windows_of_nscc_stand_beside_the_requests_whose_windows_are_known(tmp_p
     assert told == {row["number"] for row in drawn if row.get("number") in windows}
     assert len(told) > 10
     assert all(4_096 < windows[number] < 1 << 20 for number in told)  # type: ignore[index]
-    assert "is a pipe" in invoke("ladder", "-", "--columns", "cwnd").stderr
 
 
 def test_the_reasons_cite_sections_that_exist() -> None:
@@ -186,6 +222,8 @@ def test_the_reasons_cite_sections_that_exist() -> None:
     [
         (["--columns", "stat"], "did you mean state"),
         (["--merge", "--interface", "0"], "draws all interfaces"),
+        (["--offsets", "0,1"], "has 2 numbers; legal: one for each of 1 file"),
+        (["--offsets", "0,,1"], "whole numbers of nanoseconds"),
         (["--fold", "--all"], "exclude each other"),
     ],
 )
@@ -193,7 +231,6 @@ def test_misuse(three: str, arguments: list[str], says: str) -> None:
     result = invoke("ladder", three, *arguments)
     assert result.exit_code == 2
     assert says in result.stderr
-    assert "is a pipe" in invoke("ladder", "-", "--merge").stderr
 
 
 def test_in_python(three: str) -> None:

@@ -47,7 +47,8 @@ class Chart:
         self._columns = columns
         self._paint = paint
         self._numbered = numbered
-        self._margin = _MARGIN + _NUMBER * numbered + sum(COLUMNS[name][0] + 1 for name in values)
+        self._before = _MARGIN + _NUMBER * numbered + sum(COLUMNS[name][0] + 1 for name in values)
+        self._margin = self._before + _NARROW // 2 * bool(values)  # half the first name stands left of its lifeline
         self._most = max(2, (columns - self._margin - _LESS_TEXT) // _NARROW + 1)  # number of lifelines
         self._hosts: dict[Host, int] = {}  # lane of each host that has a lane of its own
         self._at: list[int] = []  # the column of each lifeline
@@ -125,6 +126,8 @@ class Chart:
                 start = self._at[lane] - len(name) + 1
             elif lane == 0 and not self._beside:
                 start = self._at[0]
+            if self._values and start < self._before:
+                name, start = f"…{name[self._before - start + 1 :]}", self._before
             start = max(start, 5)
             line[start : start + len(name)] = name
         yield self._paint("".join(line).rstrip(), "bold")
@@ -157,7 +160,7 @@ class Chart:
             line += f"  {paint(self._fitted(text), style)}"
         values = "".join(f"{shortened(row.columns.get(name, ''), COLUMNS[name][0]):>{COLUMNS[name][0]}} "
                          for name in self._values)  # fmt: skip
-        return f"{stamp(row.time_ns):>{_TIME}}{self._number(row)}  {values}{line}"
+        return f"{stamp(row.time_ns):>{_TIME}}{self._number(row)}  {values}{'':{self._margin - self._before}}{line}"
 
     def _reason(self, row: Arrow) -> str:
         """Return the line below an arrow that says why its packet was sent."""

@@ -9,6 +9,7 @@ capture is never in memory.
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 
@@ -16,16 +17,20 @@ import click
 
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.analysis.filtering import wanted_items
+from uetproto.analysis.sources import CaptureSource, MergedReader
 from uetproto.audit.reader.options import Options
 from uetproto.audit.windows import windows_of
 from uetproto.cli.captures import (
-    chosen_packets,
+    check_files,
+    check_offsets,
     decoding_options,
     filter_option,
     keys_option,
+    offsets_option,
     read_key_ring,
+    readable_again,
     report_closed,
-    report_damage,
 )
 from uetproto.cli.ladder.chart import AHEAD, Chart
 from uetproto.cli.ladder.details import COLUMNS, LadderDetails
@@ -48,7 +53,6 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, shortened, width, write_text
 from uetproto.errors import listed, similar
 from uetproto.filters.display_filter import DisplayFilter
-from uetproto.wire.capture.pcap import CaptureReader, open_capture
 from uetproto.wire.words.summary import count
 from uetproto.wire.words.text import numbered
 
@@ -97,11 +101,12 @@ Example:
   uetproto ladder capture.pcapng --packets 40-60,900-910 --mark 52
   uetproto ladder sealed.pcapng --keys keys.toml
   uetproto ladder all-taps.pcapng --merge --fold --columns state,flight,rtt --why
+  uetproto ladder sender.pcapng receiver.pcapng --offsets 0,-1500
 
 {EXIT_STATUS}
 Damage and malformed packets are faults, with --keys also sealed packets that do not open.""",
 )
-@click.argument("file", metavar="FILE")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @click.option("--svg", metavar="FILE", help=f"Write a drawing, of {SVG_ROWS} rows unless --count says otherwise.")
 @click.option("--json", "json_lines", is_flag=True, help="Print one JSON object a line and row.")
 @click.option("--interface", metavar="NAME|N", help="Draw packets of this interface; default: of the first.")
@@ -119,8 +124,10 @@ Damage and malformed packets are faults, with --keys also sealed packets that do
 )  # fmt: skip
 @click.option(
     "--merge", is_flag=True,
-    help="Draw the copies of a packet at all interfaces as one arrow, with their times, also of places between hosts.",
+    help="Draw the copies of a packet at all interfaces as one arrow, with their times, also of places between hosts; "
+    "default for several files.",
 )  # fmt: skip
+@offsets_option
 @click.option("--fold", is_flag=True, help="Draw runs of similar packets as one arrow: 12 × data.")
 @click.option(
     "--columns", "values", callback=_columns, metavar="NAME,…",
@@ -138,7 +145,7 @@ Damage and malformed packets are faults, with --keys also sealed packets that do
 @click.pass_context
 def command(
     ctx: click.Context,
-    file: str,
+    files: tuple[str, ...],
     svg: str | None,
     json_lines: bool,
     interface: str | None,
@@ -146,6 +153,7 @@ def command(
     numbers: list[range] | None,
     marks: tuple[int, ...],
     merge: bool,
+    offsets: list[int] | None,
     fold: bool,
     values: tuple[str, ...],
     reasons: bool,
@@ -162,7 +170,7 @@ def command(
     long pauses as one line. A dashed arrow is a retransmission. An arrow ends with ✂ if the packet was trimmed, with ╳
     if the packet is malformed or its CRC or ICV is wrong. The arrow of a lost packet ends before the lifeline; only a
     pcapng of `uetproto run` tells which packets were lost. Text numbers packets from 1, as Wireshark does; "index" of
-    --json counts from 0. FILE may be - for standard input.
+    --json counts from 0. Packets of several files are numbered by their times. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")
@@ -170,26 +178,33 @@ def command(
         raise click.UsageError("--merge draws all interfaces; --interface draws one")
     if fold and every:
         raise click.UsageError("--fold and --all exclude each other")
-    if merge and (file == "-" or not os.path.isfile(file)):
-        raise click.UsageError(f"--merge reads the capture twice; {printable(file)} is a pipe")
-    check_output("--svg", svg, (("FILE", file), ("--keys", keys_file)))
+    if "cwnd" in values and len(files) > 1:
+        raise click.UsageError("--columns cwnd needs one file")
+    merge = merge or (len(files) > 1 and interface is None)
+    check_files(files)
+    check_offsets(offsets, files)
+    check_output("--svg", svg, [*(("FILE", file) for file in files), ("--keys", keys_file)])
     keys = read_keys(keys_file)
     decoding = decoding._replace(keys=keys)
     tally = LadderTally()
     with_numbers = numbers is not None or bool(marks)
-    chosen = None if wanted is None else chosen_packets(wanted, file, decoding.anew())
     chosen_marks = frozenset(mark - 1 for mark in marks)
-    windows = None
-    if "cwnd" in values:
-        if file == "-" or not os.path.isfile(file):
-            raise click.UsageError(f"--columns cwnd reads the capture twice; {printable(file)} is a pipe")
-        windows = windows_of(file, Options(keys=read_key_ring(keys_file), **decoding.transports))
-    details = LadderDetails(windows) if values or reasons else None
-    choice = LadderChoice(interface, pdc, numbers, chosen_marks, chosen, merge, details)
-    places = _places(file, decoding.anew()) if merge else Places()
-    with open_capture(file) as reader:
+    is_read_again = merge or wanted is not None or "cwnd" in values
+    title = ", ".join(os.path.basename(file) for file in files)
+    with ExitStack() as owned:
+        opened = [readable_again(file, owned) if is_read_again else file for file in files]
+        sources = list(map(CaptureSource, opened, offsets or [0] * len(files)))
+        chosen = None if wanted is None else wanted_items(wanted, sources, decoding.anew())
+        windows = None
+        if "cwnd" in values:
+            options = Options(keys=read_key_ring(keys_file), **decoding.transports)
+            windows = windows_of(sources[0], options, CaptureSource.open)
+        details = LadderDetails(windows) if values or reasons else None
+        choice = LadderChoice(interface, pdc, numbers, chosen_marks, chosen, merge, details)
+        places = _places(files[0], sources, decoding.anew()) if merge else Places()
+        reader = owned.enter_context(MergedReader(sources))
         all_numbers = replace(choice, numbers=None) if merge else choice  # a copy may have a number far away
-        packets: Iterator[Arrow] = arrows(file, reader, decoding, all_numbers, tally)
+        packets: Iterator[Arrow] = arrows(files[0], reader, decoding._replace(reader=reader), all_numbers, tally)
         if merge:
             packets = numbered_among(merged(packets, places), choice)
         if svg is not None and limit is None:
@@ -197,7 +212,7 @@ def command(
         drawn = limited(folded(packets) if fold else rows(packets, not every), limit, tally)
         if svg is not None:
             style = SvgStyle(with_numbers, places.names, values, reasons, places.lanes)
-            _write_svg(svg, file, drawn, tally, style)
+            _write_svg(svg, title, drawn, tally, style)
         elif json_lines:
             for row in drawn:
                 sys.stdout.write(as_json(row) + "\n")
@@ -206,43 +221,44 @@ def command(
                 columns or width(), painter(), with_numbers, places.names, values=values, reasons=reasons,
                 lanes=places.lanes,
             )  # fmt: skip
-            for line in chart.lines(drawn, 0 if file == "-" else AHEAD):
+            for line in chart.lines(drawn, 0 if files == ("-",) else AHEAD):
                 sys.stdout.write(line + "\n")
-        _check_interface(reader, interface, file, tally)
-        damaged = report_damage(file, reader)
-    options = {"--packets": numbers, "--pdc": pdc, "--filter": wanted}
-    _tell(tally, limit, marks, [name for name, value in options.items() if value is not None])
+        _check_interface(reader, interface, ", ".join(files), tally)
+        for damage in reader.damage:
+            click.echo(f"uetproto: {printable(str(damage))}", err=True)
+    choices = {"--packets": numbers, "--pdc": pdc, "--filter": wanted}
+    _tell(tally, limit, marks, [name for name, value in choices.items() if value is not None])
     closed = keys is not None and report_closed(keys.complaints)
-    if damaged or closed or tally.malformed:
+    if reader.damage or closed or tally.malformed:
         ctx.exit(FAULT)
     if not tally.drawn and not tally.cut and (numbers is not None or pdc is not None or wanted is not None):
         ctx.exit(MISUSE)
 
 
-def _places(file: str, decoding: Decoding) -> Places:
-    """Return where the interfaces of a capture are, from its first packets."""
-    with open_capture(file) as reader:
-        found = arrows(file, reader, decoding, LadderChoice(merged=True), LadderTally())
+def _places(file: str, sources: Sequence[CaptureSource], decoding: Decoding) -> Places:
+    """Return where the interfaces of captures are, from their first packets."""
+    with MergedReader(sources) as reader:
+        found = arrows(file, reader, decoding._replace(reader=reader), LadderChoice(merged=True), LadderTally())
         return learned(islice(found, LEARNED))
 
 
-def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: LadderTally, style: SvgStyle) -> None:
+def _write_svg(path: str, title: str, drawn: Iterator[Row], tally: LadderTally, style: SvgStyle) -> None:
     found = list(drawn)
     note = f"the first {count(_packets(found), 'packet')}" if tally.cut else ""
-    write_text(path, ladder_svg(found, os.path.basename(file), note, style))
+    write_text(path, ladder_svg(found, title, note, style))
 
 
 def _packets(found: list[Row]) -> int:
     return sum(row.count if isinstance(row, More) else isinstance(row, Arrow) for row in found)
 
 
-def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally: LadderTally) -> None:
+def _check_interface(reader: MergedReader, wanted: str | None, name: str, tally: LadderTally) -> None:
     names = [interface.name for interface in reader.interfaces]
     if wanted is None or tally.cut or wanted in names or wanted in map(str, range(len(names))):
         return
     named = (f"{number} {shortened(printable(name), 40)}".strip() for number, name in enumerate(names))
     listed = ", ".join(islice(named, _LISTED)) + (", …" if len(names) > _LISTED else "") or "none"
-    raise LocalError(f"{file}: there is no interface {wanted}; there are {listed}")
+    raise LocalError(f"{name}: there is no interface {wanted}; there are {listed}")
 
 
 def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int], chosen: Sequence[str]) -> None:
@@ -250,7 +266,8 @@ def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int], chosen: S
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
     elif not tally.drawn:
-        click.echo(f"uetproto: no packets match {' and '.join(chosen)}".rstrip(), err=True)
+        named = f"packets match {' and '.join(chosen)}" if chosen else "packets to draw"
+        click.echo(f"uetproto: no {named}", err=True)
     missing = sorted({mark - 1 for mark in marks} - tally.marked)
     if missing and tally.drawn and not tally.cut:
         click.echo(f"uetproto: not drawn: {', '.join(map(numbered, missing))} of --mark", err=True)

@@ -26,6 +26,7 @@ COLUMNS = {
 
 _MPR_UNIT, _CREDIT_UNIT = 128, 256
 _TRIMMED = (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP, NackCode.TRIMMED_ACK)
+_FARTHEST = (1 << 63) - 1  # a capture may state any time
 _MOST = 65_536  # NACKs that are kept, by the PDC and the PSN that they refuse
 
 
@@ -55,7 +56,7 @@ class LadderDetails:
         self.latest = row = self._analyser.take(packet, data, time_ns, number, tap)
         while len(self._times) <= number:
             self._times.append(0)
-        self._times[number] = time_ns
+        self._times[number] = min(max(time_ns, -_FARTHEST), _FARTHEST)
         layer = pds_layer(packet)
         if layer is None:
             return {}, _roce_reason(packet)

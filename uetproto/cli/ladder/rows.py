@@ -2,7 +2,6 @@
 and one row for a pause."""
 
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -286,11 +285,10 @@ def arrows(
 
 def _place(reader: RecordSource, number: int) -> str:
     """Return the name of an interface; of several captures that are merged, with the name of the file."""
-    name = reader.interfaces[number].name or str(number)
-    if not getattr(reader, "is_merged", False):
-        return name
-    captures: Sequence[str] = reader.names  # type: ignore[attr-defined]  # of `analysis.sources.MergedReader`
-    return f"{os.path.basename(captures[number])} {name}"
+    if getattr(reader, "is_merged", False):
+        places: Sequence[str] = reader.places  # type: ignore[attr-defined]  # of `analysis.sources.MergedReader`
+        return places[number]
+    return reader.interfaces[number].name or str(number)
 
 
 _SAME = 40  # bytes from the transport header on that copies of a packet share, also if a switch trims it

@@ -10,9 +10,11 @@ from uetproto.analysis.capture import CaptureWarning, open_captures
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.captures import (
     check_files,
+    check_offsets,
     decoding_options,
     filter_option,
     keys_option,
+    offsets_option,
     read_key_ring,
     readable_again,
 )
@@ -21,14 +23,7 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.report.data import ROWS
-
-
-def _offsets(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
-    """Parse whole numbers, separated by commas."""
-    try:
-        return None if value is None else [int(one) for one in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{value!r}; legal are whole numbers of nanoseconds, such as 0,-1500") from None
+from uetproto.wire.words.summary import count
 
 
 @click.command(
@@ -48,10 +43,7 @@ Faults are damage; findings of the audit are none.""",
     "--rows", type=click.IntRange(1), default=ROWS, show_default=True, metavar="N",
     help="Rows of the ladder; findings and measurements are those of the whole capture.",
 )  # fmt: skip
-@click.option(
-    "--offsets", callback=_offsets, metavar="NS,…",
-    help="Nanoseconds that are added to the times of each file, to set clocks right.",
-)  # fmt: skip
+@offsets_option
 @click.option("--complete", is_flag=True, help="Tell the audit that the capture has every packet.")
 @filter_option("Show and judge only packets")
 @decoding_options
@@ -75,6 +67,7 @@ def command(
     bytes of each packet, and needs no other file and no network.
     """
     check_files(files)
+    check_offsets(offsets, files)
     check_output("-o", output, [*(("FILE", file) for file in files), ("--keys", keys_file)])
     with ExitStack() as owned, warnings.catch_warnings(), status() as show:
         warnings.simplefilter("ignore", CaptureWarning)  # damage is told below
@@ -90,6 +83,6 @@ def command(
         length = sum(1 for _ in capture)
     for damage in capture.damage:
         click.echo(f"uetproto: {printable(str(damage))}", err=True)
-    click.echo(f"{length:,} packets, {os.path.getsize(output):,} bytes: {printable(output)}")
+    click.echo(f"{count(length, 'packet')}, {os.path.getsize(output):,} bytes: {printable(output)}")
     if capture.damage:
         ctx.exit(FAULT)
