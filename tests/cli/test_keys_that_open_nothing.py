@@ -19,6 +19,15 @@ def test_keys(command: str, keys: str, status: int) -> None:
     assert ("the keys open none of the sealed packets" in result.stdout + result.stderr) == bool(status)
 
 
+@pytest.mark.parametrize(("keys", "status"), [("direct", 1), ("cluster", 0)])
+def test_diff_with_keys(keys: str, status: int) -> None:
+    keys_file = str(PCAPS / f"gradient-sealed-{keys}.keys.toml")
+    result = invoke("diff", SEALED, SEALED, "--golden", "--keys", keys_file)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert ("7 sealed packets: no key of --keys opens them" in result.stderr) == bool(status)
+    assert invoke("diff", SEALED, SEALED).exit_code == 0
+
+
 def test_no_keys_are_no_fault() -> None:
     result = invoke("audit", SEALED, "--json")
     assert result.exit_code == 0

@@ -30,6 +30,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return path, target
 
 
+def test_a_page_is_a_file(page: tuple[Path, Path]) -> None:
+    result = invoke("report", str(page[0]), "-o", "-")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "standard output" in result.stderr
+
+
 def test_the_page_needs_nothing_else(page: tuple[Path, Path]) -> None:
     html = page[1].read_text(encoding="utf-8")
     assert re.findall(r"""\s(?:src|href)\s*=|url\(|@import|https?://""", html) == []

@@ -60,7 +60,7 @@ queue pairs, PSNs as far as all of a direction are shifted by one number, TSC, s
 packets that are not fragments, and the values of checksums, CRC and ICV; whether these are right is compared.
 
 {EXIT_STATUS}
-Faults are differences and damage.""",
+Faults are differences and damage, with --keys also sealed packets that do not open.""",
 )
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
@@ -142,7 +142,10 @@ def command(
     elif junit_file != "-":
         for line in diff_lines(result, names, width(), painter(), shown):
             sys.stdout.write(line + "\n")
-    if result.differs or damaged:
+    closed = keys_file is not None and result.unopened > 0
+    if closed:
+        click.echo(f"uetproto: {count(result.unopened, 'sealed packet')}: no key of --keys opens them", err=True)
+    if result.differs or damaged or closed:
         ctx.exit(FAULT)
 
 

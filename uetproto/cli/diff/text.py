@@ -86,4 +86,5 @@ def _summary(result: DiffResult, most: int) -> Iterator[str]:
     if len(result.differences) > most:
         yield f"these are the first {most}; --count N shows more"
     if result.unopened:
-        yield f"{count(result.unopened, 'sealed packet')} were compared by headers and size alone; --keys opens them"
+        sealed = count(result.unopened, "sealed packet")
+        yield f"{sealed} were compared by headers and size alone; their keys (--keys) open them"

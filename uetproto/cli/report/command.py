@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import click
 
+from uetproto import LocalError
 from uetproto.analysis.capture import CaptureWarning, open_captures
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.captures import (
@@ -66,6 +67,8 @@ def command(
     What several interfaces or several files saw of a packet is one row. The page finds and filters, shows fields and
     bytes of each packet, and needs no other file and no network.
     """
+    if output == "-":
+        raise LocalError("-o -", "a page is not written to standard output", "the name of a file")
     check_files(files)
     check_offsets(offsets, files)
     check_output("-o", output, [*(("FILE", file) for file in files), ("--keys", keys_file)])
