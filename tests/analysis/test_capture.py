@@ -269,21 +269,31 @@ def test_html_is_safe(tmp_path: Path) -> None:
     assert "02 00 0a" in packet._repr_html_().replace("</span>", "").replace('<span style="background:#7ab0ff55">', "")
 
 
-def test_the_users_program() -> None:
-    assert user_script.psns(LOSSY)[0] == 73728
+def test_the_users_program(tmp_path: Path) -> None:
+    again = user_script.sent_again(LOSSY)
+    assert [(one.number, one.repeats, one.after_us) for one in again] == [
+        (15, 11, 4.07),
+        (16, 12, 4.07),
+        (19, 18, 1000),
+    ]
+    assert user_script.causes(LOSSY) == {"NACK ROD_OOO": 2, "RTO?": 1}
+    (pdc,) = user_script.by_pdc(LOSSY).values()
+    assert (pdc.requests, pdc.acks, pdc.nacks, len(pdc.psns)) == ({"WRITE": 14, "CLOSE_CMD": 2}, 3, 1, 13)
+    assert user_script.findings(GRADIENT) == []
     assert user_script.slowest(LOSSY) == ("WRITE", 18365)
-    assert user_script.lines(GRADIENT)[0] == "1 00:00 10.0.0.11 10.0.1.11 UET WRITE 73728"
-    assert user_script.wrong(GRADIENT) == []
+    assert "WIRE-CRC" in user_script.spoilt("bad-crc")
+    assert user_script.psns_over_time(LOSSY, str(tmp_path / "psn.svg")) == 16
+    assert "<!-- 10.0.0.11 again -->" in (tmp_path / "psn.svg").read_text(encoding="utf-8")
+    assert user_script.exported(LOSSY, str(tmp_path / "acked.parquet")) == 13
+    assert user_script.compared(LOSSY, LOSSY) == {"missing": [], "extra": [], "changed": []}
+    assert "#5 pds.ack.cack_psn" in user_script.compared(GRADIENT, LOSSY)["changed"]
     with open_capture(GRADIENT) as reader:
         frames = [record.data for record in reader]
     assert user_script.fields(frames[3]) == (0x0A00010B, 73728)
-    assert user_script.again(LOSSY) == [(15, 11), (16, 12), (19, 18)]
     assert user_script.named(GRADIENT) == {
         "uetp.psn": 73728, "uetp.acked_in": 4, "frame.interface_name": "rank0.0", "uetp.cack_psn": None,
     }  # fmt: skip
-    assert [(row.cc, row.hosts, row.trimmed) for row in user_script.sweep([4])] == [("off", 4, 0), ("nscc", 4, 0)]
+    assert [(cc, hosts, trimmed) for cc, hosts, _, trimmed in user_script.sweep([4])] == [("off", 4, 0), ("nscc", 4, 0)]
     assert user_script.lossy(0.1, 3)[0]
-    assert "WIRE-CRC" in user_script.spoilt("bad-crc")
     assert user_script.steps("ring") == 6
-    assert user_script.compare(LOSSY, LOSSY)
-    assert user_script.refused() == ["FileNotFoundError"] * 3
+    assert ["did you mean" in said or "legal: as in" in said for said in user_script.refused(LOSSY)] == [True] * 3
