@@ -228,6 +228,16 @@ def test_export_of_several_captures_at_a_time(tmp_path: Path) -> None:
         assert (result.exit_code, "several captures" in result.stderr) == (2, True)
 
 
+def test_tables_of_a_pipe(tmp_path: Path) -> None:
+    piped, plain = str(tmp_path / "piped.csv"), str(tmp_path / "plain.csv")
+    more = ("--filter", "uetp.retx == 1", "--analysis")
+    assert invoke("export", "-", "-o", piped, *more, data=Path(LOSSY).read_bytes()).exit_code == 0
+    assert invoke("export", LOSSY, "-o", plain, *more).exit_code == 0
+    assert Path(piped).read_bytes() == Path(plain).read_bytes()
+    result = invoke("query", "-", "SELECT count(*) AS n FROM packets", "--json", data=Path(LOSSY).read_bytes())
+    assert json.loads(result.stdout) == {"n": 20}
+
+
 def test_what_export_refuses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for arguments, told in (
@@ -242,6 +252,7 @@ def test_what_export_refuses(tmp_path: Path) -> None:
         result = invoke("export", LOSSY, *arguments)
         assert (result.exit_code, told in result.stderr) == (2, True), (arguments, result.stderr)
     assert invoke("export", "-", "-o", str(tmp_path / "x.csv"), data=b"").exit_code == 2
+    assert "one pipe alone" in invoke("export", LOSSY, "-", "-o", str(tmp_path / "x.csv"), data=b"").stderr
     damaged = tmp_path / "damaged.pcapng"
     damaged.write_bytes(Path(LOSSY).read_bytes()[:-10])
     result = invoke("export", str(damaged), "-o", str(tmp_path / "d.csv"))

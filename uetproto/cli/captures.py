@@ -138,10 +138,10 @@ def filter_option(what: str) -> Callable[[F], F]:
     return click.option("--filter", "wanted", metavar="F", callback=checked, help=text)
 
 
-def chosen_packets(wanted: DisplayFilter, file: str, decoding: Decoding) -> bytearray:
-    """Return an item for each packet of a file, which is 1 if the filter wants the packet, and else 0. Raises
-    `LocalError` for standard input and pipes, because the file is read again later."""
-    return matching(wanted, [CaptureSource(file)], decoding)[0]
+def chosen_packets(wanted: DisplayFilter, source: CaptureSource, decoding: Decoding) -> bytearray:
+    """Return an item for each packet of a capture, which is 1 if the filter wants the packet, and else 0. Raises
+    `LocalError` for a pipe, because the capture is read again later; `readable_again` copies it."""
+    return matching(wanted, [source], decoding)[0]
 
 
 def wanted_packets(

@@ -3,12 +3,14 @@ were judged.
 """
 
 from collections.abc import Container, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 import click
 
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding, read_keys
+from uetproto.analysis.sources import CaptureSource
 from uetproto.audit.auditor import audit
 from uetproto.audit.baseline import Baseline
 from uetproto.audit.outcome import AuditOutcome, json_lines, shown_by
@@ -29,6 +31,7 @@ from uetproto.cli.captures import (
     filter_option,
     keys_option,
     read_key_ring,
+    readable_again,
 )
 from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
@@ -36,7 +39,6 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
 from uetproto.filters.display_filter import DisplayFilter
-from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.words.summary import count
 
 _LISTED = 8  # number of names in a message
@@ -174,14 +176,16 @@ def command(
         personality=personality, max_flows=max_flows, **decoding.transports,
     )  # fmt: skip
     side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)
+    owned = ctx.with_resource(ExitStack())
+    again = {file: CaptureSource(file if wanted is None else readable_again(file, owned)) for file in files}
     with status() as show, side_outputs, Interrupt() as interrupt:
-        line = ReadingLine(show, open_capture)
+        line = ReadingLine(show, lambda file: again[file].open())
         report = audit(files, options, line, side_outputs.listen, interrupt, line.open)
     reading = decoding.arguments if keys_file is None else [*decoding.arguments, "--keys", keys_file]
     outcome = AuditOutcome(report, Severity(fail_on), options=reading)
     if wanted is not None:
         judging = decoding._replace(keys=read_keys(keys_file))
-        chosen = {file: chosen_packets(wanted, file, judging.anew()) for file in files}
+        chosen = {file: chosen_packets(wanted, again[file], judging.anew()) for file in files}
         every = report.findings
         report.findings = shown_by(every, chosen)
         outcome.unwanted = len(every) - len(report.findings)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from uetproto.cli.captures import (
     filter_option,
     keys_option,
     read_key_ring,
+    readable_again,
     report_damage,
 )
 from uetproto.cli.interrupt import Interrupt
@@ -109,8 +111,10 @@ def command(
     opener: Callable[[str], CaptureReader] = open_capture
     if wanted is not None:
         judging = decoding._replace(keys=read_keys(keys_file))
-        chosen = {file: chosen_packets(wanted, file, judging.anew()) for file in files}
-        opener = lambda file: CaptureSource(file).chosen(chosen[file])  # noqa: E731
+        owned = ctx.with_resource(ExitStack())
+        again = {file: CaptureSource(readable_again(file, owned)) for file in files}
+        chosen = {file: chosen_packets(wanted, again[file], judging.anew()) for file in files}
+        opener = lambda file: again[file].chosen(chosen[file])  # noqa: E731
     options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
     with status() as show, Interrupt() as interrupt:
         reading = ReadingLine(show, opener)

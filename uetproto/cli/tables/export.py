@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import click
 
@@ -10,7 +11,7 @@ from uetproto import LocalError
 from uetproto.analysis.capture import Capture, open_captures
 from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.sources import SourceDamage
-from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option
+from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option, readable_again
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status, tell
@@ -72,7 +73,7 @@ def command(
     """Write captures as tables: a row for each packet, and in a folder a table for each form of header.
 
     Addresses, protocols and codes are text, times are UTC, and what a packet does not have is null. Tables are written
-    in pieces, in constant memory. FILE is a pcap or pcapng, also compressed.
+    in pieces, in constant memory. FILE is a pcap or pcapng, also compressed; - alone is standard input.
     """
     check_files(files)
     format, folder = format_of(output, kind)
@@ -85,7 +86,7 @@ def command(
     parallel = jobs > 1 and len(files) > 1
     if parallel and wanted is not None and (wanted.analysed or not wanted.names.isdisjoint(OF_PLACE)):
         raise LocalError(f"--jobs {jobs}", "cannot filter by what packets of several captures say", "--jobs 1")
-    table = captures(files, decoding, keys_file, None if parallel else wanted).table(names, analysis)
+    table = captures(ctx, files, decoding, keys_file, None if parallel else wanted).table(names, analysis)
     damaged = table.damage
     with status() as show:
 
@@ -115,10 +116,14 @@ def tell_damage(damaged: Sequence[SourceDamage]) -> bool:
 
 
 def captures(
-    files: tuple[str, ...], decoding: Decoding, keys_file: str | None, wanted: DisplayFilter | None = None
-) -> Capture:
-    """Open the captures of a command that makes tables. Raises `LocalError` for a pipe."""
-    if "-" in files:
-        raise LocalError("FILE", "- cannot be read twice", "files")
-    found = open_captures(files[0], *files[1:], keys=keys_file, **decoding.transports)
+    ctx: click.Context, files: tuple[str, ...], decoding: Decoding, keys_file: str | None,
+    wanted: DisplayFilter | None = None,
+) -> Capture:  # fmt: skip
+    """Open the captures of a command that makes tables, a pipe as a temporary copy. Raises `LocalError` for a pipe
+    among several captures, because the tables have a column with their names."""
+    if len(files) > 1 and not all(map(os.path.isfile, files)):
+        raise LocalError("FILE", "a pipe or folder among several captures", "files, or one pipe alone")
+    owned = ctx.with_resource(ExitStack())
+    first = readable_again(files[0], owned)
+    found = open_captures(first, *files[1:], keys=keys_file, **decoding.transports)
     return found if wanted is None else found.filter(wanted.text)

@@ -59,7 +59,7 @@ def command(
             raise LocalError("--filter, --keys, --analysis", "with a folder of tables", "with a capture")
         answers.add_folder(source)
     else:
-        opened = captures((source,), decoding, keys_file, wanted)
+        opened = captures(ctx, (source,), decoding, keys_file, wanted)
         answers.add_capture(opened, analysis)
     try:
         with warnings.catch_warnings():
