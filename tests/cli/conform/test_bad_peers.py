@@ -3,6 +3,8 @@ test is clean."""
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,12 +108,18 @@ def test_a_peer_without_an_answer_is_told_once(name: str) -> None:
 
 def test_a_peer_that_ends_in_the_middle_is_asked_no_more() -> None:
     here, there = addresses()
-    with serving(there, "--rendezvous", "off") as peer:
-        ending = threading.Timer(1.5, peer.process.kill)
-        ending.start()
-        tests = ("--rendezvous", "off", "--only", "UET-PDS-*", "--without", "read")
-        results, summary, status = conform(here, there, *tests)
-        ending.join()
+    tests = ("--rendezvous", "off", "--only", "UET-PDS-*", "--without", "read")
+    command = [sys.executable, "-m", "uetproto", "conform", "--peer", there, "--local", here, "--seed", "3", "--json"]
+    with (
+        serving(there, "--rendezvous", "off") as peer,
+        subprocess.Popen([*command, *tests], stdout=subprocess.PIPE, text=True) as run,
+    ):
+        assert run.stdout is not None
+        lines = [run.stdout.readline() for _ in range(5)]
+        peer.process.kill()
+        lines += run.stdout
+    *results, summary = map(json.loads, lines)
+    status = run.returncode
     assert status == 1
     assert summary["fail"] == 0, results
     verdicts = [one["verdict"] for one in results if "READ" not in one["reason"]]

@@ -56,7 +56,7 @@ def test_judge(make: Callable[[], bytes], expected: str | None) -> None:
     if expected is None:
         assert found == ()
     else:
-        assert found[0].startswith("rank0.0, frame 0: ")
+        assert found[0].startswith("rank0.0, #1: ")
         assert any(expected in text for text in found)
     assert judge.findings(1) == ()  # one frame was spoilt on purpose
 

@@ -44,6 +44,7 @@ _PS = 1_000
 _SPARE = 64
 _SERVICE_UNIT, _UNKNOWN_SERVICE = 128_000, 0xFFFF
 _M24, _HALF24 = 0xFFFFFF, 1 << 23
+_M64 = (1 << 64) - 1
 _TRIMMED = {NackCode.TRIMMED: Trim.TRIMMED, NackCode.TRIMMED_LASTHOP: Trim.LAST_HOP}
 
 
@@ -496,14 +497,13 @@ class Windows:
         return size
 
     def _sack(self, window: DirectionWindow, base: int, bitmap: int) -> int:
-        size, sent, psn = 0, window.sent, base
-        while bitmap:
-            if bitmap & 1:
-                record = sent.get(psn)
-                if record is not None and not record.landed:
-                    size += self._arrive(window, record)
-            bitmap >>= 1
-            psn = (psn + 1) & M32
+        size, sent, left = 0, window.sent, bitmap & _M64
+        while left:
+            lowest = left & -left
+            record = sent.get((base + lowest.bit_length() - 1) & M32)
+            if record is not None and not record.landed:
+                size += self._arrive(window, record)
+            left ^= lowest
         return size
 
     def nack(self, direction: PdcDirection, seen: ObservedPacket) -> None:

@@ -639,7 +639,7 @@ def test_rails_have_the_hosts_of_the_topology(transport: str) -> None:
         ({"intra_bandwidth": 0}, "intra_bandwidth: 0; legal: bytes a second, 1 and more"),
         ({"way": "smoke"}, "way: |network: way"),
         ({"delivery": "UUD"}, "delivery: 'UUD'; legal: RUD, ROD|network: delivery"),
-        ({"colour": "red"}, "network: colour; legal: topology, shape, .*hosts"),
+        ({"colour": "red"}, "network: colour; legal: topology, shape, "),
         ({"topology": "torus"}, "topology: torus.*legal: switch, pair, leaf-spine, fat-tree, rails"),
         ({"topology": "pair"}, "nodes: 4 nodes.*two for a pair"),
         ({"topology": "fat-tree", "shape": {"k": 2}}, "4 ranks do not fit this fat-tree.*legal: 2 ranks, or k 4"),
@@ -652,7 +652,7 @@ def test_rails_have_the_hosts_of_the_topology(transport: str) -> None:
         ({"seed": "x"}, "seed: x.*a whole number"),
         ({"ranks": 0}, "ranks: 0; legal: a whole number, 1 … 16384"),
         ({"mode": "gpu"}, "mode: 'gpu'; legal: cpu, stream"),
-        ({"algorithm": "quantum"}, "algorithm: 'quantum'; legal: .*ring"),
+        ({"algorithm": "quantum"}, "algorithm: 'quantum'; legal: binomial, "),
     ],
     ids=str,
 )
