@@ -35,6 +35,9 @@ CALLS: list[tuple[str, Call, tuple[Any, ...]]] = [
     ("filter", of_capture(lambda capture, value: capture.filter(value)), (5, None, "")),
     ("fields", of_capture(lambda capture, value: capture.to_arrow(value)), (5, [None], [], "uetp.psn", {"a": 1})),
     ("other", of_capture(lambda capture, value: capture.diff(value)), (LOSSY, None)),
+    ("ignore", of_capture(lambda capture, value: capture.diff(capture, ignore=value)), ("ipv4.ttl", 5)),
+    ("path", of_capture(lambda capture, value: capture.report(value)), (5, None)),
+    ("rows", of_capture(lambda capture, value: capture.report("x.html", rows=value)), ("x", -1)),
     ("rules", of_capture(lambda capture, value: capture.audit(value)), (5, None)),
     *((name, drawn(name), values) for name, values in (
         ("packets", (5, "ab", [], [-1], ["x"])), ("mark", (5, [None])), ("rows", ("x", -1)), ("width", (3, "x", 10**6)),

@@ -257,6 +257,14 @@ def test_ladders(tmp_path: Path) -> None:
     assert len(repr(found.ladder(every=True)).splitlines()) > len(repr(ladder).splitlines())
 
 
+def test_a_difference_shows_itself() -> None:
+    lossy = uetproto.open(LOSSY)
+    assert repr(lossy.diff(lossy)) == "(no differences; 20 packets alike of 20 and 20)"
+    told = repr(lossy.diff(uetproto.open(GRADIENT))).splitlines()
+    assert len(told) == 21
+    assert told[-1].startswith("(the first lines of: ")
+
+
 def test_html_is_safe(tmp_path: Path) -> None:
     path = tmp_path / "x.pcapng"
     with open_writer(str(path), interfaces=[("<script>", 1)]) as writer:

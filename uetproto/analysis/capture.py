@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -296,7 +296,7 @@ class Capture:
         return AuditResult(outcome)
 
     def diff(
-        self, other: "Capture", *, strict: bool = False, ignore: Iterable[str] = (),
+        self, other: "Capture", *, strict: bool = False, ignore: Collection[str] = (),
         addresses: Mapping[str, str] | None = None,
     ) -> DiffResult:  # fmt: skip
         """Compare the capture with another one, as `uetproto diff` does: what is missing, extra, moved, changed there.
@@ -309,6 +309,7 @@ class Capture:
         from uetproto.diff.compare import diff
 
         typed("other", other, Capture, "a capture, such as uetproto.open(path)")
+        check_texts("ignore", ignore)
         return diff(self, other, strict=strict, ignore=ignore, addresses=addresses)
 
     def _options(self, **more: Any) -> Any:
@@ -505,6 +506,8 @@ class Capture:
         from uetproto.report.data import ROWS, collect
         from uetproto.report.page import facts_of, page
 
+        check_path("path", path)
+        check_int("rows", rows, 0, none=True)
         with MergedReader(self._sources) as reader:
             interfaces = {record.interface for record in reader}
         wanted, most = self._wanted_items(), ROWS if rows is None else rows

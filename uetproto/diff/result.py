@@ -3,10 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any, NamedTuple
 
 from uetproto.diff.normal import CapturedPacket
 from uetproto.wire.words.summary import from_to, summary
+from uetproto.wire.words.text import count
+
+SHOWN = 20
+"""Lines of a result that are shown."""
 
 
 class DifferenceKind(StrEnum):
@@ -147,6 +152,13 @@ class DiffResult:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        """Return the first lines, and how many packets and differences there are."""
+        lines = list(islice(self.lines(), SHOWN + 1))
+        found = ", ".join(f"{number} {kind}" for kind, number in self.counts().items() if number) or "no differences"
+        note = f"{'the first lines of: ' * (len(lines) > SHOWN)}{found}; {count(self.same, 'packet')} alike"
+        return "\n".join((*lines[:SHOWN], f"({note} of {self.packets_a} and {self.packets_b})"))
 
 
 def golden_lines(one: Difference) -> Iterator[str]:
