@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import paths
-from tests.support.cli.frames import invoke
+from tests.support.cli.frames import ack, capture, frame, invoke
 from tests.support.effort import effort
 from tests.support.wire.tunnels import NAMES, tunnelled
 from uetproto.wire.capture.pcap import open_capture, open_writer
@@ -122,3 +122,17 @@ def test_a_wrong_checksum_of_gre_is_found(tmp_path: Path) -> None:
     assert {one["rule"] for one in found[:-1]} == {"WIRE-GRE-CHECKSUM"}
     assert [one["packets"] for one in found[:-1]] == [[number] for number in range(7)]
     assert found[-1]["rules"]["WIRE-GRE-CHECKSUM"]["failed"] == 7
+
+
+def test_audit_tells_of_several_vnis(tmp_path: Path) -> None:
+    """It does so too if packets of the second VNI are read by what was compiled for those of the first."""
+    alike = [frame(11, 12, *ack(73728 + at)) for at in range(40)]
+    one = [tunnelled(data, "vxlan") for data in alike]
+    assert one[0][46:49] == (4242).to_bytes(3, "big")
+    two = [*one[:30], *(data[:46] + (7).to_bytes(3, "big") + data[49:] for data in one[30:])]
+    paths_of = [capture(tmp_path / f"{number}.pcap", frames) for number, frames in ((1, one), (2, two))]
+    assert lines("audit", "--json", paths_of[1])[-1]["vnis"] == 2
+    told = [invoke("audit", path).stdout for path in paths_of]
+    assert "tunnels have 2 VNIs, which are not told apart" in told[1]
+    assert "VNI" not in told[0]
+    assert lines("audit", "--json", paths_of[0])[:-1] == lines("audit", "--json", paths_of[1])[:-1]

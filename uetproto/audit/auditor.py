@@ -228,6 +228,8 @@ class _Capture:
         if damage and not (self._open or self._ended):
             self._add("", 0, ETHERNET)
         self._close(missing)
+        for readers in self._readers.values():
+            report.vnis |= readers.quick.here.vnis
         report.packets += 0 if self._last is None else self._last.index + 1
         for result in self._ended:
             if isinstance(result, str):

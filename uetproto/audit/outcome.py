@@ -125,6 +125,7 @@ def summary(outcome: AuditOutcome) -> dict[str, Any]:
         **({"unwanted": outcome.unwanted} if outcome.unwanted else {}),
         "others": report.others,
         "copies": report.copies,
+        **({"vnis": len(report.vnis)} if len(report.vnis) > 1 else {}),
         "unopened": dict(report.unopened),
         "forgotten": dict(report.forgotten),
         "rules": {

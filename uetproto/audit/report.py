@@ -49,6 +49,9 @@ class AuditReport:
 
     opened: int = 0
     """Number of sealed packets that the keys opened."""
+    vnis: set[int] = field(default_factory=set)
+    """VNIs of the tunnels of VXLAN and GENEVE, at most 1,000 a capture. Conversations with different VNIs are not told
+    apart."""
     partial: bool = False
     """Whether the audit was interrupted before the end of the captures."""
 

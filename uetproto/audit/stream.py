@@ -70,7 +70,7 @@ class StreamAudit:
         unopened = reading.unopened
         if auditor.sealed and self._options.keys is None:
             unopened = {NO_KEYS: auditor.sealed}
-        report = AuditReport(self._rules.tallies, packets=self._packets)
+        report = AuditReport(self._rules.tallies, packets=self._packets, vnis=reading.vnis)
         counts = PacketCounts(reading.others, reading.copies, reading.opened, forgotten, unopened)
         report.add(judge.findings, file, interface, counts)
         kept = {id(finding) for finding in report.findings}

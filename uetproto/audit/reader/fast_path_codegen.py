@@ -51,13 +51,20 @@ class ReadFlows:
     """Number of expected packets, by the number that `FastReader` gave to their `Kind`."""
 
 
+MOST_VNIS = 1_000
+"""Greatest number of VNIs that are told apart."""
+WITH_VNI = frozenset({"vxlan", "geneve"})
+
+
 class Here:
     """This class refers to the vantage point whose packets are read at present. All readers share it."""
 
-    __slots__ = ("flows",)
+    __slots__ = ("flows", "vnis")
 
     def __init__(self, flows: ReadFlows) -> None:
         self.flows = flows
+        self.vnis: set[int] = set()
+        """VNIs of tunnels, at most `MOST_VNIS`, of all vantage points."""
 
 
 _BEGINNINGS = 1_024
@@ -334,6 +341,9 @@ def _count_statements(layers: list[Layer], shape: Shape, ending: str, kind: int)
     """Return statements that count the packet and note a CRC of its flow; without one, the flow must have none."""
     flows = "\n    flows = here.flows"
     counted = f"\n    flows.counts[{kind}] += 1"
+    for layer, fields in zip(layers, shape.fields, strict=True):
+        if layer.form in WITH_VNI:
+            counted += f"\n    if len(here.vnis) < {MOST_VNIS}:\n        here.vnis.add({fields['vni']})"
     network = max((i for i, layer in enumerate(layers) if layer.form in ("ipv4", "ipv6", "grh")), default=None)
     if network is None or ending == "unchecked":
         return flows + counted

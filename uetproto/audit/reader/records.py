@@ -17,7 +17,7 @@ from uetproto.audit.reader.crc_of_packet import (
 )
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader, Kind
-from uetproto.audit.reader.fast_path_codegen import ReadFlows
+from uetproto.audit.reader.fast_path_codegen import MOST_VNIS, WITH_VNI, ReadFlows
 from uetproto.audit.reader.mirror import Copies
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -114,6 +114,11 @@ class Reading:
         self.opened = 0
         """Number of sealed packets that the keys open."""
         self.enter()
+
+    @property
+    def vnis(self) -> set[int]:
+        """Return the VNIs of the tunnels of all interfaces that share readers with this one, at most `MOST_VNIS`."""
+        return self._quick.here.vnis
 
     @property
     def take(self) -> Callable[[Record], None]:
@@ -241,6 +246,9 @@ class Reading:
         if not (roce or uet):
             self.others += 1
             return
+        vnis = self._quick.here.vnis
+        if len(vnis) < MOST_VNIS:
+            vnis.update(layer.values["vni"] for layer in packet.layers if layer.form in WITH_VNI)
         if roce and record.length == len(data):
             mark_suspected(packet, len(data))
         if roce:

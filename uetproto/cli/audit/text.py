@@ -160,6 +160,9 @@ def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterat
         yield "  " + paint("the keys open none of the sealed packets: what is inside was not judged", "alarm")
     if outcome.hidden:
         yield f"  {count(len(outcome.hidden), 'finding')} hidden by {printable(baseline or '')}"
+    if len(report.vnis) > 1:
+        several = f"{len(report.vnis):,} VNIs, which are not told apart"
+        yield f"  tunnels have {several}: equal addresses are taken as one host"
     left_out = outcome.left_out()
     if left_out:
         yield "  " + printable("; ".join(f"{what}: {number:,}" for what, number in left_out.items()))
