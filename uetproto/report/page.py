@@ -10,7 +10,6 @@ from uetproto.cli.ladder.svg import COLOURS
 from uetproto.report.data import listed
 from uetproto.report.frame import framed, plain
 from uetproto.wire.words.summary import duration
-from uetproto.wire.words.text import count
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]], int]
 """Type of a table: its head, its rows, and how many more rows there are."""
@@ -114,7 +113,7 @@ def _median(times: Mapping[str, Any]) -> str:
 
 def facts_of(packets: int, size: int, span_ns: int | None, cut: int | None) -> list[str]:
     """Return what stands below the title: packets, bytes, duration, and how many rows the page has if not all."""
-    told = [count(packets, "packet"), f"{size:,} bytes"]
+    told = [f"{packets:,} packet{'s' * (packets != 1)}", f"{size:,} bytes"]
     if span_ns is not None:
         told.append(duration(span_ns))
     return [*told, *([] if cut is None else [f"the page has the first {cut:,} rows"])]

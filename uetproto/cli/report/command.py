@@ -24,7 +24,6 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.report.data import ROWS
-from uetproto.wire.words.summary import count
 
 
 @click.command(
@@ -86,6 +85,6 @@ def command(
         length = sum(1 for _ in capture)
     for damage in capture.damage:
         click.echo(f"uetproto: {printable(str(damage))}", err=True)
-    click.echo(f"{count(length, 'packet')}, {os.path.getsize(output):,} bytes: {printable(output)}")
+    click.echo(f"{length:,} packet{'s' * (length != 1)}, {os.path.getsize(output):,} bytes: {printable(output)}")
     if capture.damage:
         ctx.exit(FAULT)
