@@ -1,6 +1,7 @@
 """`uetproto conform` over loopback, against `uetproto serve`."""
 
 import json
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -48,6 +49,22 @@ def test_a_peer_that_does_not_answer_is_told_once() -> None:
     result = invoke("conform", "--peer", there, "--local", here, "--rendezvous", "off", "--only", "UET-UUD-*")
     assert (result.exit_code, "does NOT answer" in result.output) == (1, True)
     assert "3 tests: 0 pass, 0 fail, 3 inconclusive" in result.output
+
+
+def test_the_command_that_repeats_a_test_of_a_file_names_the_file(tmp_path: Path) -> None:
+    here, there = addresses()
+    file = tmp_path / "mine.toml"
+    steps = """steps = [
+        { send = "rud write", psn = "start", syn = 1, ar = 1, data = 8 }, { expect = "ack", return_code = "BAD_MKEY" },
+    ]"""
+    head = 'id = "MINE-1"\nsection = "pds.md §6.2"\npurpose = "A right write is refused."\n'
+    file.write_text(f"[[test]]\n{head}{steps}\n", encoding="utf-8")
+    with serving(there):
+        result = invoke("conform", "--peer", there, "--local", here, "--tests", str(file))
+        assert result.exit_code == 1
+        (again,) = [line for line in result.output.splitlines() if "again: " in line]
+        repeated = invoke(*shlex.split(again.partition("uetproto ")[2].partition(" -o ")[0]))
+    assert (repeated.exit_code, "fail: MINE-1" in repeated.output) == (1, True)
 
 
 def test_a_wrong_key_and_a_folder_that_is_a_file(tmp_path: Path) -> None:

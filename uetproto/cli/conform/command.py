@@ -167,7 +167,8 @@ def command(
     ):
         place = Path(folder or spare_folder)
         sides: dict[str, Side] = {}
-        more = [] if peer_file is None else ["--peer-file", peer_file]
+        more = [word for file in tests for word in ("--tests", file)]
+        more += [] if peer_file is None else ["--peer-file", peer_file]
         repeat = repeating(given, peer, bench.number, left_out, more)
         if asks:
             sides[INITIATOR] = Side(
