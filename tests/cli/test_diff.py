@@ -57,7 +57,7 @@ def test_what_programs_see(files: tuple[str, str]) -> None:
 
 
 def test_other_addresses(files: tuple[str, str], tmp_path: Path) -> None:
-    """The same traffic between 10.0.0.21 and 10.0.0.22."""
+    """Traffic that goes between 10.0.0.21 and 10.0.0.22 instead is the same if --map says so."""
     a, b = ({"src": one, "dst": other} for one, other in ((21, 22), (22, 21)))
     there = [
         frame(*a.values(), *write(73728 + at, 1024 * at, syn=at < 2), payload=bytes([at]) * 1024) for at in range(4)

@@ -66,7 +66,7 @@ class Again:
 
 
 def retimed(frames: Frames, rng: Random) -> Frames:
-    """The same frames at another time, with other distances, and with other source ports."""
+    """Return the frames at another time, with other distances between them, and with other source ports."""
     now, found = rng.getrandbits(60), Frames()
     for one in frames:
         now += rng.randrange(5_000)
@@ -75,7 +75,7 @@ def retimed(frames: Frames, rng: Random) -> Frames:
 
 
 def renumbered(frames: Frames, rng: Random) -> Frames:
-    """The same frames with other PDCIDs, queue pairs, PSNs, entropies, and the CRCs of these."""
+    """Return the frames with other PDCIDs, queue pairs, PSNs and entropies, and the CRCs of these."""
     by_host: dict[object, int] = {}
     by_pair: dict[object, int] = {}
     salt = rng.getrandbits(60)
@@ -138,7 +138,7 @@ def _of_uet(form: str, values: Any, psn: Any) -> dict[str, int]:
 
 
 def changed(frames: Frames, rng: Random) -> tuple[Frames, Known]:
-    """The same frames with one field of one of them changed, and its checksum and CRC corrected."""
+    """Return the frames with one field of one of them changed, and its checksum and CRC corrected."""
     while True:
         number = rng.randrange(len(frames))
         frame = open_frame(frames[number].data, "ethernet", ROCE_PORT)
@@ -165,7 +165,7 @@ def changed(frames: Frames, rng: Random) -> tuple[Frames, Known]:
 
 
 def flipped(frames: Frames, rng: Random) -> tuple[Frames, Known]:
-    """The same frames with one bit of the payload of one of them changed, and its CRC corrected."""
+    """Return the frames with one bit of the payload of one of them changed, and its CRC corrected."""
     while True:
         number = rng.randrange(len(frames))
         frame = open_frame(frames[number].data, "ethernet", ROCE_PORT)
@@ -178,7 +178,7 @@ def flipped(frames: Frames, rng: Random) -> tuple[Frames, Known]:
 
 
 def spoilt(frames: Frames, rng: Random) -> tuple[Frames, Known]:
-    """The same frames, of which one has a wrong CRC."""
+    """Return the frames, of which one has a wrong CRC."""
     while True:
         number = rng.randrange(len(frames))
         frame = open_frame(frames[number].data, "ethernet", ROCE_PORT)
@@ -192,20 +192,20 @@ def spoilt(frames: Frames, rng: Random) -> tuple[Frames, Known]:
 
 
 def removed(frames: Frames, rng: Random) -> tuple[Frames, Known]:
-    """The same frames without one of them."""
+    """Return the frames without one of them."""
     number = rng.randrange(len(frames))
     return Frames([*frames[:number], *frames[number + 1 :]]), Known(missing=(number + 1,))
 
 
 def duplicated(frames: Frames, rng: Random) -> tuple[Frames, Known]:
-    """The same frames, of which one comes again, at once or later."""
+    """Return the frames, of which one comes again, at once or later."""
     number = rng.randrange(len(frames))
     behind = min(len(frames), number + 1 + rng.choice((0, 0, 1, 5, 20)))
     return Frames([*frames[:behind], frames[number], *frames[behind:]]), Known(extra=(behind + 1,))
 
 
 def reordered(frames: Frames, rng: Random) -> tuple[Frames, Known]:
-    """The same frames, of which one comes later, behind at least one other of its conversation and direction."""
+    """Return the frames, of which one comes later, behind at least one other of its conversation and direction."""
     streams = [_stream(one.data) for one in frames]
     while True:
         number = rng.randrange(len(frames))
