@@ -1,4 +1,4 @@
-"""The lists of docs/conformance.md, section by section: code and tests cite each, and each knob is listed."""
+"""The lists of docs/evidence/conformance.md, section by section: code and tests cite each, and each knob is listed."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.tss.keys import DomainConfig
 
 ROOT = Path(__file__).parent.parent
-LISTS = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+LISTS = (ROOT / "docs" / "evidence" / "conformance.md").read_text(encoding="utf-8")
 
 
 def sections(cell: str) -> list[str]:
@@ -27,7 +27,7 @@ def sections(cell: str) -> list[str]:
 
 
 class Page(NamedTuple):
-    """A page of docs/protocol, its table in docs/conformance.md, and the class of its knobs."""
+    """A page of docs/protocol, its table in docs/evidence/conformance.md, and the class of its knobs."""
 
     name: str
     title: str

@@ -27,7 +27,7 @@ FILES = (
     "uetproto/engine/STATES.md",
     "uetproto/audit/RULES.md",
     "uetproto/conform/COVERAGE.md",
-    "docs/keys.md",
+    "docs/reference/keys.md",
     *(f"docs/man/{page.name}" for page in sorted((ROOT / "docs" / "man").glob("*.1"))),
 )
 

@@ -15,7 +15,7 @@ from uetproto.cli import compare
 from uetproto.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/guide.md")
+PAGES = ("README.md", "docs/tutorials/guide.md")
 """Pages whose blocks of code run, one after the other."""
 LINKED = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_page = pytest.mark.parametrize("page", PAGES)
@@ -96,10 +96,13 @@ def test_python(page: str, here: Path) -> None:
     assert "CRC32C" in done.stdout or "crc" in done.stdout
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/construct.md", "docs/scapy.md", "docs/testing.md", "docs/machines.md"])
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, "docs/howto/construct.md", "docs/howto/scapy.md", "docs/howto/testing.md", "docs/howto/machines.md"],
+)
 def test_values_said_in_comments(page: str, tmp_path: Path) -> None:
     """`expression    # value` in a block is true."""
-    if page == "docs/machines.md" and shutil.which("cc") is None:
+    if page == "docs/howto/machines.md" and shutil.which("cc") is None:
         pytest.skip("there is no C compiler (cc)")
     checked = 0
     own = dict(zip(("127.0.0.1", "127.0.0.2"), addresses(), strict=True))  # others may listen at those of the pages
@@ -123,7 +126,7 @@ def test_values_said_in_comments(page: str, tmp_path: Path) -> None:
 def test_toml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scenarios, which have nodes, are run; profiles are generated."""
     profiles = 0
-    for block in blocks("docs/guide.md", "toml"):
+    for block in blocks("docs/tutorials/guide.md", "toml"):
         (here / "mine.toml").write_text(block, encoding="utf-8")
         if "nodes" in tomllib.loads(block):
             assert cli.status(["run", "mine.toml"]) == 0
@@ -132,10 +135,10 @@ def test_toml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
             profiles += 1
             assert cli.status(["generate", "mine.toml", "-o", "mine.pcapng", "--packets", "500"]) == 0
             assert "mine: 500 packets" in capsys.readouterr().out
-    assert (profiles, len(blocks("docs/guide.md", "toml"))) == (1, 3)
+    assert (profiles, len(blocks("docs/tutorials/guide.md", "toml"))) == (1, 3)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/fabric.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/howto/fabric.md"])
 def test_commands(page: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every `uetproto …` line of the shell blocks, but for those that write outside the folder."""
     monkeypatch.setattr(compare, "LENGTH", 1 << 20)

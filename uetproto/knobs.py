@@ -2,7 +2,7 @@
 
 A field of a configuration is declared with `knob`: its default, legal values, unit, description and source. Four things
 are made from the declaration: the check (`check_knobs`), the text of its error, the key of TOML files and the row of
-docs/keys.md.
+docs/reference/keys.md.
 """
 
 import re
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """A key type describes a key of a TOML file: the values that it takes, and the text for docs/keys.md."""
+    """A key type describes a key of a TOML file: the values that it takes, and the text for docs/reference/keys.md."""
 
     check: Callable[[Any], Any]
     """Function that converts a value as parsed from TOML to the value in use, or raises `ValueError`."""

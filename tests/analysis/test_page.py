@@ -33,22 +33,22 @@ def ran(page: str) -> int:
 
 
 def test_filters(here: Path) -> None:
-    assert ran("docs/filters.md") >= 4
-    for line in "".join(blocks("docs/filters.md", "sh")).splitlines():
+    assert ran("docs/reference/filters.md") >= 4
+    for line in "".join(blocks("docs/reference/filters.md", "sh")).splitlines():
         result = invoke(*shlex.split(line)[1:])
         assert (result.exit_code, bool(result.stdout)) == (0, True), line
 
 
 def test_tables(here: Path) -> None:
-    assert ran("docs/tables.md") >= 4
-    for block in blocks("docs/tables.md", "sh"):
+    assert ran("docs/howto/tables.md") >= 4
+    for block in blocks("docs/howto/tables.md", "sh"):
         for line in block.splitlines():
             result = invoke(*shlex.split(line)[1:])
             assert (result.exit_code, bool(result.stdout)) == (0, True), (line, result.stderr)
 
 
 def test_python(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ran("docs/python.md") >= 10
+    assert ran("docs/howto/python.md") >= 10
     assert (here / "ladder.svg").exists()
     told = capsys.readouterr().out
     assert "ROD_REQ" in told

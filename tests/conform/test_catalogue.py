@@ -1,4 +1,4 @@
-"""Files of conformance tests: those of the package, the one of docs/conform.md, and wrong ones."""
+"""Files of conformance tests: those of the package, the one of docs/howto/conform.md, and wrong ones."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "conform.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "conform.md").read_text(encoding="utf-8")
     text, of_act, of_roce = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert len(text.splitlines()) <= 25
     [test] = load([written(tmp_path, text)])

@@ -1,4 +1,4 @@
-"""docs/wireshark.md: its commands run, its filters are filters, and the output that it shows is what comes out."""
+"""wireshark.md: its commands run, its filters are filters, and the output that it shows is what comes out."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from uetproto.cli.main import cli
 
 pytestmark = needs_tshark
 
-PAGE = (paths.ROOT / "docs" / "wireshark.md").read_text(encoding="utf-8")
+PAGE = (paths.ROOT / "docs" / "howto" / "wireshark.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

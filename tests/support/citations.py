@@ -15,7 +15,7 @@ from tests.support import paths
 
 DOCS = paths.ROOT / "docs"
 PROTOCOL = DOCS / "protocol"
-_PAGE = r"(?:docs/(?:protocol/)?)?([a-z_]+\.md)"
+_PAGE = r"(?:docs/(?:[a-z]+/)?)?([a-z_]+\.md)"
 _SHORT = r"\b(wire|pds|ses|tss|cms|roce|sharp|collectives)(?= §)"
 _SOURCE = re.compile(rf"\b{_PAGE}|\b(UE 1\.0\.\d)|\b(IBTA volume 1)|\b(RFC \d+)")
 _SECTION = re.compile(r"§\s?(\d+(?:\.\d+)*)(?:–§?(\d+(?:\.\d+)*))?")
@@ -117,9 +117,17 @@ def of_folder(folder: Path) -> tuple[Citation, ...]:
 
 
 @cache
+def pages() -> dict[str, Path]:
+    """Return the pages of docs by their names, which are unique but for the README.md of each folder."""
+    found = [path for path in DOCS.rglob("*.md") if path.name != "README.md"]
+    assert len({path.name for path in found}) == len(found), "two pages of docs have one name"
+    return {path.name: path for path in found}
+
+
+@cache
 def sections(page: str) -> frozenset[str]:
     """Return the numbers of all headings of a page of docs; empty where there is no such page."""
-    path = next((folder / page for folder in (PROTOCOL, DOCS) if (folder / page).is_file()), None)
+    path = pages().get(page)
     return frozenset(_HEADING.findall(path.read_text(encoding="utf-8"))) if path else frozenset()
 
 

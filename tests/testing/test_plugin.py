@@ -73,7 +73,7 @@ def test_failing_tests_show_their_frames(pytester: pytest.Pytester) -> None:
 
 
 def test_the_example_of_the_page_passes(pytester: pytest.Pytester) -> None:
-    page = (Path(__file__).parents[2] / "docs/testing.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/howto/testing.md").read_text("utf-8")
     pytester.makepyfile(page.partition("## Fixtures of pytest")[2].partition("```python\n")[2].partition("```")[0])
     pytester.runpytest("-p", "uetproto.testing.plugin", "-p", "no:cacheprovider").assert_outcomes(passed=1)
     assert not (pytester.path / ".uetproto").exists()

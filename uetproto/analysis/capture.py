@@ -164,14 +164,14 @@ class Capture:
 
     def analysed(self) -> "Capture":
         """Return the same packets, with what the packets around them say: `packet["uetp.acked_in"]`, `uetp.pdc`,
-        `uetp.analysis.*` (docs/analysis.md). The capture is read twice, so it cannot be a pipe."""
+        `uetp.analysis.*` (docs/reference/analysis.md). The capture is read twice, so it cannot be a pipe."""
         return Capture(self._sources, self._decoding, self._keys, self._wanted, True)
 
     def filter(self, text: str) -> "Capture":
         """Return the packets that a display filter wants, as a capture; what is said of other packets, such as
         numbers, times and PDCs, does not change.
 
-        The language is that of Wireshark 4.0 with the names of the plugin (docs/filters.md). Raises `LocalError` that
+        The language is that of Wireshark 4.0 with the names of the plugin (filters.md). Raises `LocalError` that
         says what is wrong in `text`, and where.
         """
         wanted = DisplayFilter(text)
@@ -418,7 +418,7 @@ class Capture:
     def to_arrow(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
         """Return the packets as a table of pyarrow, a row for each.
 
-        `fields` are names of docs/tables.md, by default the common ones; `analysis` adds those that say what the
+        `fields` are names of docs/howto/tables.md, by default the common ones; `analysis` adds those that say what the
         packets around a packet say, which reads packets one by one. Several captures follow each other, and have a
         column `file`. Raises `LocalError` for an unknown name and for a pipe, and `MissingPackageError` without
         pyarrow.

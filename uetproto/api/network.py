@@ -120,12 +120,12 @@ class NetworkOptions(NetworkFeatures):
     """Propagation delay of the inner ports of a switch: a number of picoseconds, or a text."""
     cc: str | Mapping[str, Any] = OFF
     """Congestion control of UET: "nscc", "rccc", "nscc+rccc", or "off" (cms.md §3, §4), or a dictionary with the keys
-    of `[cc]` in docs/keys.md, such as {"algorithm": "nscc", "entropy_values": 16}. With it, each endpoint has the
+    of `[cc]` in keys.md, such as {"algorithm": "nscc", "entropy_values": 16}. With it, each endpoint has the
     time-outs, and switches have the queues, that fit the network. It goes with `trimming`."""
     lb: str = "mixed"
     """Path selection with congestion control: "oblivious", "bitmap", "reps" or "mixed" (cms.md §5)."""
     switch: Mapping[str, Any] | None = None
-    """Parameters of the switches (cms.md §7), by the keys of `[switch]` in docs/keys.md, such as {"shared_buffer":
+    """Parameters of the switches (cms.md §7), by the keys of `[switch]` in keys.md, such as {"shared_buffer":
     "16 MiB"}. None: plain queues, or with congestion control the defaults of these keys."""
     vlan: Mapping[str, int] | None = None
     """VLAN tag of all frames on cables: `id`, and the priorities `priority` of data, `trimmed` and `control`, such as

@@ -134,7 +134,8 @@ def filter_option(what: str) -> Callable[[F], F]:
     def checked(_: click.Context, __: click.Parameter, text: str | None) -> DisplayFilter | None:
         return None if text is None else DisplayFilter(text)
 
-    text = f"{what} that a display filter wants, as in 'uetp.retx == 1 and ip.src == 10.0.0.0/24'; see docs/filters.md."
+    example = "uetp.retx == 1 and ip.src == 10.0.0.0/24"
+    text = f"{what} that a display filter wants, as in '{example}'; see docs/reference/filters.md."
     return click.option("--filter", "wanted", metavar="F", callback=checked, help=text)
 
 

@@ -72,7 +72,7 @@ Example:
   uetproto fuzz tss --adapter './my_stack --adapter' --seconds 600
 
 Machines: {", ".join(MACHINES)}; without one: all of them in turn.
-Machines for an implementation of your own (docs/machines.md): {", ".join(DRIVEN) or "none without Hypothesis"}.
+Machines for an implementation of your own (docs/howto/machines.md): {", ".join(DRIVEN) or "none without Hypothesis"}.
 Machines for networks of our engines: {", ".join(OURS) or "none without Hypothesis"}.
 
 {EXIT_STATUS}"""

@@ -57,7 +57,7 @@ _LADDERS = (
     "L04 and L05 are driven at the source; when the peer as target coalesces is a setting of it (ACK_Gen_Trigger).",
     "A packet that a ladder loses is one that a test does not send, or does not answer, so that none needs faults on",
     "the link. The same losses meet a whole stack with `uetproto send --faults drop=0.05`",
-    "([live.md](../../docs/live.md)).",
+    "([live.md](../../docs/howto/live.md)).",
     "",
     "| ladder | | from one end | tests, or why none |",
     "|---|---|---|---|",

@@ -149,7 +149,7 @@ def peer_toml(
     }  # fmt: skip
     lines = [
         f"# What `uetproto conform --init` found out about {address}, and what it was told. Mend what is wrong.",
-        "# docs/conform.md explains the keys; `uetproto conform --peer-file FILE` uses them.",
+        "# docs/howto/conform.md explains the keys; `uetproto conform --peer-file FILE` uses them.",
     ]
     for name, rows in sections.items():
         lines += ["", f"[{name}]", *(_row(key, value, note) for key, value, note in rows)]

@@ -1,7 +1,7 @@
 """This package compares two captures: which packets are missing, extra, moved, or changed, and in which fields.
 
 Packets are aligned by their conversation (a PDC, a pair of queue pairs), their direction, and what they carry, not by
-their place in the capture (docs/diff.md). It takes decoded packets from any source, and reads them twice: to align
+their place in the capture (diff.md). It takes decoded packets from any source, and reads them twice: to align
 them, and to compare the fields of those that differ.
 
 compare.py      `diff`, which does all of it

@@ -376,5 +376,7 @@ def field_of(name: str) -> FilterField:
     found = fields().get(name)
     if found is None:
         near = similar(name, fields()) or similar(f"uetp.{name}", fields())
-        raise LocalError("filter", f"{name[:200]} is no field that filters know{near}", "names of docs/filters.md")
+        raise LocalError(
+            "filter", f"{name[:200]} is no field that filters know{near}", "names of docs/reference/filters.md"
+        )
     return found

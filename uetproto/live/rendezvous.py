@@ -2,7 +2,7 @@
 
 The client connects by TCP and sends one JSON object a line. The server answers each with one JSON object a line. The
 first one of each side is its *offer*, which says what it is; the others are questions with the key "ask". An answer
-with the key "error" has the fields of a `LocalError`. docs/live.md has all objects.
+with the key "error" has the fields of a `LocalError`. docs/howto/live.md has all objects.
 """
 
 import json

@@ -1,5 +1,5 @@
 """This package makes a page of a capture: one HTML file with ladder, plots, findings and measurements, that needs
-nothing else (docs/report.md).
+nothing else (docs/howto/report.md).
 
 data.py     `collect` turns packets, findings and measurements into what the page holds, as JSON
 packets.py  what the page has of each packet beside its arrow: first bytes, headers, flow, relative PSN

@@ -7,7 +7,7 @@ machines that drive the implementation through an adapter.
     @given(packets(mode="rud"))
     def test_my_stack(packet): ...
 
-docs/testing.md describes the strategies, docs/machines.md the machines. Hypothesis is installed by the extra `testing`;
+testing.md describes the strategies, machines.md the machines. Hypothesis is installed by the extra `testing`;
 a name is imported at its first use.
 """
 

@@ -1,5 +1,5 @@
 """This plugin of pytest has the fixtures `uet_fabric` and `uet_capture`, and adds the frames to the report of a test
-that fails: `pytest -p uetproto.testing.plugin` (docs/testing.md).
+that fails: `pytest -p uetproto.testing.plugin` (docs/howto/testing.md).
 
 The capture is written to the folder `.uetproto` in pytest's root directory; its path and its ladder are sections of the
 report. A failure of a machine is reported so, too. The last lines say what machines could not judge.

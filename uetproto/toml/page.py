@@ -1,4 +1,4 @@
-"""This module makes docs/keys.md, the page of all keys of TOML files, from the declarations of the keys."""
+"""This module makes docs/reference/keys.md, the page of all keys of TOML files, from the declarations of the keys."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType

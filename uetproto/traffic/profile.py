@@ -31,7 +31,7 @@ SECTIONS = (
     KeySection("", "Keys of profiles with transport rc, uc or ud.", profile_roce.KEYS, which="over RoCE"),
     KeySection("roce", "All adapters: the keys of [roce] of a scenario.", which="of a profile"),
 )
-"""Sections of docs/keys.md that describe all keys of a profile."""
+"""Sections of docs/reference/keys.md that describe all keys of a profile."""
 
 names = _FILES.names
 

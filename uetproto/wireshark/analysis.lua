@@ -1,6 +1,6 @@
 -- What the packets around a packet say ------------------------------------------------------------------------------
 --
--- Written by hand; `tools/generate` puts it where "@analysis" stands in prelude.lua. docs/analysis.md has the rules, and
+-- Written by hand; `tools/generate` puts it where "@analysis" stands in prelude.lua. docs/reference/analysis.md has the rules, and
 -- uetproto/audit/per_packet does the same in Python. Everything is computed when a packet comes for the first time; results.lua
 -- keeps it.
 

@@ -1,4 +1,4 @@
-"""What `Analyser` says of packets, over golden captures and over captures made by hand (docs/analysis.md)."""
+"""What `Analyser` says of packets, over golden captures and over captures made by hand (docs/reference/analysis.md)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

@@ -194,7 +194,7 @@ def test_names_from_outside_do_not_drive_the_terminal(tmp_path: Path) -> None:
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shown there is what comes out, but for what "…" stands for."""
     monkeypatch.chdir(tmp_path)
-    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "tutorials" / "guide.md").read_text(encoding="utf-8")
     section = guide[guide.index("## Is this capture right?") :]
     made = next(line for line in section.splitlines() if line.startswith("uetproto generate"))
     assert invoke(*shlex.split(made)[1:]).exit_code == 0

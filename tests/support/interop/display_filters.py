@@ -44,7 +44,7 @@ def asked(capture: Path, filters: Sequence[str], home: Path, *options: str) -> l
     texts = "\n".join(f"  [=====[{text}]=====]," for text in filters)
     script = home / "filters.lua"
     script.write_text(f"local FILTERS = {{\n{texts}\n}}\n{_SCRIPT}", encoding="utf-8")
-    # The filter makes tshark tell interfaces to the plugin in the first pass (docs/analysis.md).
+    # The filter makes tshark tell interfaces to the plugin in the first pass (docs/reference/analysis.md).
     out, _ = run(["-q", "-2", "-r", capture, "-Y", "frame", *options], home, scripts=(PLUGIN, script))
     rows = dict(re.findall(r"^=> (\d+) ?(.*)$", out, re.MULTILINE))
     assert len(rows) == len(filters), out

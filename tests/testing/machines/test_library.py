@@ -83,8 +83,8 @@ def test_a_fault_is_named(
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the section of docs/machines.md about C defines."""
-    text = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8").partition("## A library in C")[2]
+    """What the section of docs/howto/machines.md about C defines."""
+    text = (ROOT / "docs" / "howto" / "machines.md").read_text(encoding="utf-8").partition("## A library in C")[2]
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.S)[:2]:

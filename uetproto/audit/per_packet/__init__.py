@@ -1,5 +1,5 @@
 """This package tells of each packet what the packets around it say: its PDC, its answers, retransmissions, times, its
-message. docs/analysis.md defines each name; the Wireshark plugin computes the same.
+message. docs/reference/analysis.md defines each name; the Wireshark plugin computes the same.
 
 analyser.py          `Analyser` takes the packets of a capture in their order and returns the row of each
 pdcs.py              which PDC a packet belongs to

@@ -1,4 +1,4 @@
-"""This module finds copies of one packet at several interfaces of a capture (docs/analysis.md §1)."""
+"""This module finds copies of one packet at several interfaces of a capture (docs/reference/analysis.md §1)."""
 
 from collections.abc import Hashable
 

@@ -1,4 +1,4 @@
-"""This module follows SES messages: their packets, the bytes that are missing, their time (docs/analysis.md §5)."""
+"""This module follows SES messages: their packets, the bytes that are missing, their time (analysis.md §5)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""This module tells which PDC a packet belongs to, from its addresses and PDCIDs (docs/analysis.md §2)."""
+"""This module tells which PDC a packet belongs to, from its addresses and PDCIDs (docs/reference/analysis.md §2)."""
 
 from collections.abc import Mapping
 from typing import Any

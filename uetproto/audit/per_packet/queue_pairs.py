@@ -1,4 +1,4 @@
-"""This module numbers the streams of RoCE: both directions of a queue pair have one index (docs/analysis.md §6)."""
+"""This module numbers the streams of RoCE: both directions of a queue pair have one index (analysis.md §6)."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """This module follows one direction of a PDC: what one end sent, and what the other end acknowledged and refused.
 
-docs/analysis.md §3 and §4 define the names. RUDI uses `KnownPsn` for its pkt_ids.
+docs/reference/analysis.md §3 and §4 define the names. RUDI uses `KnownPsn` for its pkt_ids.
 """
 
 from collections.abc import Mapping

@@ -103,8 +103,8 @@ def command(
 
     Each test sends packets of its own, right and wrong ones, and holds each answer against everything that the pages
     allow. With --as target the peer acts, and we answer it rightly and wrongly: --driver runs what makes it act, with
-    what it needs in the place of {names} and in its environment (docs/conform.md); without one a line says what it has
-    to do. Exit status 1 if a test failed, or if the peer does not answer, or does not act.
+    what it needs in the place of {names} and in its environment (docs/howto/conform.md); without one a line says what
+    it has to do. Exit status 1 if a test failed, or if the peer does not answer, or does not act.
     """
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:

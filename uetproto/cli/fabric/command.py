@@ -94,7 +94,7 @@ The time of a flow is from its start to the ACK of its last packet at the sender
 @click.option(
     "--set", "given", multiple=True, metavar="KEY=VALUE",
     help="Change a parameter of congestion control (cc.KEY), switches (switch.KEY) or packet delivery (pds.KEY) of"
-    " docs/keys.md; may be repeated.",
+    " docs/reference/keys.md; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--wire", type=Choice(WIRES), default=WIRES[0], show_default=True,

@@ -1,4 +1,4 @@
-"""This module reads `--set` of `uetproto fabric`: keys of the sections `cc`, `switch` and `pds` of docs/keys.md."""
+"""This module reads `--set` of `uetproto fabric`: keys of the sections `cc`, `switch` and `pds` of keys.md."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,9 @@ def settings_of(texts: Iterable[str], pds: PdsConfig) -> StudySettings:
         known = [f"{one}.{name}" for one, keys in _SECTIONS.items() for name in keys]
         if not equals or f"{section}.{name}" not in known:
             told = f"unknown key{similar(key.strip(), known)}" if equals else "has no value"
-            raise LocalError(f"--set {key.strip()}", told, "SECTION.KEY=VALUE, of cc, switch and pds (docs/keys.md)")
+            raise LocalError(
+                f"--set {key.strip()}", told, "SECTION.KEY=VALUE, of cc, switch and pds (docs/reference/keys.md)"
+            )
         if (option := _BY_OPTION.get(f"{section}.{name}")) is not None:
             raise LocalError(f"--set {key.strip()}", "has an option of its own", option)
         found[section][name] = _checked(key.strip(), value.strip(), _SECTIONS[section][name])

@@ -40,7 +40,7 @@ class LadderDetails:
         self.windows = windows or {}
         self._analyser = Analyser()
         self.latest: Mapping[str, Any] = {}
-        """What the analysis says of the packet that was taken last, by its names (docs/analysis.md)."""
+        """What the analysis says of the packet that was taken last, by its names (docs/reference/analysis.md)."""
         self._times = array("q", [0])
         self._states: dict[object, str] = {}
         self._windows: dict[object, int] = {}

@@ -16,7 +16,7 @@ _HEAD = """\
 #   uetproto run FILE.toml --check             judge every frame
 #
 # A line that begins with "#" and a name has a key with its default; remove the "#" to set it.
-# uetproto scenario list names examples of operations, faults and security; docs/keys.md explains every key.
+# uetproto scenario list names examples of operations, faults and security; docs/reference/keys.md explains every key.
 """
 _SET: dict[str, dict[str, str]] = {
     "run": {

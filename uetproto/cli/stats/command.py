@@ -63,7 +63,8 @@ Faults are damage, and --keys that open none of the sealed packets.""",
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line: flows, messages, a summary each.")
 @click.option(
     "--per-packet", is_flag=True,
-    help="Print one JSON object a packet: its PDC, answers, retransmissions, times, message; see docs/analysis.md.",
+    help="Print one JSON object a packet: its PDC, answers, retransmissions, times, message;"
+    " see docs/reference/analysis.md.",
 )  # fmt: skip
 @click.option(
     "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID",

@@ -33,7 +33,7 @@ Example:
   uetproto export capture.pcapng -o all.arrow --analysis
 
 A row of the joined table is a packet. Columns without --fields: {", ".join(COMMON)}. With --analysis also:
-{", ".join(ANALYSIS)}. Every name that filters know is a column (docs/tables.md).
+{", ".join(ANALYSIS)}. Every name that filters know is a column (docs/howto/tables.md).
 
 {EXIT_STATUS}
 Damage is a fault.""",

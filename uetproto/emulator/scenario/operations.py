@@ -12,7 +12,7 @@
     do = "region"      registers memory: length, key, base, remote_read, remote_write, job_restriction
     do = "withdraw"    removes the region `key`
     do = "incast"      a region and a write for each flow of the pattern between the nodes, in their order: length; key
-                       is that of the first region; also "outcast", "permutation", "all_to_all" (docs/fabric.md)
+                       is that of the first region; also "outcast", "permutation", "all_to_all" (docs/howto/fabric.md)
     do = "disable"     disables a resource index: space = "rma", "send", "tagged", resource_index; "enable" starts its
                        next generation
 

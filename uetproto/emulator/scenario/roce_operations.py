@@ -11,7 +11,7 @@
     do = "deregister"    removes the region `key`
     do = "modify"        brings the queue pair `qp` to the state `to_state`: rts, sqd, err
     do = "incast"        a region and a write for each flow of the pattern between the nodes, in their order: length;
-                         key is that of the first region; also "outcast", "permutation", "all_to_all" (docs/fabric.md).
+                         key is that of the first region; also "outcast", "permutation", "all_to_all" (fabric.md).
                          Two nodes with a flow between them have two queue pairs, such as h0.h4 and h4.h0
 
 `node` names the node that performs the operation. The default is the node of `qp`; without `qp` it is the target for

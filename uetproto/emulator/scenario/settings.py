@@ -321,7 +321,7 @@ SECTIONS = (
     ),
     KeySection("step", "Rows of a script, over RoCE.", ROCE.keys, roce_script_syntax.__doc__ or "", "over RoCE"),
 )
-"""Sections of a scenario with all their keys, from which docs/keys.md is made."""
+"""Sections of a scenario with all their keys, from which docs/reference/keys.md is made."""
 
 # Reading --------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""An adapter lets the machines drive an implementation: six calls and one attribute (docs/machines.md).
+"""An adapter lets the machines drive an implementation: six calls and one attribute (docs/howto/machines.md).
 
 Frames are whole Ethernet frames. Times are integers of picoseconds. The values of `config`, `work` and observations are
 those of JSON: dictionaries with text keys, lists, texts, integers, booleans and None; bytes travel as hexadecimal text.
@@ -143,7 +143,7 @@ class Adapter(Protocol):
     capabilities: Capabilities
 
     def reset(self, config: Mapping[str, Any], /) -> None:
-        """Begin anew: forget all state and take `config`, whose keys docs/machines.md lists."""
+        """Begin anew: forget all state and take `config`, whose keys docs/howto/machines.md lists."""
 
     def submit(self, work: Mapping[str, Any], /) -> None:
         """Take an operation. Raises `WorkRefused` if the implementation does not do it at this moment."""

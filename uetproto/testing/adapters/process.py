@@ -1,7 +1,7 @@
 """This adapter drives an implementation in another process, which reads requests as JSON lines from standard input and
 writes an answer to each to standard output.
 
-docs/machines.md has the schema. A request is {"call": NAME, …}; an answer is {"result": …}, {"refused": TEXT} or
+docs/howto/machines.md has the schema. A request is {"call": NAME, …}; an answer is {"result": …}, {"refused": TEXT} or
 {"error": TEXT}. Frames are hexadecimal text.
 """
 
