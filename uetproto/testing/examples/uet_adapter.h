@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The functions of a shared library that uetproto.testing.LibraryAdapter drives as one endpoint; see
- * docs/howto/machines.md. Frames are Ethernet frames with IPv4, UDP and a CRC32C. Time passes only in uet_advance.
+ * docs/howto/machines.md. Frames are Ethernet frames with IPv4, UDP and a CRC32C. Time passes only in
+ * uet_advance.
  *
  * The library writes at most `size` bytes. After it has returned it keeps no pointer that it was given.
  */
