@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hypothesis profiles: `ci` is quick, `full` tries more, `deep` goes on for hours (HYPOTHESIS_PROFILE)."""
 
 import gc

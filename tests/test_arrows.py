@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Who may import whom: the arrows of the architecture, read from the imports."""
 
 import ast

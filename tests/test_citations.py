@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every section that code, tests and docs cite exists: in a page of docs, or in the list of public standards."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Columns against `decode`: same packets, same forms, same values, whatever the bytes; then types and memory."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Columns judge the CRC32C of UET packets as `dissect` does: by the other packets of the flow."""
 
 import random

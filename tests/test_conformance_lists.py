@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The lists of docs/evidence/conformance.md, section by section: code and tests cite each, and each knob is listed."""
 
 import re

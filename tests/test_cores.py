@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`--cores` gives the result that one process gives, and says when a process dies."""
 
 import pytest

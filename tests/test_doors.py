@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Public functions refuse an argument of a wrong type with its name and what is legal, not from within."""
 
 from collections.abc import Callable

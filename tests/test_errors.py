@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Errors carry fields; their text is made from the fields, and no code reads it back."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The programs of `uetproto.examples`: what they print, and that it is true (collectives.md §1, §3.10.7)."""
 
 import importlib

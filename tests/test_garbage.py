@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Long runs collect garbage seldom, and leave the thresholds of the program as they were."""
 
 import gc

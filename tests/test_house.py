@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules of docs/architecture.md §4 that keep the package in order, read from its files: one test a rule."""
 
 import ast
@@ -14,6 +15,8 @@ PACKAGE = source.PACKAGE
 FILES = source.files()
 PUBLIC = {*fi.__all__, *verbs.__all__, *distributed.__all__}
 """Names that users of libfabric, libibverbs and torch know; they may stand elsewhere too."""
+SOURCES = {".py", ".pyi", ".lua", ".js", ".css", ".c", ".h", ".sh", ".1"}
+LICENCE = "SPDX-License-Identifier: GPL-2.0-only"
 
 
 def test_at_most_20_files_a_folder() -> None:
@@ -127,3 +130,17 @@ def test_tests_read_no_clock() -> None:
         if path != Path(__file__) and clocks.search(path.read_text("utf-8"))
     ]
     assert found == []
+
+
+def test_every_source_file_states_its_licence() -> None:
+    """In its first lines, after `#!` or what a generated file is. REUSE.toml has pages, captures and data."""
+    root = PACKAGE.parent
+    own = [root / ".ci" / "run", root / "Dockerfile", *(root / "tools").iterdir()]
+    folders = (PACKAGE, root / "tests", root / "tools", root / "docs")
+    own += [path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES]
+    assert len(own) > 1500, "the scan misses files"
+    assert [
+        f"{path.relative_to(root)}: its first line has to be a comment, {LICENCE}"
+        for path in own
+        if path.is_file() and LICENCE not in path.read_text(encoding="utf-8")[:240]
+    ] == []

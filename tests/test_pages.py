@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the README and the guide show runs as it stands: Python, scenarios, commands. Their links lead somewhere."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `import uetproto` gives, and what it does not load."""
 
 import json

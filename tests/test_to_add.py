@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table "to add X, touch these files" of docs/architecture.md is true.
 
 Each test applies the smallest change that the table names to a copy of the package, with a made-up X, and shows that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 # Sourced by the other tools: a virtual environment in the clone, and Debian packages where they are missing.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """uetproto is a packet codec and emulator for AI-cluster networks.
 
 This module exports the codec, `open` for captures, and the base classes of errors. It imports each of these names only
@@ -9,7 +10,7 @@ Scapy, and `uetproto.columns` needs NumPy.
 
 from importlib import import_module as _import_module
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 _PLACES = {
     "errors": ("LocalError", "RemoteError", "UetError"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 from uetproto.analysis.capture import Capture, CaptureWarning
 from uetproto.analysis.capture import open_captures as open  # noqa: A004  # as `gzip.open`
 from uetproto.analysis.commands import collective, fabric, generate, run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes tables of Arrow from arrays of NumPy.
 
 Only this module and `parquet.py` import pyarrow, and only when a table is asked for.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads a capture as NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with the field's value
 in each header.
 

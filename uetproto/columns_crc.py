@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the CRC32C of all UET packets of a batch for `columns`, and finds out which flows carry a CRC32C.
 
 The decision is that of `wire/flow_crc.py`: one packet with a right CRC32C proves that its flow carries CRCs. If a flow

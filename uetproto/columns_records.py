@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the packets of a capture in batches for `columns`: the bytes of many packets in one array."""
 
 import os

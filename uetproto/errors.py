@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the errors that the library raises on purpose. All of them are `UetError`; any other exception is a
 bug."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module sets how often Python collects garbage while a run makes many objects that live long.
 
 Objects that the engines, the emulator and the audit drop are freed by their reference counts. A collection would look

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module declares knobs: the parameters of configurations, each of which is declared once.
 
 A field of a configuration is declared with `knob`: its default, legal values, unit, description and source. Four things

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes tables as Parquet files, in pieces, for DuckDB, Polars and pandas.
 
 Only this module imports pyarrow, and only when there is something to write.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module sends packets of Scapy over a real link, and answers them: `sr_uet`, `srp_uet`, `UetAnsweringMachine`.
 
     from uetproto.scapy import sr_uet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads text files of the user up to a limit.
 
 A device, or a capture given by mistake, must not fill the memory.

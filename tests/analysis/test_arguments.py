@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Functions for Python programs refuse a wrong argument by its name and with what is legal, not from within."""
 
 from collections.abc import Callable

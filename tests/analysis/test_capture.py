@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto.open`: captures of every kind, packets, tables, drawings, errors."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The commands as functions: the same results as on the command line, captures that can be asked, errors."""
 
 import gc

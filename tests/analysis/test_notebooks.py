@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The notebooks of docs/notebooks run, and each cell shows something."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the pages about Python show runs as it stands, and what they say in comments is true."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs of a tester of NICs and of the author of a stack, which `mypy --strict` accepts: they find what was sent
 again and why, group packets by PDC, plot PSNs over time, export tables, compare captures, and sweep."""
 

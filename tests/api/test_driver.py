@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Endpoints on another driver than an emulated network: what a driver on real sockets needs is what stands here."""
 
 import random

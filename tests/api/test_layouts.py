@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Fabrics of several switches below the APIs: as by a switch, only farther (collectives.md §4.2)."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Writes uetproto/audit/examples.jsonl: of each rule the first finding that the tests of the rules produce.
 
     python -m tests.audit.collect_examples

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Random runs of which nothing is missing, in the order of sending: all rules are judged, and nothing is found."""
 
 from dataclasses import replace

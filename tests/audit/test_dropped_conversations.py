@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Conversations that are dropped because there are too many: what comes of them later is not held against anybody."""
 
 import pytest

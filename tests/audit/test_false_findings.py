@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What random runs once showed: packets that are right and were called wrong, or that nobody could bear."""
 
 from collections.abc import Iterable

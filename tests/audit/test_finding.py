@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Findings: their JSON, their texts for Wireshark, and what several vantage points say of one packet."""
 
 import json

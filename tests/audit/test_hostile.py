@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets that nobody would send, with right CRCs so that they are believed: an audit never raises, whatever comes.
 
 Conversations of golden captures, in which fields get other values (also such as other packets have there, which is

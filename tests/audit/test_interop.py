@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Captures of our engines and the reference provider on the two ends of a wire: each finding is explained by a row of
 observed.md, "With our engines on the other end of a wire", or is a habit. Skipped where the captures are absent.
 """

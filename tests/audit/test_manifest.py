@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The golden captures: each gives exactly the findings that the manifest lists for it, notes too, and most give none.
 
 What is listed is what the scenario does on purpose, of what a packet shows: a target that refuses what it is asked for

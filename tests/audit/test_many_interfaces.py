@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A capture of many interfaces or sections costs what its packets cost: little is made for an interface.
 
 Costs are counted: function calls stand for time, traced bytes for memory.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Memory of an audit is bounded by what is open: closed PDCs, old counters and ended queue pairs leave nothing behind.
 
 `uetproto bench --only audit` has a million PDCs; here are a few thousand, counted to the last object.

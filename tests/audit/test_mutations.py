@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every named mutation is found at its packet, by the rule that its table names (interfaces.md §7).
 
 In traffic without a fault one packet at a time is made wrong: whatever else is found is what this brings along.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """packets.parquet and findings.parquet: every packet, every finding, types and names as the table of columns says."""
 
 import builtins

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Captures of others: each finding is a habit of the reference provider that is known, or is explained here.
 
 The rows are those of the second table of observed.md: what is different on the wire. A row names the rule that shows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Where rules begin and end: the last thing that is right, the first that is wrong, and what is forgotten between."""
 
 from typing import Any, NamedTuple

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table of all rules: unique ids, sources, invariants that exist; examples; personalities."""
 
 import re

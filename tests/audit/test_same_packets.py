@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The same packets in another wrapping, in another file, or cut off: what is found stays, and nothing comes to it."""
 
 import io

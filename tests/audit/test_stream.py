@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An audit of frames while they arrive comes to what an audit of the file says."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Random emulator runs give no error and no warning, seen from wherever and however (the views: `views`).
 
 Of SHARP, about which there are only notes, they give no note either.

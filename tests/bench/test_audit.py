@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rows of `uetproto bench` about the audit: what they measure is real, whatever the machine."""
 
 from pathlib import Path

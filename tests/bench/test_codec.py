@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rows of `uetproto bench` about codec and captures: both sides do the same work, whatever the machine."""
 
 from collections.abc import Iterator

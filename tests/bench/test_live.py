@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The measurement of a real link, with few bytes: the ends agree on what was written."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The row of `uetproto bench` about Python programs: what it measures is real, whatever the machine."""
 
 from pathlib import Path

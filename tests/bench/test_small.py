@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rows of `uetproto bench` about small messages and many PDCs: what they measure is real, whatever the machine."""
 
 import pytest

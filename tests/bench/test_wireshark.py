@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The row of `uetproto bench` about tshark: it has a figure for each run, and none where nothing ran."""
 
 from pathlib import Path

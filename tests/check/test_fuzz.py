@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The fuzzer's loop: episodes that depend on nothing but their seed, and findings in few steps."""
 
 import random

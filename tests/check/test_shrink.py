@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Delta debugging, on predicates of which the smallest failing list is known."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a fuzzer tries ends: by its time, or because nobody waits any more."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto run A B --compare`: the same bytes by several scenarios."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What shells complete: commands, options, and the names that arguments and options take."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto diff`: what it prints, its exit status, pipes, and what it refuses."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto dissect`: the JSON shape to the letter, the text, damage, exit statuses."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`dissect` and `ladder` of RoCE: JSON, text, words, options."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`dissect --sharp --mcast`: JSON, text with its marks, words."""
 
 import json

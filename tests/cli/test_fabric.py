@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The command `uetproto fabric`: its words, its JSON, its capture, and what it refuses."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`dissect --fields` and `--json --names`: chosen values, by their names in filters."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`--filter` of the commands, and of `Capture.filter`: the same packets, and nothing else changes."""
 
 import json

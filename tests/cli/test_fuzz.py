@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto fuzz`: what it prints, what it writes, and how it ends."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto fuzz MACHINE --adapter …` on implementations with faults, and `uetproto run` with what it found."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto generate` as a user types it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Keys that open no sealed packet of a capture are a fault of the run, not a clean result."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The entry point: lazy commands, exit statuses, errors in words, closed pipes, interrupts."""
 
 import json

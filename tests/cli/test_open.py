@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto open`, and `--keys` of the commands that show packets: what opens, what does not, and why."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """No command writes over what it reads, by whatever name; text files of the user are read within a bound."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto scenario`: shipped scenarios are listed and shown, and a new file runs and overwrites nothing."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Wherever a command refuses a name, it tells similar ones."""
 
 import re

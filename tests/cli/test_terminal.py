@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Colours, width and progress: by option, by environment, on a terminal and in pipes."""
 
 import io

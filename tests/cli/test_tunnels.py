@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every command sees in a tunnel what it sees without one: the same findings, statistics, ladders and headers."""
 
 import json

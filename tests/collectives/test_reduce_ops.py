@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reduce operations and element types (collectives.md §1.6)."""
 
 import ml_dtypes

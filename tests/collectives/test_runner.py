@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The runner (collectives.md §1.6, §3.0, §6): any schedule over the model network puts the right numbers everywhere."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Deliberate faults inside our endpoint: one rule of an engine is another one, or is missing.
 
 `ENGINE_FAULTS` lists each one with the tests that have to fail, as `faulty_peers.FAULTS` does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Deliberate faults of a peer that is the initiator: our endpoint, and what happens to its packets on their way.
 
 `FAULTS` lists each one with the tests that have to fail.

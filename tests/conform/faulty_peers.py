@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Deliberate faults of a peer: our endpoint, and what happens to its packets on their way in and out.
 
 `FAULTS` lists each one with the tests that have to fail. The others have to pass, as none of them depends on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Deliberate faults of a peer of RoCE: our adapter, and what happens to its packets on their way in and out, or a copy
 of one of its checks that is wrong.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Deliberate faults of a peer with keys: our endpoint, and a copy of a part of its TSS that is wrong.
 
 `SEALED_FAULTS` lists each one with the tests of sealed packets that have to fail. The others have to pass.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Files of conformance tests: those of the package, the one of docs/howto/conform.md, and wrong ones."""
 
 import re

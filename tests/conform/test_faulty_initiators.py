@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The peer as initiator: a right one passes all tests, and each fault makes exactly those fail that are listed."""
 
 from collections.abc import Iterator

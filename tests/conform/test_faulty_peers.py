@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each deliberate fault of a peer makes exactly those tests fail that are listed with it; a right peer passes all."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """With keys: each deliberate fault of a peer makes exactly those tests of sealed packets fail that are listed with it;
 a right peer passes these and all tests of UET, in each mode."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Fuzzing of a peer: ours is clean, faulty ones are found, and what is found is a small test that fails again."""
 
 import random

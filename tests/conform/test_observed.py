@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The behaviours of the reference provider: each fails the tests that are listed with it, and no other."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PEER.toml: what a peer is asked, how its answers are written and read, and what is refused."""
 
 from collections.abc import Iterator

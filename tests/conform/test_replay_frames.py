@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The packets of one side of a capture, sent to another peer: what that peer answers otherwise is told."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The messages of one side, read from captures: what scenarios did, and how it ended."""
 
 import tomllib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tests of RoCE that are wrong, wishes for queue pairs that are not legal, and what a peer answers to them."""
 
 import json

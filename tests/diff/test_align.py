@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The alignment of two sequences: what belongs together does, each item once, and no longer order is overlooked."""
 
 from random import Random

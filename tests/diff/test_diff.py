@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`diff`: what is compared, what is left out, several interfaces, sealed packets, limits."""
 
 from pathlib import Path

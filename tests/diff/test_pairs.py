@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Pairs of captures with a known difference: `diff` finds exactly that. A share in `ci`, 240 pairs in `full`."""
 
 from functools import cache

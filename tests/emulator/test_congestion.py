@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a network is for congestion control: queues of switches by the keys of `[switch]` (cms.md §7)."""
 
 import warnings

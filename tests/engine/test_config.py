@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parameters: every field is a knob, and refuses what is not legal (pds.md §17, ses.md §16)."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The data path model against sums made by hand."""
 
 from typing import Any

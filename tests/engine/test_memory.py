@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Memory in buffers and files (ses.md §2.6, §2.8)."""
 
 import io

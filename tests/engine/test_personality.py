@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`Recogniser` tells by the packets of a peer whether it is the reference provider: in all captures of it, in none of
 ours.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Habits that captures of the reference provider show and observed.md has no row for: each way of each knob."""
 
 from contextlib import nullcontext

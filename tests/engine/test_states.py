@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every state, every input: the matrix of STATES.md, pair by pair (architecture.md rule 2; pds.md §6.3–§6.5)."""
 
 import random

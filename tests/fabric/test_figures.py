@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """One seed of each kind of run is as near to the UEC simulator as `uetproto bench --only fabric` asks of medians."""
 
 from tests.support.each import each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Patterns of flows, and the matrix files of the UEC simulator."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A study: what it measures, and that equal seeds give equal runs."""
 
 from itertools import pairwise

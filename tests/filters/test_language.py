@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The filter language: what a text means, what is refused and how, and that nothing else is raised."""
 
 from random import Random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RoCEv2 frames of a NIC: the golden frames of roce.md §5 byte for byte, and everything that must not get through."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Framers taken apart: what a raw socket and a UDP socket send and receive is what an emulated network carries."""
 
 from collections.abc import Callable

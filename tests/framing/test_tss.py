@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sealed frames of a NIC (tss.md §7, §9): what they hold, what comes back, what is refused, and why."""
 
 from dataclasses import replace

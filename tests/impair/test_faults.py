@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Faults: by share and by number, seeded, each of them doing what its name says."""
 
 import random

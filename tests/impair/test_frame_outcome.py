@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the network does to a frame after a tap saw it leave is the comment of its record."""
 
 from collections import Counter

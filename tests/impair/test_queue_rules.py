@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Queues by the rules of UET (cms.md §7): marks, weights, limits, and memory that the queues of a switch share."""
 
 from random import Random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RED: which packets are marked, and that a mark changes nothing else (roce.md §13)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Frames that are not encoded: the same times, counters and results as with bytes (architecture.md, rule 4)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tshark explains the golden captures of collectives that the network does: messages of SHARP, multicast chunks.
 
 What is not published is marked in the dissection (sharp.md §8).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tshark explains the capture of every algorithm: nothing is malformed, every checksum it checks is right."""
 
 import json

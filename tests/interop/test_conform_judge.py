@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An independent judge of ten conformance tests: it has the same verdicts, for a right peer and for peers with a fault.
 
 It reads fields of tshark alone (addresses and UDP payload, without our plugin); only what plays the tests is ours.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An independent judge of ten conformance tests of RoCE: it has the same verdicts, for right and for faulty peers.
 
 It reads fields of tshark's InfiniBand dissector alone; only what plays the tests is ours.

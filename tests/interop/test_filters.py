@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Display filters let the same frames through as tshark 4.0 with the plugin: random filters over golden captures."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """One capture, five readers: `dissect --json`, tshark, Construct, Scapy and columns say the same of every packet.
 
 Over the golden captures, and over the real ones of the reference provider where they are there. What tshark says of

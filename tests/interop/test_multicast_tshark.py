@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tshark explains multicast: nothing malformed, and with its preference the plugin shows what immediates say
 (collectives.md §3.10.1)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The personality `refprov` sends what the reference provider sends (observed.md).
 
 Two engines with its habits are given the workload of a capture, read from its SES requests, and their packets are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Our endpoint with `personality = "refprov"` and a peer that behaves as the reference provider does (observed.md):
 sends, tagged sends, reads, writes, atomics and deferrable sends in both directions, on ROD and RUD, without loss and
 with 5 %. Everything ends well, memory is equal, and the audit finds habits only.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rows of observed.md, "With our engines on the other end of a wire": the packets that the reference provider sent then
 are played against our engine, which does what the row needs now.
 

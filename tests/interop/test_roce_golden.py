@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The golden captures over RoCEv2 as others read them: tshark every header, `scapy.contrib.roce` BTH, AETH and ICRC.
 
 What `dissect --json`, Construct, our own Scapy layers and columns say of them is compared in `test_golden`. tshark is

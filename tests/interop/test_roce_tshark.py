@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tshark judges RoCE frames: nothing malformed, every field it has a name for equal to ours (roce.md §16).
 
 It calls some short payloads malformed protocols of others, which are switched off; it reads CNP, XRC and RD as

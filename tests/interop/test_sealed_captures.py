@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The sealed captures of the reference provider open with the keys given beside them, and are explained (tss.md §2–7).
 
 Keys, modes and what was sent come from the README of that folder; these tests are skipped where it is absent.

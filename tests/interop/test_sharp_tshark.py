@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tshark explains SHARP and multicast immediates: every field that `decode` finds, and what is not published marked."""
 
 import random

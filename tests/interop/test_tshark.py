@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The Wireshark dissector against `decode`: every field, its bytes, trailer, faults, on any bytes."""
 
 import json

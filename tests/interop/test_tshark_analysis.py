@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the plugin says of the packets around a packet, against `stats --per-packet`: the same, frame by frame."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tshark judges the headers of tunnels that Scapy has made, field by field, and what the plugin shows inside them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto wireshark`: where the dissector is, and where it goes."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto wireshark doctor`: what is wrong is named, with a way to mend it."""
 
 import json

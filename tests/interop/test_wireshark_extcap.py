@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The extcap: what it tells Wireshark, and that what it captures is what the commands write."""
 
 import os

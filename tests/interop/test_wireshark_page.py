@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """wireshark.md: its commands run, its filters are filters, and the output that it shows is what comes out."""
 
 import re

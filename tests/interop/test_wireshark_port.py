@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets to our port are ours, whatever protocol has their source port; all others keep theirs."""
 
 import struct

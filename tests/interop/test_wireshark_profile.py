@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The profile for Wireshark: tshark takes it as it is, colours packets by it, and has every field that it names."""
 
 import re

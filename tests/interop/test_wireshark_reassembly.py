@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The bytes of messages in Wireshark: put together over their packets, within a limit, as data, text or numbers."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`tshark -z uetp,…`: what the plugin counts, against `stats` and `stats --per-packet`."""
 
 import json

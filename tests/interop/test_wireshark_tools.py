@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`tools/wireshark-matrix` and `tools/pictures`: what they say where a program is missing; what counts as different."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Expert infos for what is wrong with one packet by itself: the rules of the audit, from the same tables."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ladders of congestion control, of cms.md §13: what each packet carries, and what becomes of windows and credit."""
 
 from tests.support.ladders.play import ladder

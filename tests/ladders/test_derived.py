@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ladders L12 to L30 of pds.md §19, which follow from the rules of its other sections."""
 
 from tests.support.ladders.play import ladder

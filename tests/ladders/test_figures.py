@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ladders L1 to L11 of pds.md §19: the figures of the specification (UE 1.0.1 Fig 3-39, 3-75 to 3-84)."""
 
 from tests.support.ladders.play import ladder

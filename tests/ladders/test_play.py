@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The player of ladders: it notices every difference; and every ladder there is has a test."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What goes with the ladders of pds.md §19, both ends in one process: variants that no script shows, rules beside."""
 
 import pytest

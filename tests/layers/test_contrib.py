@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The single file that `tools/contrib` writes passes its tests under Scapy's own runner."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What Scapy's users do with any layer works with ours: ls, explore, fuzz, command, copy, pickle, show, answers."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uet_message` makes the packets that the engine sends, and refuses what an opcode cannot be."""
 
 from collections.abc import Iterator

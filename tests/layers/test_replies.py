@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uet_reply` answers as the engine's target does, in the form that the caller asks for."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RoCE in Construct, Scapy and columns: what `decode` says, and `scapy.contrib.roce` beside it."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`PdcSession` joins the packets of captures to messages."""
 
 import subprocess

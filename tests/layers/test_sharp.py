@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP and multicast immediates in Construct, Scapy and columns: what `decode` says."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The `summary()` of our layers is what `uetproto dissect` says of the same frame."""
 
 from collections.abc import Iterator

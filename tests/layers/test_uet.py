@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The Scapy layers against the golden vectors, the other back-ends, and what users of Scapy expect."""
 
 import copy

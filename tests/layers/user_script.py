@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A user's program with the layers, which `mypy --strict` accepts; Scapy itself is not followed for types."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the kernel says of the addresses of a host."""
 
 import sys

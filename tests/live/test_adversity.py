@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a real link does to packets: loss, refusal, short links, links that vanish, and buffers that overflow.
 
 Each ends in the same memory, or in a line that says why not and an exit status, in bounded time.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The loop between engine and path: order under back-pressure, entropy values, and who may know the time."""
 
 import os

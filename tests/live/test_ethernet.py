@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The paths of whole frames, packet and tap: what `tests.support.ethernet` tries in a network of its own."""
 
 import json

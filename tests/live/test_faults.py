@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Faults between engine and path: memory is the same at both ends, an audit finds nothing, and a seed repeats them."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that are killed or stopped in the middle of a transfer: the other end says so, in bounded time."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The engines over UDP sockets of loopback: what both ends hold afterwards, and what an audit says of the captures."""
 
 import random

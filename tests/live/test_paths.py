@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every path between two hosts: UET and RoCE, over IPv4 and IPv6, with a second program as the judge of captures."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rate and time-outs of a live link, in virtual time: what the window is, and how a silent peer ends."""
 
 import random

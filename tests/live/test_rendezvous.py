@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rendezvous: what a server does with what anybody may write to it."""
 
 import json

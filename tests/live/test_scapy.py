@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets of Scapy on a real link: requests and answers over loopback and veth, and our engines against a machine."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A wire between two hosts, beside the switch of the emulator: what it does to frames, and what an audit says of it."""
 
 import json

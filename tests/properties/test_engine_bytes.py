@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes from outside never raise, and change state only if they pass pds.md §6.3 (§18 items 35–37, 48)."""
 
 import itertools

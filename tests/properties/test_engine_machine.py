@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PDC and SES over an adversarial wire: whatever it does, exactly the bytes sent arrive (pds.md §18, ses.md §15)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hostile input: NACK or silence as pds.md §6.3 says; no exception, no memory touched, none kept (§18 item 48)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Our engine and the naive model of pds.md must deliver the same messages for the same inputs.
 
 Every case runs four times, with either kind of sender and either kind of receiver, over a network that treats the

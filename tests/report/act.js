@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Does with the page what a person does, and returns what is seen. */
 async () => {
   const $ = id => document.getElementById(id), type = (id, text) => { $(id).value = text;

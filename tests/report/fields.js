@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Returns the fields of all packets as the program of the page takes them from the bytes. */
 () => {
   const layer = (data, form, offset) => { let bit = 8 * offset; const values = {};

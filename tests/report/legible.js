@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Returns the least contrast and the smallest size of all texts. */
 () => {
   const part = text => text.match(/[0-9.]+/g).slice(0, 3).map(Number).map(c => c / 255)

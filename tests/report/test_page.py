@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The page of `uetproto report`: what it holds, and how it behaves in headless Chromium."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The Construct schemas of headers against the golden vectors, the codec, and what users of Construct expect."""
 
 import copy

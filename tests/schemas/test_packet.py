@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whole packets as Construct schemas: named parts, what follows, trailers, and what is refused."""
 
 import io

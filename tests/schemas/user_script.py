@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A user's program with the schemas, which `mypy --strict` accepts; Construct itself has no types."""
 
 from construct import ConstructError

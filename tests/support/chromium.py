@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module opens pages in headless Chromium: what a script finds in one, and what the console says."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Citations of sections (§) in code, tests and docs, and what they resolve to.
 
 A citation names its source before the sign: a page of docs (`pds.md §6.3`) or a public standard (`UE 1.0.1 §3.5.8`,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes captures, and compares the columns of `uetproto.columns` with the packets of `decode`."""
 
 from collections import defaultdict

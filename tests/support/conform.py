@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A peer of conformance tests in this process, in virtual time: an adapter of an endpoint behind a link."""
 
 from collections import deque

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Play all conformance tests against our own stack, again and again, over each kind of link, and compare the verdicts.
 
 python -m tests.support.conform_proof 20 udp          20 runs over UDP, our side as the initiator

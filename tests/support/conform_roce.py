@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A peer of RoCE tests in this process, in virtual time: our adapter behind a link, and its queue pairs."""
 
 import random

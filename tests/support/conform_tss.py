@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A peer of conformance tests with keys in this process: our endpoint, whose packets are sealed."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is a pytest plugin that runs the tests in several processes: `pytest --cores 2`.
 
 Tests are collected once. The processes are forked from the one that has collected, so they share its modules and

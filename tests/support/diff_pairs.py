@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Pairs of captures whose differences are known: the same traffic retimed, with other numbers, or with one change.
 
 What is a PSN or a PDCID is said here anew, so that a mistake of `uetproto.diff` is not repeated.

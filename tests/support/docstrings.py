@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds the public docstrings of the package, and tells whether a first sentence has a verb.
 
 The check knows the verbs that the package uses (verbs.txt) and is no grammar. A sentence has a verb if it begins with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs many cases of one rule within one test; a failure names its cases."""
 
 import functools

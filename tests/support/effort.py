@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module sets how many random cases the tests try, by profile: `ci` (minutes), `full` (ten times), `deep` (hours).
 
 `HYPOTHESIS_PROFILE` selects the profile. Every random test takes its number of runs, seeds or examples from here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What tests/live/test_ethernet.py tries in a network of its own: `unshare -Urn python -m tests.support.ethernet`.
 
 Both ends live in this process: on the interfaces v0 and v1 of a cable with addresses that the kernel does not have, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws random display filters that fit a capture, and applies them."""
 
 from ipaddress import IPv4Address, IPv6Address

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Endpoints on loopback: addresses that no other test uses, and a far end that runs beside the test."""
 
 import os

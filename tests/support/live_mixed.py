@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Mixed operations between two endpoints of loopback, at a steady pace, over a link with faults.
 
 `python -m tests.support.live_mixed 600` runs them for ten minutes, and prints what came of them.

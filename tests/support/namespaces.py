@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two hosts joined by a cable: network namespaces with a veth pair, without privileges where users may have them."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Where the tests find files: the clone, its golden captures and vectors, and the captures of others."""
 
 import os

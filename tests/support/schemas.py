@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets as the Construct schemas have them, beside the layers that the decoder finds."""
 
 from collections.abc import Iterable, Mapping

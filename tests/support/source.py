@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the Python files of the package, and parses each once for all tests that read them."""
 
 import ast

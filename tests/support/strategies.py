@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes random values, stacks and frames, all derived from the tables and `NEXT`.
 
 Plain functions over `random.Random` are for seeded loops, which are some hundred times faster than Hypothesis; what

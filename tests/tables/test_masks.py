@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Filters over columns want the packets that filters want one by one."""
 
 from pathlib import Path

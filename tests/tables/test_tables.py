@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables of captures: what columns of NumPy give is what packets say one by one; frames, files and SQL."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Messages, exchanges, captures and scenarios of `uetproto.testing`: legal, with one fault, small when a test fails."""
 
 import io

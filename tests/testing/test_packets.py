@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Headers, packets and frames of `uetproto.testing`: legal, with one fault, and small when a test fails."""
 
 from collections.abc import Callable

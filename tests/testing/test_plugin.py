@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The pytest plugin shows the frames of a test that fails, and tells what machines could not judge."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The strategies with Hypothesis' own settings: health checks, example database, `@reproduce_failure`, the extra."""
 
 import ast

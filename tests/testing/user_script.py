@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A user's tests with the strategies and the machines, which `mypy --strict` accepts."""
 
 from collections.abc import Callable, Mapping

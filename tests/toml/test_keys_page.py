@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The keys of TOML files: every key says what it means, and the page of all keys names each of them."""
 
 from uetproto.emulator.scenario.settings import SECTIONS

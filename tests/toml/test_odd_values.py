@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """No value of a key of a TOML file makes a traceback or a long error."""
 
 from collections.abc import Callable

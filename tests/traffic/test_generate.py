@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Traffic of a profile: exact counts, order of time, one seed one file, constant memory, what readers say of it."""
 
 import gc

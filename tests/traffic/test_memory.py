@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Memory that repeats: real memory up to a period, and never out of bounds beyond it."""
 
 import random

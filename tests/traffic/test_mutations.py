@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Mutated traffic: the written copy differs where the side file says, and nowhere else (interfaces.md §7)."""
 
 import json

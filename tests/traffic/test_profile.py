@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Profiles: what is read, and how every fault is told: file, line, key, what is legal."""
 
 import random

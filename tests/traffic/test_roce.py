@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Traffic of RoCE: every packet whole, every opcode and syndrome met, errors that are answered and outlived."""
 
 import json

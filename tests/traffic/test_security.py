@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sealed traffic: what opens, what is inside, what is refused, and what is told of it (tss.md §3–11, §14)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What follows from what (`wire.defaults`): a packet made of defaults is one that our own audit accepts."""
 
 import re

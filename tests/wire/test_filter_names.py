@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table of filter names over forms, and the values that one packet gives."""
 
 from typing import Any

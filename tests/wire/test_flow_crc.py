@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whether a packet ends with a CRC32C, where its own headers do not tell: the other packets of its flow do."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RoCEv2, RoCEv1 and native InfiniBand: the golden frames, every opcode, every cut, every way to be wrong (roce.md)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The compiled shapes do exactly what the long way does, for perfect frames and for any damage to them."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP and multicast immediates in frames: the bytes of sharp.md §7, where messages sit, what is none of them."""
 
 import random

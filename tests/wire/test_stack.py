@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Frames as stacks of layers: lossless on any bytes, and every kind of damage told apart with its place."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tables: what is refused at import, and what every back-end relies on."""
 
 import pytest

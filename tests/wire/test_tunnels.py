@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets in tunnels (VXLAN, GENEVE, GRE, ERSPAN, MPLS), whose headers Scapy has made, and damaged ones."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Named tuples of headers: what a change of a table asks of the code that uses them (docs/architecture.md)."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Golden vectors, packed by separate code: the tables say the same, and every prefix is refused."""
 
 from typing import Any

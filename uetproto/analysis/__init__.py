@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package is the door for Python programs: it opens captures, and gives packets, flows, findings and drawings.
 
 capture.py       `open_captures`, which is `uetproto.open`, and `Capture`

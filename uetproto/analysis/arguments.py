@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks arguments of the functions for Python programs: a wrong one is refused by its name, and not from
 within."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has `open_captures`, which is `uetproto.open`, and the class `Capture`."""
 
 import os

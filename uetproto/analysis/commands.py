@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the commands `run`, `generate`, `collective` and `fabric` as functions. Their results have the
 accessors of a capture."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decodes the records of a capture: by which settings, with which keys."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module applies display filters to captures: while they are read, or in a reading of their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shows tables and packets as HTML, for notebooks."""
 
 from collections.abc import Iterable, Sequence

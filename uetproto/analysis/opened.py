@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module opens sealed packets for `--keys FILE`, and counts the packets that no key opens."""
 
 from collections import Counter

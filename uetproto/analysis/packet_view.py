@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the class `PacketView`: a packet of a capture as a program or a person reads it."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what `Capture.audit`, `stats` and `ladder` return."""
 
 from base64 import b64encode

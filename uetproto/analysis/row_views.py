@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shows rows of results as tables: flows and messages of a capture, findings of an audit."""
 
 from collections.abc import Callable, Mapping, Sequence

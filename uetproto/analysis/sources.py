@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module knows where captures are from: paths, bytes and open files, one or several that are merged by time."""
 
 import io

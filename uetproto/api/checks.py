@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the call error and the argument checks that the APIs share; each API adds its own error
 numbers."""
 

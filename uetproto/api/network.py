@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the emulated networks of the APIs: connected nodes, each with an engine, in one virtual time.
 
 `emulator.network` builds the clock, links, switches, faults, NICs and taps; no other module of the APIs imports it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the nodes of a program, each with an engine and with listeners to the engine's events, and a network
 of such nodes with its driver."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package judges captures against the protocol (interfaces.md §8). Trackers follow the conversations in a capture
 and report events. Rules, which are rows of tables, judge the events.
 

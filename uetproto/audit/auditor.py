@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges captures. Each interface of each file is a vantage point and is audited alone; equal findings are
 merged.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the file of `--baseline`. Findings that the file lists are counted but not printed.
 
 A baseline is the output of `uetproto audit --json`, or lines written by hand. A line hides each finding that has the

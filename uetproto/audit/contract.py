@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the interface between the trackers of packet delivery and the trackers of messages, so that
 neither imports the other."""
 

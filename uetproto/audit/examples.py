@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads an example finding of each rule, which `--explain` and RULES.md show; the tests produce the
 examples.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines a finding: it says where a packet departs from the protocol, what was expected and seen, and
 which rule says so."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module limits the number of open conversations. It drops conversations that are silent; if too many are left, it
 drops the least recent ones. It counts what it drops."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module calls the rules that subscribe to an event of a tracker, and counts and keeps their verdicts.
 
 If a rule has not judged an event, its tally gives a reason:

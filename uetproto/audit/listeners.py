@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the listeners of an audit, which make measurements and tables while the audit reads the
 capture."""
 

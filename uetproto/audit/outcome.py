@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the outcome of `uetproto audit` for every form of output: the findings, the findings that a baseline
 hides, and counts."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the files of `--parquet DIR`: packets.parquet and findings.parquet, for DuckDB, Polars, pandas.
 
     SELECT rule, count(*), min(time) FROM 'findings.parquet' GROUP BY rule;

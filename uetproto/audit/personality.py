@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lists the rules that known implementations break. Findings of these rules are notes (observed.md)."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module collects the findings and counts of an audit over all vantage points."""
 
 from collections import Counter

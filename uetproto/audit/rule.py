@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the rules of an audit. A rule names the event that it judges, its source, and what it requires of
 a capture.
 

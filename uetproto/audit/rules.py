@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module collects all rules of an audit, and the invariants that no capture can show."""
 
 from collections.abc import Sequence

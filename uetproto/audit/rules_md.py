@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the text of RULES.md, which describes every rule."""
 
 from collections.abc import Iterator

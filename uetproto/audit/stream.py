@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges frames one by one while they arrive, as `uetproto capture --audit` does, and tells each finding as
 soon as it is made."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lists the windows of senders with NSCC that an audit recomputes, by packet, for ladders and pages."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the API for `uetproto bench`: large operations over the emulated fabric, in memory and in files.
 
 Each operation runs in a separate process, so that the peak of memory is that of this operation alone. `python -m

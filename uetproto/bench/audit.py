@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the audit for `uetproto bench`: how fast it reads a capture, how much memory it keeps for
 closed PDCs, and what open PDCs and interfaces cost.
 """

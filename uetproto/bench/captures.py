@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures captures for `uetproto bench`: columns against Scapy, and runs from file to file.
 
 A run with a memory limit has a separate process, so that the peak of memory is that of this run alone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the codec for `uetproto bench`: each row compares the library with Scapy at the same work.
 
 Both sides get the same frames, or make packets with the same bytes, which is checked first. Scapy is used in the form

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures collectives for `uetproto bench`: a large all_reduce in emulated packets, and the computation
 of schedules for thousands of ranks.
 

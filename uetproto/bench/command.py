@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures how fast the library is on this machine (`uetproto bench`).
 
 `bench.codec` and `bench.captures` compare the library with Scapy at equal work, as ratios. Scapy has no state

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the comparison of two captures for `uetproto bench`: its rate, and its memory."""
 
 from collections.abc import Callable, Iterator

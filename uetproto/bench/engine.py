@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the state machines for `uetproto bench`: packet delivery alone, without frames, links or bytes.
 
 A measured value is compared with a required rate, size or time. There is no ratio, as no other software is measured

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds `uetproto fabric` against the UEC simulator, for `uetproto bench` (cms.md §11.3, §11.4).
 
 A figure is how far the median of seeds 1 to 5 is from the simulator's, in percent; the time is CPU seconds of one run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the packets that `uetproto bench` measures, and the same packets as Scapy layers."""
 
 from collections.abc import Iterator, Mapping

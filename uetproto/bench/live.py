@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures a real link for `uetproto bench`: two programs, in network namespaces joined by a veth pair
 where this user may have them, and else over loopback.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the shortest loop that drives an engine through UDP sockets, to compare with: it knows no other path,
 no congestion control, no capture, no faults and no errors of the network, and has no API above the engine."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is a program of its own: one end of the measurements of `uetproto.bench.live`, as JSON on standard
 output."""
 

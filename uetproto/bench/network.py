@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures in-network collectives for `uetproto bench`: multicast all_gather and SHARP all_reduce.
 
 Each run is in a separate process, so that the peak of memory is that of this run alone. `python -m

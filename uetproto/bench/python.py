@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures what Python programs feel first, for `uetproto bench`: the import, and reading packets."""
 
 import resource

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures two rates by turns: the rate of the library, and the rate of other code that does the same
 work."""
 

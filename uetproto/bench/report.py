@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the page of `uetproto report` for `uetproto bench`: writing it, and using it in Chromium."""
 
 import json

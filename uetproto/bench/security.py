@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures secure packets (TSS) for `uetproto bench`. It measures sealing and opening alone, and a
 gradient exchange both in the clear and sealed.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures messages of 1 KiB, and 30,000 PDCs of one endpoint, for `uetproto bench`.
 
 A message of one packet costs more than a packet of a long message: it needs a grant, the work of the SES at both ends,

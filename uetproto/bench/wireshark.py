@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures tshark with the plugin for `uetproto bench`: user CPU, in percent of that of tshark without the
 plugin, over the same capture.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This fuzzer feeds mutated bytes to all code that takes bytes from outside: decoder, capture readers, engines.
 
 A `FuzzTarget` runs one input and returns what occurred: names of headers, reasons of errors, counters, states. An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays one episode of the fuzzer: a sequence of steps with its settings. It also replaces the packet
 numbers in steps by positions, and positions by numbers.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes a finding of the fuzzer as text: a scenario that `uetproto run` replays, or a list of steps.
 
 The steps of an attacker (TSS) cannot be written as a scenario. Their text lists the steps, and names the command that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the loop of the fuzzer. It plays episodes of random steps, and shrinks those that fail.
 
 The settings, the steps and the random numbers of the endpoints all follow from the seed of an episode. An episode that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module registers the numbered invariants of a page of docs/protocol. It knows for each invariant what is
 checked, when, and under which settings.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shortens and simplifies a list of steps that leads to a failure, as long as the failure stays the same.
 It uses delta debugging (ddmin), and then makes single steps simpler.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the base of all simulators: two ends, an adversarial wire and virtual time. Invariants are checked
 after each step.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module chooses the next step of an episode at random. Each protocol says in a subclass which steps are drawn,
 and how often.
 

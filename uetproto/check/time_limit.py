@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module stops the run of one fuzzer input after a limit of CPU time, or when the caller gives up."""
 
 import gc

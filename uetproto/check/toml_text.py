@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes values of a scenario as TOML text, for the findings of the fuzzer."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the adversarial wires. A packet stays on such a wire until a step delivers or drops it; steps may
 also copy, trim or mark it (pds.md §18)."""
 

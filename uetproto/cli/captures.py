@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what the commands for captures share: options, and reports of damage and of closed packets."""
 
 import io

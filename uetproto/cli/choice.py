@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the type of options whose value is one of some names."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compares scenarios for `uetproto run --compare`: it runs each scenario unchanged, and then runs it again
 with a longer input and with loss."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto dissect`: it prints the packets of a capture, as lines of JSON or as text."""
 
 import json

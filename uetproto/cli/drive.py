@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what `uetproto fuzz` and `uetproto run` do with the machines of `uetproto.testing`, which Hypothesis
 drives."""
 

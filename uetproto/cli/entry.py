@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the entry point of the program: `uetproto` and `python -m uetproto` start here.
 
 From the first line of `run` on, a signal ends the program without a traceback, even while modules are imported or the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto fuzz`: random steps drive two endpoints and a wire until an invariant fails."""
 
 import json

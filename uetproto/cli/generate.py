@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto generate`: it writes traffic of a profile as a capture, and can mutate
 packets."""
 

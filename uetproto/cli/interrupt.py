@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module handles Ctrl-C and SIGTERM: it raises an exception at once, or remembers the signal until a command can
 end in order."""
 

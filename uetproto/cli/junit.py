@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes JUnit XML, which programs that run tests read."""
 
 import re

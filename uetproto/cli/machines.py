@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module names the machines that Hypothesis drives, and tells whether a file is a finding of such a machine. It
 does not import Hypothesis."""
 

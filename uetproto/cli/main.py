@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the list of commands and the exit statuses. `uetproto.cli.entry` starts the program.
 
 The module of a command is imported when the command is invoked or its help is printed. That module exports `command`,

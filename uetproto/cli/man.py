@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the man pages of the program and of its commands, from what `--help` says.
 
 `tools/generate` writes them to docs/man, from where the package installs them.
@@ -29,6 +30,7 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
     title = name.replace(" ", "-")
     summary = COMMANDS[name.split()[1]][1] if command is not cli else "codec and emulator of Ultra Ethernet and RDMA"
     lines = [
+        r".\" SPDX-License-Identifier: GPL-2.0-only",
         f'.TH {_roff(title.upper())} 1 "" "uetproto {__version__}" "uetproto"',
         ".SH NAME",
         f"{_roff(title)} \\- {_roff(summary.rstrip('.'))}",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto open`: it writes a copy of a capture with its sealed packets opened, for tools
 that have no keys."""
 

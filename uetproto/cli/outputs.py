@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the outputs of a command before the command begins: it must be possible to write them, and they
 must not overwrite an input."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module copies a capture to a pcapng, record by record, with its interfaces, times and comments.
 
 Frames may be changed and comments added.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto run`: it runs scenarios in virtual time, compares the memory of source and
 target, and captures frames."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module handles what depends on where output goes: colours, width, and a line of progress."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto wireshark`: it installs dissector, profile and extcap, and looks at them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package has collectives as schedules, which do not depend on the transport (collectives.md §3).
 
 A schedule says which rank sends which elements to which rank in which step. `catalogue.schedule(op, algorithm, size,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the messages of a schedule as arrays, so that millions of messages need no objects."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the element types that collectives move and reduce (collectives.md §1.6), as NumPy data types.
 
 bfloat16 and float8 are types of `ml_dtypes`. This package is imported only when one of its types is named; an array of

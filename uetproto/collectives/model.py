@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a network without packets, in which each message takes alpha and the time of its bytes.
 
 This is the time model of collectives.md §3.0: a message occupies the sender's sending port and the receiver's receiving

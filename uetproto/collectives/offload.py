@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines collectives that a network carries out without a schedule, in its switches or by multicast
 (collectives.md §3.9, §3.10)."""
 

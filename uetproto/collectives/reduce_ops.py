@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the reduce operations (collectives.md §1.6). Each combines two elements, and may scale elements
 before and after.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs one rank's part of a collective: the steps of a `Schedule` over a `RankTransport`, by callbacks.
 
 A step posts its sends and receives, and ends when all of them are complete. Elements to be folded are first received in

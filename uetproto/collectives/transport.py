@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the interface between collectives and a network: messages between ranks, and virtual time
 (collectives.md §5).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package asks another implementation of UET whether it follows the protocol: `uetproto conform`.
 
 A conformance test is data (`uet/*.toml`): the packets of our side, and everything that the pages allow the peer to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays the tests in which the peer is the initiator: it acts, and we answer as the test says."""
 
 from collections.abc import Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the packets of a conformance test as a capture, and lets `uetproto audit` judge those of the
 peer."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads conformance tests from TOML files: those of the package (`uet/`, `tss/`, `roce/`) and of the
 user."""
 

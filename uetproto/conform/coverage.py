@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the coverage table: which row of the pages' tables is tested by which test, or why by none."""
 
 import tomllib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the values that conformance tests write for fields: numbers, names of codes, and sums with
 variables."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the link of conformance tests to a peer through sockets."""
 
 import select

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the packets of our side of a conformance test from the header tables, right or wrong as the test
 says, and reads those of the peer."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads and writes PEER.toml: what is known of a peer that is tested, and what it says that it has."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays one conformance test against a peer, and judges what the peer answers.
 
 It knows neither sockets nor clocks: a `Link` sends and receives frames, on a real link (`live_link.py`) or in virtual

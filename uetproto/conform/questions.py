@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module asks a peer what it has: each question is a small test, whose verdict is the answer."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package compares two captures: which packets are missing, extra, moved, or changed, and in which fields.
 
 Packets are aligned by their conversation (a PDC, a pair of queue pairs), their direction, and what they carry, not by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module aligns two sequences: it finds the items that both have in the same order, and those that were moved.
 
 First the common beginning and end are taken, then items that each sequence has once, as far as they are in the same

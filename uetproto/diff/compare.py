@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has `diff`, which compares two captures."""
 
 from bisect import bisect_left

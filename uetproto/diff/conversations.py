@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module sorts the packets of a capture by conversation and direction."""
 
 from array import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compares two packets field by field."""
 
 from collections.abc import Iterator, Mapping

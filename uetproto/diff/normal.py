@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says what of a packet is compared: each field as it is, as a distance between PSNs, or not at all."""
 
 import marshal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds which conversation of one capture is which of the other, and how far their PSNs are apart."""
 
 from collections import Counter, defaultdict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what a comparison of two captures found."""
 
 from collections.abc import Iterator

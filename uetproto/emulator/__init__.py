@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The emulator joins engines by links, queues, switches, faults and taps, in virtual time.
 
 A scenario (`scenario/settings.py`) names the parts of a network, `network/build.py` joins them, `network/clock.py` runs

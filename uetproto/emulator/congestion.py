@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module fits congestion control to a network: window, time-outs, and queues of switches (cms.md §7, §8)."""
 
 import warnings

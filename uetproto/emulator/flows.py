@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the traffic patterns by which congestion control is judged (cms.md §11): who sends to whom."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package has the sans-IO engine of Ultra Ethernet Transport. Drivers (emulator, live) rely on this interface.
 
 The five calls

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a dataclass of parameters for each sublayer, PDS and SES (pds.md §17, §20, ses.md §16, §17). Times
 are integers, in picoseconds.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the interface between an engine and its driver: five calls, datagrams, work and events.
 
 An engine is sans-IO: its driver tells the engine the time, hands it datagrams and work, and takes datagrams and events

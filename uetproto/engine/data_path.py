@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This model computes the time and the copies of a transfer between the memory of a GPU and either the wire or storage.
 
 The model covers one end of the transfer and moves no bytes. A path is a list of hops. On a path with buffers, each hop

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the fabric endpoint, which joins PDS and SES behind the five calls of an engine (ses.md §14.2)."""
 
 from collections.abc import Callable, Container, Mapping

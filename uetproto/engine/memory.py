@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the memory of messages, in buffers or files, and the regions that have a key (ses.md §2.6, §14.2)."""
 
 from collections import OrderedDict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module tells by the packets of a peer which implementation it is, so that an endpoint can take the personality
 that suits it (observed.md).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the text of STATES.md from the state tables of the engine."""
 
 from collections.abc import Callable, Mapping

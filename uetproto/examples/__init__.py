@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These programs show torch.distributed over an emulated network; `python -m uetproto.examples.fsdp` runs one of them.
 
     point_to_point   send and receive, a shift around the ring, a batch, any source

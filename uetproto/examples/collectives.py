@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shows the tensors of four ranks before and after each collective."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is a driver for `uetproto conform --as target`: it does once what the environment says, over a real link.
 
 It is also an example of such a program: what the test needs comes in variables UETPROTO_…, and the exit status says how

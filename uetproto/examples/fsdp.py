@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This program trains sharded layers: it gathers a layer before its use, and reduces and scatters its gradients.
 
 Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while the current layer is

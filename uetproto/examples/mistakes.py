@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shows mistakes in programs over torch.distributed: where torch hangs or gives wrong numbers, this
 package explains the mistake.
 """

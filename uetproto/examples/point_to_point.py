@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shows point-to-point operations: a given source or any source, batches of operations, and buffers that
 must not change before `wait`.
 """

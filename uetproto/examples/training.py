@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This program trains two layers data-parallel, and sums the gradients with each all_reduce algorithm in turn.
 
 Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package runs the traffic patterns by which congestion control is judged: many flows in one fabric (cms.md
 §11).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the flows of a study: from the name of a pattern, or a traffic matrix file of the UEC simulator.
 
 A matrix file has a line `Nodes n`, a line `Connections c`, and a line `a->b id i start t size s` a flow: from host a to

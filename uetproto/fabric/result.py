@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the measurements of a study."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module takes samples of a study over time: windows of the senders, and lengths of the queues."""
 
 from array import array

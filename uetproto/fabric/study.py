@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs one traffic matrix in one fabric, over UET in mode RUD, with one seed, and measures it."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the tables of studies as Parquet files: flows, windows, queues and links of each run.
 
 SELECT cc, lb, avg(fct_ps) / 1e6 FROM 'flows.parquet' GROUP BY cc, lb;

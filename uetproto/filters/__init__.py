@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package is the filter language of commands and of `Capture.filter`: Wireshark's display filters over the names
 of the plugin (interfaces.md §12).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has `DisplayFilter`, a filter that was checked, and what applies it to the packets of a capture."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the names of fields that filters know, the kind of each, and where its values are in a packet."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads values that are written in a filter, by the kind of the field that they are compared with."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes a function of a packet from the tree of a filter.
 
 A comparison holds if the field is there and the values of the packet fulfil it: any of them, or all. With two fields,

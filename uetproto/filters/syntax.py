@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the text of a filter: words, and the tree that they make.
 
 The grammar is that of Wireshark 4.0: `and` binds tighter than `or`, `not` tighter than both and looser than a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module maps traffic classes to DSCPs, and finds the DSCP of a frame."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module tells the flows of frames apart, as switches do that choose one of several paths."""
 
 from uetproto.framing.dscp import IPV4_TYPE, IPV6_TYPE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines framers, and has the lower headers of a flow (Ethernet, IPv4 or IPv6, UDP or entropy).
 
 An emulated network exchanges whole frames, so it calls `frame` and `packet`. A raw socket sends the bytes from the IP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module turns RoCEv2 packets into frames and back: over UDP, with an ICRC behind the pad (roce.md §1, §4).
 
 The lower headers of a flow and the CRC over them are computed once, without the entropy value, and then looked up for

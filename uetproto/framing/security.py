@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the security settings of a run whose packets TSS seals: the members of the secure domain, and when
 they change keys and epochs (tss.md §3).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the sizes of headers and trailers: how many bytes of an IP packet are not payload.
 
 Every check of an MTU uses these sizes.

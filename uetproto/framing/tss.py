@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the framer of a NIC with security, which turns packets into sealed frames and back (tss.md §7–10).
 
 It seals a packet each time that the packet is sent, so a retransmission has a new counter (tss.md §8). It opens a frame

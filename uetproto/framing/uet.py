@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module turns UET packets into frames and back: over UDP or native IP, with or without a CRC32C (tss.md §12).
 
 All packets of a flow that have the same length have the same lower headers, except for the entropy value. The framer

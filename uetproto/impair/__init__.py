@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package decides what happens to frames on their way: they wait, are lost, delayed, copied, damaged, marked or
 trimmed.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module injects faults: a port drops, copies, delays, damages or trims frames before it passes them on, at random
 or by number.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module tracks what happens to a frame behind a tap, for comments in captures and arrows in ladder diagrams.
 
 A tap sees a frame when it leaves a node; only later does the network decide what happens to the frame. A frame is

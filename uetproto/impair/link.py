@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has links. The rate of a link determines how long it takes to send a frame, and the delay determines how
 long the frame is under way.
 """

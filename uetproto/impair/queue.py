@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the output queues of switch ports. Each queue has three classes with strict priority, and drops a
 frame that finds no room.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has random early detection: a queue of a switch marks packets before it has to drop any (roce.md §13).
 
 Only packets with ECT are marked: their ECN field becomes CE, and the IPv4 checksum is updated.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the Protocol of what knows the time and calls functions later."""
 
 from collections.abc import Callable

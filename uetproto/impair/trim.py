@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module trims packets as switches do (cms.md §7): all but the first bytes of a packet is cut off."""
 
 from uetproto.engine.contract import Trim

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has frames that are not encoded, for long runs without a capture: `wire = "objects"`.
 
 Such a frame has three parts: the lower headers (which switches read), the packet, and the size. The packet of an

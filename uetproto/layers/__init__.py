@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each header form has a Scapy layer: `from uetproto.layers import PdsRudReq, SesRequestStdSom`.
 
 Each layer is made from a table of `wire/headers`. Its name is the name of the form in CamelCase. The import binds UET

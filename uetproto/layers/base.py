@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the base class of the Scapy layers of all headers of UET, RoCE and SHARP."""
 
 import sys

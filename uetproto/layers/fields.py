@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes a Scapy field for each field of a header table."""
 
 from collections.abc import Mapping

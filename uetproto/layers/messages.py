@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whole SES messages are made of layers: `uet_message` gives the packets of a message.
 
     from uetproto.layers import uet_message

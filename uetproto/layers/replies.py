@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the answers of a target: `uet_reply` returns its ACKs, responses and data.
 
     from uetproto.layers import uet_message, uet_reply

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every RoCE header is a Scapy layer. `uetproto.layers` exports these layers, too.
 
     from uetproto.layers import Bth, Reth, bind_roce

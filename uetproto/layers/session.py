@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets of a capture are joined to SES messages: `sniff(session=PdcSession)`, `PdcSession().join(rdpcap(file))`.
 
     from uetproto.layers import PdcSession

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every SHARP header, and each multicast immediate, is a Scapy layer. `uetproto.layers` exports these layers, too.
 
     from uetproto.layers import Bth, Sharp, bind_sharp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every UET header form is a Scapy layer, above Scapy's own Ether, Dot1Q, IP, IPv6 and UDP.
 
     from scapy.layers.inet import IP, UDP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package runs the engines on real links: sockets, a clock, and the loop between them.
 
 `Interface` says where an endpoint is; `fi.Fabric(live=Interface(...))` and `verbs.Network(live=Interface(...))` use it.

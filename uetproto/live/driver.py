@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the loop that runs one engine on a path: packets in, timers, packets out, events.
 
 What the kernel has no room for waits in order, and the engine makes no new requests meanwhile.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module puts faults between an engine and its path: frames are lost, copied, delayed, damaged or trimmed, on
 their way out and on their way in.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what a link with Ethernet headers needs to know of frames: VLAN tags, checksums that the kernel left
 to the network card, superframes, and ICMP errors."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the description of a live interface: an address of this host, and how packets leave and enter it."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds the MAC addresses of neighbours, and answers who asks for ours: ARP (RFC 826) over IPv4, and
 neighbour discovery (RFC 4861) over IPv6.
 

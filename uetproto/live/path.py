@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines paths between an engine and a link, and has the registry of paths.
 
 A path exchanges whole frames, beginning with an Ethernet header. A path below which the kernel makes the lower headers

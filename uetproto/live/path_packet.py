@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the path of whole frames over a packet socket (CAP_NET_RAW), and what it shares with the path tap.
 
 Such a path makes its Ethernet headers itself: it finds the MAC addresses of neighbours, and sets and removes VLAN tags.

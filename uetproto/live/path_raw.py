@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the path over raw sockets (CAP_NET_RAW): the IP header is ours, so is the source port, and native IP
 packets pass.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the path over a TAP device: an address of our own, for which no kernel answers.
 
 The kernel sees a neighbour at the other end of a cable. The device needs an address of the same network, or a bridge

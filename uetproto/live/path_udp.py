@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the path over UDP sockets, which needs no privileges.
 
 The kernel makes the IP header: unconnected sockets that may not fragment send with DF and identification 0, which the

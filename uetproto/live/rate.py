@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module fits rate and time-outs to a live link: a window that the receive buffer of the peer holds, NSCC, and an
 RTO from the measured round-trip time.
 

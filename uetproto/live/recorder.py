@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module captures what is sent and received on a live link."""
 
 from collections.abc import Iterable

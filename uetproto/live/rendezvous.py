@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lets two programs tell each other addresses, keys and queue pair numbers, before and while packets flow.
 
 The client connects by TCP and sends one JSON object a line. The server answers each with one JSON object a line. The

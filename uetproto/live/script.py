@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays the operations of a scenario at one end of a real link (ses.md §5, §6).
 
 Each end plays the rows of its own node. One end directs: it says when a row begins, and asks how it ended. The content

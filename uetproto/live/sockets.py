@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what the paths share: options of Linux sockets that Python does not name, and calls around them."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the clock of a live link, and timers, which its loop runs between packets. No other module of the
 package knows what time it is."""
 

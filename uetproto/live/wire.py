@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a switch with two ports for two devices of others: it forwards, delays, drops, marks and trims their
 frames, as the switches of the emulator do.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module drives one node on a live link, for the APIs of endpoints: `LiveWorld` is a `contract.EndpointDriver`."""
 
 from collections.abc import Callable, Mapping

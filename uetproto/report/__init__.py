@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package makes a page of a capture: one HTML file with ladder, plots, findings and measurements, that needs
 nothing else (docs/howto/report.md).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module collects what a page shows: rows of the ladder, series of the plots, findings, and measurements."""
 
 from collections import defaultdict

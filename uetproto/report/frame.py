@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the frame of pages that need no other file and no network, and forbid themselves both."""
 
 from html import escape

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module takes from each packet what the page shows beside its arrow: first bytes, headers, flow, relative PSN."""
 
 from base64 import b64encode

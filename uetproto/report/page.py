@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module puts data, style and program into one HTML file."""
 
 import json

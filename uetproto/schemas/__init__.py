@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package has Construct schemas of every header, and of whole packets of UET, RoCE and SHARP.
 
 `SCHEMAS["pds.ack"].parse(data)` reads a header. Five schemas parse and build packets:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each header form has a Construct schema that is made from its table: `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
 
 A header whose fields are all whole bytes is a `Struct`, any other header is a `BitStruct`. A field with named codes is

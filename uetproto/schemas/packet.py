@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A packet schema has named parts: `UET.parse(data).pds.psn`, `UET.build(dict(pds=…, ses=…))`.
 
 A part is one header, or None if the packet does not have it. Parsing follows the table `NEXT` (`wire.forms`), and

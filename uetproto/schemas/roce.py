@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two Construct schemas: `ROCE` for packets behind UDP port 4791, `LRH` for native InfiniBand
 packets."""
 

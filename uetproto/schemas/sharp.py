@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the Construct schema `SHARP`, which parses and builds a SHARP message, over UET or RoCE."""
 
 from collections.abc import Iterable, Mapping, Sequence

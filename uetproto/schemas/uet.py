@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two Construct schemas: `UET` for packets behind UDP port 4793, `NATIVE` for those behind IP protocol
 253."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the constructs of header fields, and the values to which they parse: numbers, named codes, flags."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the steps of a simulation of two queue pairs. Scripts list them, and the fuzzer draws them.
 
 The packets of both queue pairs are numbered together from 0, in the order in which they leave. A copy gets a number of

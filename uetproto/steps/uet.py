@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the steps of a simulation of two UET endpoints.
 
 The fuzzer draws thousands of steps a second, and makes no frames. `uetproto run` takes the steps from the tables

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package makes tables of captures, for Arrow, Polars, pandas, Parquet, CSV and SQL.
 
 names.py       the names of the columns of the joined table, and the type of each

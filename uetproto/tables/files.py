@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes tables of captures as Parquet, CSV and Arrow files, in pieces."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the joined table, a row for each packet, from the columns of a piece of a capture.
 
 The values of each form are put at the places of their packets with array operations. Where a packet has several headers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module applies a display filter to a piece of a capture with array operations, as far as columns reach.
 
 A field is an array of values and one of the places of their packets; a packet may have several. What a filter means is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the names of the columns of the joined table.
 
 A column has a name of its own (`time`, `src`), or that of a field that filters know (`uetp.psn`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module exports several captures at a time, each in a process of its own.
 
 A process writes the tables of one capture to a temporary folder, as Arrow; then the tables of all captures are joined,

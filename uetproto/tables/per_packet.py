@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads columns that only packets one by one give: what the packets around them say, and what is inside
 sealed packets."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the joined table of captures, piece by piece, in constant memory."""
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module answers SQL over captures, and over folders of tables, by DuckDB.
 
 Of a capture, the views are packets, pdcs, messages and findings, which are made only if a query names them; of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package is for whoever tests an implementation of his own: Hypothesis strategies for everything on the wire, and
 machines that drive the implementation through an adapter.
 

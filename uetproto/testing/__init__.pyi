@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 from uetproto.testing.adapters.adapter import Adapter, AdapterFault, Capabilities, WorkRefused
 from uetproto.testing.adapters.engines import PdcEngine
 from uetproto.testing.adapters.fep import FepEngine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This plugin of pytest has the fixtures `uet_fabric` and `uet_capture`, and adds the frames to the report of a test
 that fails: `pytest -p uetproto.testing.plugin` (docs/howto/testing.md).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads TOML files of the user. It knows the line of each key, so that errors name it.
 
 It also knows which keys the command line set. Scenarios (`emulator/scenario/settings.py`) and the profiles of generated

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes docs/reference/keys.md, the page of all keys of TOML files, from the declarations of the keys."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads `[security]` of a scenario: a secure domain with all nodes (tss.md §3, interfaces.md §5).
 
     [security]

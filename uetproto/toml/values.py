@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the types of keys in TOML files: texts, numbers with and without units, names, addresses."""
 
 from collections.abc import Callable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts which headers and codes occur in traffic, and how many are possible (interfaces.md §7).
 
 Each transport has a subclass of `Coverage`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts what occurs in traffic of RoCE: forms, opcodes, syndromes, and statuses of completions."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts what occurs in traffic of UET, also in sealed packets: header forms, opcodes, codes, atomics."""
 
 from enum import IntEnum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the traffic of a profile to a capture. It connects endpoints, wire, applications and tap
 (interfaces.md §7).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the keys of a capture to a file, which other commands read with `--keys` (interfaces.md §9).
 
 No other module writes keys. Only the owner of the file may read it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has memory whose bytes repeat. It takes little space, and holds messages of any length."""
 
 from mmap import ACCESS_COPY, mmap

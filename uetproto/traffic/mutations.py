@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module mutates a share of the captured frames. The endpoints get the unchanged frames (interfaces.md §7)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module mutates the content of sealed packets, and seals the packets again (tss.md §7).
 
 A reader of the capture who has the keys finds the mutations that the side file lists, as in a capture in clear. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads a profile, which describes traffic, from a TOML file to a validated dataclass (interfaces.md §7).
 
 `profile_file` has the keys of all profiles. `profile_uet` and `profile_roce` have those of one transport.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the common part of all profiles: their common keys, and the reader of a file (interfaces.md §7).
 
 For every error in a profile it raises a `LocalError` with the file, the line, the key, and the legal values.

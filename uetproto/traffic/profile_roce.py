@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has profiles of RoCE: work requests on queue pairs of RC, UC and UD (roce.md §6)."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads `[security]` of a profile. All endpoints are in one secure domain (tss.md §3, interfaces.md §7).
 
 Two keys differ from those of a scenario. `ssi` is the SSI of the first endpoint, and each further endpoint has the next

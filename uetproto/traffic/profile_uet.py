@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has profiles of UET traffic: SES operations in the delivery modes of PDS, in clear or sealed."""
 
 from collections.abc import Mapping

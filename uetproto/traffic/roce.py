@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes RoCE traffic with adapters, queue pairs that are brought up when needed, and their operations.
 
 When an RC queue pair is in error, it and its peer are destroyed, and the next operation makes a new connection. A UC or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lists the errors that RoCE traffic makes on purpose, and for each error the operations that can have it
 (roce.md §8–§11).
 """

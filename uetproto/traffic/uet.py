@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes UET traffic with endpoints, their processes and regions, and the operations of SES."""
 
 from collections import Counter

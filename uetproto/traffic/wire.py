@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a direct wire in virtual time, with the ports of endpoints and the tap that records frames.
 
 Packets pass from endpoint to endpoint as objects, and their frames are built only for the capture. With security the

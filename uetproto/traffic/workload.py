@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the applications of a profile. Initiators keep operations open, and targets post buffers for them.
 
 An operation is drawn only when it can start at once. Only open operations are therefore stored. The modules `uet` and

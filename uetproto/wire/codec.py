@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compiles a header table, when it is first used, into functions over precompiled `struct` formats.
 
 No other module runs code that is made at run time. The fields are covered by the fewest `struct` units of 1, 2, 4 or 8

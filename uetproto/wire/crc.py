@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module computes the CRC32C that ends a UET packet without TSS (UE 1.0.1 §3.5.25, tss.md §12).
 
 The CRC32C covers everything from the first byte of the IP source address to the last payload byte, with the UDP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the rules by which a field that nobody set gets its value from the other fields of its packet.
 
 `RULES` has one function for each such field. A field without a rule is 0, or has the value that identifies its header.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decodes frames that have no defect, which are nearly all frames, faster than `walk.walk` does.
 
 One function reads all headers below UET or RoCE (`shapes.stack_reader`). It is compiled when frames with such headers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the tables that describe headers (`Header`), with one row for each field (`Field`).
 
 All codecs are made from the tables. A table has its rows most significant bit first, in the order of the specification.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the table of filter names over forms: `uetp.psn` is the PSN of a packet, whatever its header form is.
 
 The name of a field in one form, such as `uetp.pds.rod_req.psn`, is that of the form and the field. The names of this

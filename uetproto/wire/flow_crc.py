@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decides for each flow whether its packets end with a CRC, because no packet says so (wire.md §7).
 
 One right CRC32C proves that a flow has CRCs. Until a flow is decided, its packets without a right CRC wait in a queue,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lists every header form by name, and says which header follows which.
 
 A form is one layout of a header. Its name has a prefix for the layer, as in `pds.ack`. The parser, the Scapy layers and

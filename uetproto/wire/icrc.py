@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module computes the CRCs of InfiniBand and RoCE packets: the ICRC end to end, and the VCRC of each link.
 
 The ICRC is the CRC-32 of Ethernet. It covers the packet from the network header or LRH on (roce.md §4). Fields that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says how many payload bytes the headers of a packet imply (interfaces.md §3, ses.md §7.1)."""
 
 from collections.abc import Mapping

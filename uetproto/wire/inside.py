@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds what no header field announces in a SEND: SHARP messages, their management, multicast immediates.
 
 Over RoCE a SHARP message (sharp.md §2.1) is recognized only by rule 1 of sharp.md §2.8: its fields do not contradict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module gives a hint to the C library's allocator, for work that allocates and frees many buffers."""
 
 _LARGE = 31 << 20  # bytes; glibc adapts its threshold to the blocks that are freed, up to 32 MiB

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the decoded frame, `Packet`: layers of values, payload, trailer, and bytes that were not decoded."""
 
 from collections.abc import Mapping, Sequence

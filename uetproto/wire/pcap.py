@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is the public name of the readers and writers of capture files in `uetproto.wire.capture`."""
 
 from uetproto.wire.capture.pcap import *  # noqa: F403

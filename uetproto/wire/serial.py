@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module adds and compares serial numbers of 32 bits, such as PSNs (UE 1.0.1 §3.5.11.4, pds.md §2.1)."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compiles all headers of a frame into one function, which makes encoding and decoding fast.
 
 `stack.py` can decode and encode any frame, one header at a time. Traffic, however, has few *shapes*. Frames have the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decodes a frame to its layers with `decode`, and builds the same frame again, bit by bit, with `encode`.
 
 Decoding never raises an error for the bytes of a frame. Bytes that cannot be decoded are kept as raw bytes, with a

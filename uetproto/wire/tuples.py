@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a named tuple class for each header: `BthHeader.read(data).psn`, `BthHeader.pack(opcode, …)`.
 
 `codec.header_class` makes a class when its name is first used. `tuples.pyi`, generated from the tables, declares all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decodes a frame header by header, whatever is wrong with it, and says what is wrong.
 
 `stack.decode` tries `fast_walk` first, which decodes frames that have no defect.

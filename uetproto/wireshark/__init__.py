@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package has `uetproto.lua`, the dissector for Wireshark and tshark: generated tables and a handwritten part."""
 
 from pathlib import Path

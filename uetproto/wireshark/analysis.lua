@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- What the packets around a packet say ------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@analysis" stands in prelude.lua. docs/reference/analysis.md has the rules, and

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- What somebody asks for --------------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@asked" stands in prelude.lua. Where the tree is not visible, Wireshark

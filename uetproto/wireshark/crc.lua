@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- CRC32C ------------------------------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@crc" stands in prelude.lua. The CRC takes 32 bytes a step, with one

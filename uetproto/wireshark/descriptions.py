@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the descriptions that Wireshark shows of fields whose table has none."""
 
 import re

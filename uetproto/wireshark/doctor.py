@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says whether Wireshark finds the plugin, the profile and the extcap, what is wrong, and how to mend it.
 
 It asks tshark itself, which has the same folders and plugins as Wireshark.

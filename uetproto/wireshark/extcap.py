@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This program lets Wireshark capture from the emulator: it lists two interfaces, and writes their packets to a pipe.
 
 Wireshark starts it with the options of its extcap protocol. `uet-scenario` plays a scenario, `uet-traffic` generates

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- What no code announces --------------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@inside" stands in prelude.lua. SHARP messages, their management and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module generates the Wireshark dissector: it inserts all header tables, as Lua, into the handwritten part.
 
 The variants of a header form share one filter name: that of `pds.ack` and `pds.ack.probe` is `uetp.pds.ack`. Wireshark
@@ -55,9 +56,14 @@ def emit() -> str:
     def part(mark: re.Match[str]) -> str:
         if mark[1] == "tables":
             return "\n".join(_tables()) + "\n"
-        return PRELUDE.with_name(f"{mark[1]}.lua").read_text(encoding="utf-8")
+        return _by_hand(f"{mark[1]}.lua")
 
-    return BANNER + MARK.sub(part, PRELUDE.read_text(encoding="utf-8"))
+    return BANNER + MARK.sub(part, _by_hand(PRELUDE.name))
+
+
+def _by_hand(name: str) -> str:
+    """Return a file written by hand without its first line, the licence, which the banner states."""
+    return PRELUDE.with_name(name).read_text(encoding="utf-8").partition("\n")[2]
 
 
 def check(headers: Iterable[Header]) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes what `uetproto wireshark install` installs to the personal folders of Wireshark, and removes it.
 
 A profile is ours if a file in it says so, with the SHA-256 of each file that was written. What the user changed since

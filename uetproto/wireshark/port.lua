@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- The port is ours --------------------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@port" stands in prelude.lua. The source port of a packet of UET is an

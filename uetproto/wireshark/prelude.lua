@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- Written by hand; `tools/generate` puts the tables where "@tables" stands, inside.lua where "@inside" does, and writes
 -- uetproto.lua.
 --

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the files of the Wireshark profile: columns, colouring rules, filter buttons and I/O graphs for UET.
 
 The tables below are all that there is to edit. `tests/interop/test_wireshark_profile.py` checks that the plugin, or

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- The bytes of messages -----------------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@reassembly" stands in prelude.lua. The analysis says which bytes of which

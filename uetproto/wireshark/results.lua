@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- What is kept of each frame ----------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@results" stands in prelude.lua. What analysis.lua finds out is asked for

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only
 -- Statistics ---------------------------------------------------------------------------------------------------------
 --
 -- Written by hand; `tools/generate` puts it where "@statistics" stands in prelude.lua. `tshark -q -z uetp,pdc` and the

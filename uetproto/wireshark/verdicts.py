@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says which rules of `uetproto audit` the plugin judges: those that need nothing but the packet itself.
 
 A field has a rule if the tables of `wire.forms` limit its values. The plugin knows these values from here, and shows an

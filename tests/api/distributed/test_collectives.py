@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`dist` as torch.distributed has it (collectives.md §1.1 … §1.3): groups, collectives, and the ranks themselves."""
 
 import signal

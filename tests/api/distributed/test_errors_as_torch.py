@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Errors are of the classes that torch.distributed raises for the same calls, so that a program's handlers catch them.
 
 The table says the class; where torch is installed, torch is the judge of the table.

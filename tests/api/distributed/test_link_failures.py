@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A link that fails during a run: an error at every rank that depends on it, which says which (collectives.md §5)."""
 
 from collections.abc import Callable

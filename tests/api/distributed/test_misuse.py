@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Misuse is found, not hung (collectives.md §1.4, §1.5): each wrong program ends with an error that explains it."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Algorithms that are a network's own run where schedules do (`collectives.offload`)."""
 
 from typing import Any, ClassVar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a world and its groups can be told, and what is refused: options of algorithms, nodes, groups, time-outs."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The optional stream mode (collectives.md §1.2): calls are queued, the program goes on, and reads wait."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The address of an endpoint and its 32 bytes (ses.md §2.3)."""
 
 from typing import Any

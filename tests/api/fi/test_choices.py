@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Opcode, mode and kind of a send: decisions that need no network (ses.md §13.4, §13.5)."""
 
 import pytest

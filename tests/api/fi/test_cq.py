@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Completion queues and counters: formats, waiting, overrun, selective completion (ses.md §13.3)."""
 
 from typing import Any

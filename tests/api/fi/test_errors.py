@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """libfabric's numbers, and what a return code becomes (ses.md §13.3, §9.5)."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The emulated network below: nodes, cables, faults, capture, time; the long way and the short way."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Names and numbers of libfabric (rdma/fabric.h, rdma/fi_domain.h)."""
 
 from uetproto.api import fi

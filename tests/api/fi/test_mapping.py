@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each call, and what goes over the wire for it: opcode, mode, header, entries at both ends (ses.md §13.5)."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Registration of memory: keys, access, the life of a region (ses.md §2.6, §14.2)."""
 
 from array import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What cannot be is refused at the call: libfabric's errno, the argument, what is legal, and nothing has changed."""
 
 from collections.abc import Callable

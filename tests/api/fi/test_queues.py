@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Queues of an endpoint: FI_EAGAIN when they are full, FI_FENCE (ses.md §13.5)."""
 
 from typing import Any

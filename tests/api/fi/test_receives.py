@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Receives: matching, truncation, several messages in one buffer, cancelling; counters of regions; refusals."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sends that no receive takes: time does not run on for ever, and nothing is lost (ses.md §11.2)."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Completion events, asynchronous events, shared receive queues, flush, and the data path report (roce.md §6, §10)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the verbs refuse: at the call, with an errno, the argument and what is legal; nothing has changed then."""
 
 from collections.abc import Callable

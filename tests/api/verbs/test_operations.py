@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The verbs end to end: every operation on every transport, bytes compared, the capture read (roce.md §6, §10–§12)."""
 
 import os

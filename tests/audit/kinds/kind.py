@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Kinds of damage: a capture in which all is right, one thing that is made wrong, and where which rule finds it.
 
 A kind is a row of `pds_kinds.py`, `ses_kinds.py` or `other_kinds.py`. Its capture is a golden one. A `Change` alters a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Kinds of damage to packets alone, to security headers, RoCE and SHARP: for each section that a capture can show."""
 
 from tests.audit.kinds.kind import (

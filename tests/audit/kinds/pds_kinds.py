@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Kinds of damage to packet delivery: at least one for each invariant of pds.md §18 that a capture can show."""
 
 from tests.audit.kinds.kind import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Kinds of damage to messages: at least one for each invariant of ses.md §15 that a capture can show."""
 
 from tests.audit.kinds.kind import (

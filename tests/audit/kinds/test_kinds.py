@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every kind of damage is found at the right packet by the right rule, and nothing else that only follows from it."""
 
 import re

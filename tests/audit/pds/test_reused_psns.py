@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PSNs that come again in the next PDC: what nothing seen tells from it is no contradiction."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RUDI and UUD: every rule violated and kept, and messages whose packets have pkt_ids."""
 
 from typing import Any, NamedTuple

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every rule about PDCs: a conversation that violates it, found at the right packet, and one that is right."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tracker of PDCs: which instance a packet belongs to, what is new about it, and how little is remembered."""
 
 from collections import Counter

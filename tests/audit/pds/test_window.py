@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Windows of NSCC, recomputed from captures: our own senders keep them, senders that do not are found."""
 
 import random

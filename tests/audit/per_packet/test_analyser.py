@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What `Analyser` says of packets, over golden captures and over captures made by hand (docs/reference/analysis.md)."""
 
 from collections.abc import Iterable, Sequence

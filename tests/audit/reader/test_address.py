@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Addresses keep apart what has the same number: IPv4, IPv6, LIDs."""
 
 from collections.abc import Iterable

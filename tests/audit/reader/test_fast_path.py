@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The quick way from bytes to `ObservedPacket` gives what the long way gives, or nothing."""
 
 import random

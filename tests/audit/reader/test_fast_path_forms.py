@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The quick way reads packets of every form, whole and cut anywhere, as the long way does."""
 
 import random

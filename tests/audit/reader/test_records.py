@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """From captures to packets: CRC by flow, what was cut, sealed packets, copies, damage, vantage points."""
 
 import io

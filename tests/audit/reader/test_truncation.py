@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RoCE packets that end before they say so: wrong, or cut by a capture that forgot how long they were."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Queue pairs that are connected anew: what the connection before has said holds no more behind a silence."""
 
 import random

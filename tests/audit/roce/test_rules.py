@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every rule about queue pairs: packets that violate it, found at the right one, and a twin that is right."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Atomics that are as usual are only counted: nothing else is said of them than by asking all rules."""
 
 from pathlib import Path

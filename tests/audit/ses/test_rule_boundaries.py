@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Edges of the rules about messages: what only looks like a violation, and what does so only just."""
 
 from collections.abc import Sequence

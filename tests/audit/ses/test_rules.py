@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every rule about messages: packets that violate it, found at the right one, and packets that are right."""
 
 from typing import Any, NamedTuple

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Messages as the audit follows them: whose packet is whose, whatever is missing, late, or seen twice."""
 
 import os

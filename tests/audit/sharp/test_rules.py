@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every rule about SHARP groups: messages that violate it, and a twin that is right."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measurements: against hand-made captures whose every number is known, and against what the emulator counted."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What keys tell of a capture: packets that do not open though they have to, and nonces used twice under one key."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every rule about sealed packets: counters and epochs that violate it, and a twin that is right."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each rule about a packet alone finds what breaks it, at the right packet, and nothing in its clean twin."""
 
 import random

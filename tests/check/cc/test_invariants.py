@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The machine `cc`: our engine passes, and for each invariant of cms.md §10 there is a fault that the machine finds."""
 
 import random

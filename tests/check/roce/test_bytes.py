@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Mutated frames of RoCE and InfiniBand against the decoder: where the search begins, what it judges, what it finds."""
 
 import random

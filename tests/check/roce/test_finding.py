@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the fuzzer finds between two queue pairs is written as a scenario, read again, and replayed on real frames."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each of the 12 invariants of roce.md §15 can fail: the engine is broken on purpose, and that number says so."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The simulator of two queue pairs: what its steps do, and what it takes for a fault of somebody."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each defence of a secure domain, taken away: an attacker who does what he likes by chance gets through, and the
 fuzzer sees it (tss.md §6–§11, §14).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the fuzzer finds under attack is written as text, and its seed plays it again."""
 
 import json

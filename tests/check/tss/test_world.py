@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The simulator of two members of a secure domain and an attacker: what its steps do, and what its invariants see."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each of the 53 invariants can fail: a state, packet or trace is doctored, and the one with that number says so."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Runs without bytes do what runs with bytes do (architecture.md rule 4): the same steps, packet for packet."""
 
 import random

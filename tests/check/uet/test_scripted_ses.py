@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scripted SES: its headers are legal, its answers are those that travel with the packets (ses.md §3–§5, §9)."""
 
 from typing import Any

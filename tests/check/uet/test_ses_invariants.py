@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How a message is cut into packets (ses.md §15 items 1–7, 16): what the rules let pass, and what they find."""
 
 from types import SimpleNamespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The simulator of two endpoints: every action, the seeded loop of every profile, invariants about pairs of runs."""
 
 import random

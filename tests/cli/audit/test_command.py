@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto audit`: what it tells in which form, what it hides, what it writes, what it refuses."""
 
 import json

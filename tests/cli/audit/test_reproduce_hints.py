@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The commands beside findings of `uetproto audit`: they show each packet that the finding speaks of."""
 
 import json

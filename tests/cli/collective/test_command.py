@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto collective`: what it measures, what it promises, what it refuses."""
 
 import json

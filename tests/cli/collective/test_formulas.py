@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Formulas beside runs: a formula column says what an algorithm costs under the model (collectives.md §3.0)."""
 
 from typing import Any

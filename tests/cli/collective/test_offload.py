@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto collective` with algorithms of the network itself: SHARP and multicast."""
 
 import json

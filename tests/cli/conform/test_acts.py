@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto conform --as target`: the peer acts, by a driver or by hand."""
 
 import json

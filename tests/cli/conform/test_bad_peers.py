@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Peers that answer nothing, flood, end, begin anew, speak RoCE or close: bounded time, a clear verdict, and the next
 test is clean."""
 

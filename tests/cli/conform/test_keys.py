@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto conform --keys` over loopback, against `uetproto serve --keys`."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The page of `uetproto conform --html`, in headless Chromium."""
 
 import re

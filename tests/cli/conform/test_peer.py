@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto conform --init` and `--peer-file`, against `uetproto serve`."""
 
 import json

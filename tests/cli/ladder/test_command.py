@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto ladder`: rows, the terminal's chart, SVG, JSON."""
 
 import json

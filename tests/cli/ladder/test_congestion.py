@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The ladder shows the congestion control state of requests and ACKs, where there is any."""
 
 from pathlib import Path

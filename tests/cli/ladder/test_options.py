@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto ladder --merge --fold --columns --why`: taps, runs, and what the packets before say."""
 
 import json

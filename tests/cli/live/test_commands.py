@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`serve`, `send`, `ping` and `probe` over loopback, as in two shells."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto replay` over loopback, against `uetproto serve`."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`uetproto stats`: text, JSON lines, pictures, misuse."""
 
 import json

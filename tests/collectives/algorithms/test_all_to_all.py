@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Blocks from everyone to everyone (collectives.md §3.6, invariant 14)."""
 
 import numpy as np

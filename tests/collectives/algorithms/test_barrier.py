@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Nobody leaves before the last one came (collectives.md §3.7, invariant 15 of schedules alone)."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What cannot be is refused before anything is made, and the message says what is legal."""
 
 from typing import Any

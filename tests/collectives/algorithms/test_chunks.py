@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How vectors are cut (invariant 17)."""
 
 from hypothesis import given

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Recursive doubling and halving, Bruck, and the fold to a power of two (collectives.md §3.5, §6.4, invariant 12)."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """all_reduce over nodes (collectives.md §3.8, invariant 38)."""
 
 from typing import Any

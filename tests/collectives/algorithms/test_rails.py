@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """NCCL's rings and trees on rails: a ring a rail, and nothing on the spines (collectives.md §4.2, invariant 41)."""
 
 import itertools

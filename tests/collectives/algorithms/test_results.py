@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every algorithm does what its operation promises, whatever the order in which messages fly (invariants 1-3, 18)."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The ring: the golden run of collectives.md §6.1, its formulas and what its partial sums hold (invariants 4-7)."""
 
 import itertools

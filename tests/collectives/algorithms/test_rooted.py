@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """One root: binomial trees and stars (collectives.md §3.2, invariant 13)."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Binary trees: the parent tables of collectives.md §3.4, the golden of §6.2, their shape (invariants 8-11)."""
 
 import numpy as np

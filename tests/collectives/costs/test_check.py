@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The proof is one: a schedule with any mistake in it does not pass; and it is quick enough for thousands of ranks."""
 
 from dataclasses import dataclass, field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Theory beside schedules: every formula gives the steps and bytes counted (figures of collectives.md §3 and §7)."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What theory promises of switches, and how ring, tree and SHARP are chosen between (sharp.md §4.4)."""
 
 import pytest

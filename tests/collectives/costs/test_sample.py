@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What ranks begin with: drawn, of any size."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Multicast under everything that a network does (collectives.md §3.10, §8 items 18, 27-36)."""
 
 from itertools import pairwise

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The worked example of multicast and its variants (collectives.md §6.3), and the deadlock (§3.10.5)."""
 
 import pytest

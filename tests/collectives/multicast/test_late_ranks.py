@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A rank hears late of a barrier: neighbours have cut off and asked it before it is armed (collectives.md §3.10.5)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whatever the network does to packets, no result changes (collectives.md §8: 1, 2, 14, 17, 25, 26, 38)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Algorithms over UET and RoCE: NumPy's results, clean packets, bytes of the schedule (collectives.md §5, §6, §8)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What tells a target that a message has come: completion data and immediates on the wire (collectives.md §5)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A receive has room for exactly the bytes sent, or both ends fail and nothing is written (`transport.Transport`)."""
 
 from functools import partial

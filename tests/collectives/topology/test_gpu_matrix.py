@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The matrix of `nvidia-smi topo -m`: whole texts, round trips, bandwidths, rings (collectives.md §4.1)."""
 
 from itertools import combinations, pairwise, permutations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Pure topologies: what fits, hops, routes, cuts, rails and trees (collectives.md §4.2)."""
 
 from itertools import pairwise, permutations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hops within a node: when the bytes are there (collectives.md §4.1)."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes on the links: what schedules and random messages put there (collectives.md §2, §3.10.7, §7)."""
 
 import numpy as np

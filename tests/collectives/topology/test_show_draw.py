@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A schedule on the screen and as a drawing."""
 
 from xml.etree import ElementTree as Xml

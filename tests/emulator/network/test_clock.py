@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The event list."""
 
 from random import Random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Fabrics of several switches: paths, order, copies to groups, link counters, scenario keys (collectives.md §4.2)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Groups over several switches, and stations that are part of a switch (collectives.md §3.10.7, sharp.md §1.2)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Links, queues, the switch: when what arrives, and what does not."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Frames to groups in the switch: to all ports but the one they came by, or to those that joined."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets become frames and frames packets, in one place."""
 
 from itertools import product

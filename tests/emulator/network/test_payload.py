@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Payload on the links, without headers (collectives.md §2)."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PFC: when the switch says pause, what the station does then, and that together nothing is dropped (roce.md §13)."""
 
 import random

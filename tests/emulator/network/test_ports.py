@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """NICs with several ports: the entropy value of a packet selects the port, here and there (cms.md §5)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """VLAN tags of frames on cables, whose priority tells the classes of traffic apart (IEEE 802.1Q)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The golden captures: each run of the manifest gives the same bytes again."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`incast-roce`: four senders to one port, with nothing against it, with PFC, with DCQCN (roce.md §13)."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scenarios from end to end: bytes from a file to the memory of the other node, and what the capture shows."""
 
 import hashlib

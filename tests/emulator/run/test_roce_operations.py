@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rows `[[operation]]` over RoCE: how they are played, what is waited for, and which are refused."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scenarios `roce-<operation>` and `roce-fail-<what>`: each does what its name says, and its capture shows it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A file by RDMA WRITE: `gradient-roce`, and what becomes of other inputs, other parameters and faults."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scripts with scripted SES on real frames: what steps do on the wire, what the taps see, what the result says."""
 
 import tracemalloc

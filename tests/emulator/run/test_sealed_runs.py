@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sealed runs (tss.md §7–11): what they deliver, what an observer with the keys sees, and what is refused."""
 
 import tomllib

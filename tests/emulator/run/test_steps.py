@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scripted runs: `[[step]]` rows say what happens on the wire."""
 
 from pathlib import Path

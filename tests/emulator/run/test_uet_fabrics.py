@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scenarios of many nodes over UET: congestion control, switches, slow and failing cables, captures."""
 
 from pathlib import Path

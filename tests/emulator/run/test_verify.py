@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`--check` finds what is wrong, and nothing else."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The MTU that an error names as legal is legal: a run with it is not refused, and no smaller one is called legal."""
 
 import re

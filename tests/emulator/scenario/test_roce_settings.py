@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`[roce]`, `[qp.NAME]` and rows over RoCE: what is read, and how every fault is told."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Frame numbers in a row of a script (interfaces.md §5)."""
 
 from collections.abc import Iterable

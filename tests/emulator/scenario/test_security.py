@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`[security]` in scenario files: what is read, and how every fault is told, never with the value of a key."""
 
 import json

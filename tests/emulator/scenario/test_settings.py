@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Scenario files: what is read, and how every fault is told: file, line, key, what is legal."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The constants that follow from the parameters are those of the reference runs (cms.md §9)."""
 
 import pytest

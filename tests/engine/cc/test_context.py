@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The context: its states, what its algorithms agree on, and what it weighs (cms.md §2)."""
 
 import random

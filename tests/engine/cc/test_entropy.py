@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Path selection: the orders of cms.md §5, and properties 15 and 16 of §10."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The algorithm that docs/architecture.md shows works as the page says."""
 
 import re

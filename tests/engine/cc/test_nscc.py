@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """NSCC: each branch of cms.md §3.3 to §3.5 by numbers computed by hand, and the properties 2 to 8 of §10."""
 
 from collections.abc import Iterator

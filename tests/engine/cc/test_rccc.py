@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RCCC: the sender, the pacer of the receiver, and properties 13 and 14 of cms.md §10."""
 
 import hypothesis.strategies as st

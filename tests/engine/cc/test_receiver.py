@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What ACKs carry: rcvd_bytes, service_time, ooo_count, grants, and the penalty of a host that is too slow (cms.md §1,
 §3.4)."""
 

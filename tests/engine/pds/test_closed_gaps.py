@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An ACK leaves when a gap closes below an earlier packet with ar = 1 (pds.md §8.3, §20 row 38)."""
 
 from itertools import permutations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What PDS tells a congestion control context adds up, whatever happens to the packets (cms.md §2)."""
 
 import random

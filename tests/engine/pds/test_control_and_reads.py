@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What packet delivery does beside requests and ACKs: reads, secure start, probes, credits, pools, knobs (pds.md)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Edges of pds.md rules: windows, numbers that must not move, ACKs that must not be missing, timers that must stop."""
 
 import random

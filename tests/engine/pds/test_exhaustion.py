@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What runs short, and what is repeated: PDCs, buffers, windows, lost packets, clears (pds.md §6.1, §7, §9, §11)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A source and a target with peers that do less than they could: what an exchange with the reference provider showed
 (observed.md, "With our engines on the other end of a wire"), mended for every peer.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """From the first packet of a PDC to its tombstone: secure start, close, late copies, PSN limit (pds.md §6, §2.2)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Destination numbers against a slow model that keeps everything (pds.md §2.3, §8.1, §8.5)."""
 
 import hypothesis.strategies as st

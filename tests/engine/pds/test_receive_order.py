@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Receive validation, row by row (pds.md §6.3), and what its NACKs carry."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RUDI and UUD: pds.md §15 row by row, §12 and §14 for nt = 1, §18 items 6, 45, 46; as bytes and as objects."""
 
 import dataclasses

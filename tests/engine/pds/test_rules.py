@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules of pds.md that no ladder shows: limits, quarantine, idleness, entropy, pending messages, fatal ends."""
 
 import random

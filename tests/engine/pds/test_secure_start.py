@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Secure start from both sides: the closing ACK, NEW_START_PSN, floors, and what a replay can do (tss.md §11, §14)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bounds of the numbers, tested at their ends (roce.md §2.1, §6, §7, §15 item 10)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """UC and UD (roce.md §11), multicast, congestion notification (§13)."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """DCQCN: the rate of a queue pair, and the packets that keep to it (roce.md §13)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The golden frames of roce.md §5 from the BTH to the pad: what the engine sends, bit by bit."""
 
 from tests.support.roce.world import BASE, World

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes from outside never raise, whatever they are; what is dropped is counted (roce.md §8 check 1)."""
 
 import random

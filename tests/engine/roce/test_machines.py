@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A rule-based machine for each transport: two queue pairs, an adversarial wire, the invariants of roce.md §15.
 
 The simulator, and the model that judges it, are those of the fuzzer (`check.roce.simulator`); here Hypothesis chooses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Numbers are those of libibverbs, so that traces of both can be laid side by side (roce.md §10)."""
 
 from enum import IntEnum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """States of queue pairs, what may be posted, flush (roce.md §6)."""
 
 from itertools import pairwise

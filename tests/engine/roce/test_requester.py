@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rules of an RC requester, one by one (roce.md §9)."""
 
 from typing import Any

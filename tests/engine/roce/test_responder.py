@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rules of an RC responder, one by one (roce.md §8, §8.1, §12)."""
 
 from dataclasses import replace

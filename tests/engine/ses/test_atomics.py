@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Atomic memory operations: each AMO on each datatype (ses.md §6, §15 item 21)."""
 
 import operator

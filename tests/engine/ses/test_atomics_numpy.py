@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Atomic memory operations against NumPy, for the datatypes that it has (ses.md §6)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The order of checks at a target (ses.md §10): the first step that fails gives the code.
 
 Each step has one *fault* that breaks it and nothing else. A request with the faults of a step and of all later ones,

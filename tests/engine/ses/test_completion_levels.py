@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """When a completion may be told: delivery complete (ses.md §13.1, §13.2)."""
 
 from typing import Any

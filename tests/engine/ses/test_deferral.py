@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A deferred message at its initiator, and its restart on a lossy wire (ses.md §5.7, §5.8, §15 item 30)."""
 
 from typing import Any

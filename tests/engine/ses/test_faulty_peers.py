@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What a peer may get wrong in mid-message, in a restart, a sync group, return data (ses.md §5, §9.6, §10)."""
 
 from typing import Any

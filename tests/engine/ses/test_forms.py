@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Which header a request has, what a profile allows, the pieces of a large one (ses.md §4, §8.4)."""
 
 import struct

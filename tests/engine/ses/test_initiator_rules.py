@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An initiator: message ids, generations, back-off, turns, ends and errors (ses.md §3, §5.12, §12)."""
 
 from itertools import pairwise

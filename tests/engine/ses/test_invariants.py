@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each invariant of ses.md §15 holds for what is right, and fails for a violation made by hand."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The life of a message at its initiator (ses.md §12): each row of the table, and retries."""
 
 import heapq

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A WRITE of one packet on RUD sends the same packets and ends in the same way as a message with states."""
 
 import random

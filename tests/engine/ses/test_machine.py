@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Random operations over two and three endpoints: memory, completions and matching are those of the model."""
 
 from hypothesis import settings

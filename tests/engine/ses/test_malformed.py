@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Requests that are wrong by themselves, or do not belong to their message (ses.md §7.1, §10)."""
 
 import struct

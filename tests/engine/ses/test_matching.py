@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Posted receives and held messages against plain lists that are searched from the front (ses.md §2.7, §11.3)."""
 
 import gc

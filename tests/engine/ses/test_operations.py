@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every operation of ses.md §5 from end to end: memory, completions, what goes over the wire."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A read whose packets are answered, and whose PDC ends before the data comes: it fails (ses.md §5.4)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Receives and their index: states and generations, room, truncation, owners (ses.md §2.4, §2.8, §9.4)."""
 
 import pytest

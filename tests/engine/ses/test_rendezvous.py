@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rendezvous: where its source is read, by whom, and until when (ses.md §5.9)."""
 
 import pytest

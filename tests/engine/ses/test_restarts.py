@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Deferrable sends between two endpoints: stops, tokens, restarts, reserved buffers (ses.md §5.7, §5.8)."""
 
 from typing import Any

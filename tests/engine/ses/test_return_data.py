@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Return data: what it must say, on which PDC it comes, what may be read again (ses.md §5.4, §9.6)."""
 
 from typing import Any

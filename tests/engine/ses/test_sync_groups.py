@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sync groups: their end, their errors, their limits (ses.md §5.14)."""
 
 import struct

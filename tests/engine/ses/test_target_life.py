@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The life of a message at its target: MSG_ERROR, ie, time, close (ses.md §5.12, §5.13, §7.2)."""
 
 import pytest

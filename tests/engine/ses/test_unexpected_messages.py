@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Messages that come before their receive are held: which, how many, how long (ses.md §11.2, §16)."""
 
 import pytest

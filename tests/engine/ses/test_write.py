@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """WRITE from end to end: the worked example, segmentation, completions, errors in the order of ses.md §10."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A WRITE of one packet is executed without the full checks, with the result of the full checks (ses.md §10)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hosts, aggregation nodes, agents and the manager together under whatever may happen (sharp.md §6, 5–9 and 11–25)."""
 
 from hypothesis import HealthCheck, settings

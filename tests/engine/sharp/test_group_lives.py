@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A group that is left and joined again: nobody waits in vain, and nothing of its former life comes back (sharp.md
 §3.1, §3.3, §3.4)."""
 

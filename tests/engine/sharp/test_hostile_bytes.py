@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes from outside, in every state of nodes and hosts: nothing raises, nothing is done by halves (sharp.md §6, 3)."""
 
 from typing import Any

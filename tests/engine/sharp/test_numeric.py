@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The arithmetic of sharp.md §3.5 beside an oracle that knows only `struct`, fractions and the rules of that page."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The published names, their defaults and what is refused (sharp.md §5)."""
 
 import ast

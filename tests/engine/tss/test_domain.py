@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A member of a secure domain: nonces, epochs, the latch, rotation, the order of checks (tss.md §8–10, §14)."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Files of keys, and that no key shows anywhere (tss.md §3–5, interfaces.md §9)."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Captured frames opened, whatever stands around the packet, and why others stay sealed (tss.md §2–7)."""
 
 from dataclasses import replace

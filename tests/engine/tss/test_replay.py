@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Packets captured and sent again, between two whole endpoints with sealed packets: tss.md §10, §14 property 13."""
 
 import random

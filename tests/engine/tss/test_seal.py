@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Seal and open one packet, whatever mode, addresses and offset: tss.md §14, properties 1–3, 6–9, 17, 18."""
 
 import subprocess

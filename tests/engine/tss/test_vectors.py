@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What sealing is built on, value by value: the test vectors of tss.md §13, 13.1–13.6."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Whole packets, sealed and opened again, byte by byte: tss.md §13.7."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a network of two nodes for tests of `fi`, and reads the requests on its wire from a capture."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a RoCE network whose links lose the chunks that a test chooses, and reads its multicast counters."""
 
 from collections.abc import Callable, Iterator

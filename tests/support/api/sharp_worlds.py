@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has worlds of `distributed` with aggregation nodes, and computes the expected reduction."""
 
 from collections.abc import Callable, Sequence

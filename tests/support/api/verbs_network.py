@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two connected queue pairs for tests of `verbs`, and reads the packets on their wire from a
 capture.
 """

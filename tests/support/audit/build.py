@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes observed packets from captures, from frames, or by hand, and audits PDCs alone."""
 
 from collections.abc import Iterable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs collectives over switches in virtual time, and records the frames at every node and switch.
 
 Ranks exchange data by UET or RoCE, or aggregation nodes in the switches reduce them (SHARP). As in `network`, frames

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes frames without any fault, for tests of the audit, and captures of them."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a judge of a capture with one vantage point."""
 
 from collections.abc import Iterable

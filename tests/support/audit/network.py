@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module emulates a small network, and records the frames at every endpoint and in the middle.
 
 The endpoints and their applications are those of generated traffic. On each half of its way a frame may be lost,

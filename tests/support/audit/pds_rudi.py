@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes lists of RUDI and UUD packets, and audits them with the rules for these modes."""
 
 from collections.abc import Sequence

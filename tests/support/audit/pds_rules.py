@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes lists of packets of one PDC, and audits them with the PDS rules."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module records the events that the tracker of PDCs reports for a list of packets."""
 
 from collections.abc import Iterable

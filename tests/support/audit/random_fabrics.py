@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes random collectives over switches: a seed determines network, ranks and collectives."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes random runs with the personality of the reference provider, on which an audit has only notes."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes random runs of the emulator: a seed determines network, endpoints and traffic.
 
 Only values that the protocol pages allow are drawn, so that an audit must have no finding.

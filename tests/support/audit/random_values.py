@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the values from which random runs draw parameters and faults."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compares the packets of the audit's compiled readers with those of its slow path."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has frames without a CRC32C, which the audit's reader has to recognize."""
 
 from tests.support.audit import frames as f

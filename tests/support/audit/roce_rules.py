@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes lists of RoCE packets of two queue pairs, and audits them with the RoCE rules."""
 
 from collections.abc import Iterable

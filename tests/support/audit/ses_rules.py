@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes lists of SES messages on one PDC, and audits them with the SES rules."""
 
 from collections.abc import Sequence

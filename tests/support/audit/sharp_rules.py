@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes lists of SHARP messages, and audits them with the SHARP rules."""
 
 from collections.abc import Iterable

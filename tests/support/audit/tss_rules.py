@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes lists of sealed packets, and audits them with the TSS rules."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes many views of one emulation from the frames recorded at its places, and audits each view.
 
 python -m tests.support.audit.views 0 1000        prints the findings on all views of the random runs of these seeds

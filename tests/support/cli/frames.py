@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes frames and captures by hand, and runs the command in this process or in another one."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs `uetproto generate` and returns its exit status."""
 
 from uetproto.cli.main import cli

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has schedules of all kinds, and computes the results of their operations by NumPy (collectives.md
 §1.3).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module executes all ranks of a schedule in one process, in a random order that a transport could have.
 
 A rank posts the sends and receives of a step. A message is a view of the sender's memory, which is read at a random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the cases of collective algorithms that run over packets."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs one schedule on all its ranks over emulated packets, and reads the packets on the wire."""
 
 import tempfile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reference values of the pages, against which formulas, schedules and runs are checked."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs one schedule in all its ranks over the model network."""
 
 from typing import NamedTuple

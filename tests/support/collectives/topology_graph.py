@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has small topologies, and counts routes, cuts and bisections of a topology by independent code."""
 
 from collections import deque

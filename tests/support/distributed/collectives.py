@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs a program on ranks that have a default process group."""
 
 from uetproto.api import distributed as dist

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module builds fabrics without engines, whose nodes keep the frames that they receive."""
 
 import random

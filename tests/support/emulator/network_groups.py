@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the address of a multicast group."""
 
 GROUP = 0xE0010203

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has plain RoCEv2 frames, and what they are sent to, for tests of the network below the engine."""
 
 from uetproto.emulator.network.clock import Clock

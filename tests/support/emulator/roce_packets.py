@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What the captures of the shipped RoCE scenarios must show, written by hand from roce.md; and packets in these words.
 
     > SEND_LAST 2 904 a            a request: operation, PSN, bytes of payload if there are any, flags of the BTH

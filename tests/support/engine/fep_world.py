@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two whole endpoints, guarded, on an adversarial wire: what `check.uet.simulator` is for PDS with
 scripted SES."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a congestion control of a fixed window, which notes what PDS tells it."""
 
 from uetproto.engine.contract import (

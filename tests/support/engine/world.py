@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two endpoints for tests of SES: `a` writes into a region of `b`, back to back, as bytes."""
 
 import random

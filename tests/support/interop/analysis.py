@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compares what the plugin and `stats --per-packet` say of the packets around each packet."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module puts frames into what a capture may have around them: tunnels, headers of other link types, cuts."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module asks tshark with the plugin which frames display filters let through, many filters in one run.
 
 Each filter becomes a listener of a Lua script. Lua registers the plugin's fields only after all scripts are loaded, so

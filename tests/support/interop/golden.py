@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the paths of the golden captures, over UET and over RoCE, and reads their packets."""
 
 from collections.abc import Iterator

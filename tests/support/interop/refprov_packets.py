@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the packets of a capture as they are compared: by PDC and direction, with every PSN relative to
 Start_PSN."""
 

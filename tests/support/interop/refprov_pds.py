@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is packet delivery as the reference provider does it, written from observed.md: a peer for tests, and no
 part of our engines. It does only what that page says of it, and what an exchange needs besides.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is an endpoint that behaves as the reference provider does, written from observed.md, above
 `refprov_pds`: messages, memory, receives; and a world in virtual time in which it talks to one of our endpoints.
 """

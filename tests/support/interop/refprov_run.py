@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs a workload in virtual time on two endpoints with the habits of the provider, and returns the frames
 that they sent."""
 

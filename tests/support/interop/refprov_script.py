@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays the reference provider's side of a recorded exchange against one of our endpoints: the provider's
 frames are those of the capture, byte for byte.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module derives the calls of the applications of a captured run from its SES requests: operations, receives,
 regions, closes."""
 

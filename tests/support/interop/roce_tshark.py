@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads tshark's RoCE fields, and compares them with those of `decode` by tables of names."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has assertions that tshark, with the plugin, and `decode` show the same fields of a frame."""
 
 from tests.support.interop.tshark import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compares the SHARP and multicast fields of tshark, with the plugin, with those of `decode`."""
 
 from tests.support.interop.tshark import Shown, number

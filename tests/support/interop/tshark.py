@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs tshark with the dissector, and returns its output as Python values.
 
 tshark runs unprivileged: as root, versions from 4.4 on ignore Lua without a word. It exits with 0 after errors in Lua,

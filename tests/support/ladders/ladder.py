@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is a harness in which a test reads like a ladder of pds.md §19.
 
 A is the initiator, B the target. Both ends are packet delivery alone; SES is played by a script. What an end sends goes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Frames at the ports of two nodes as lines of a ladder: one a packet, with every number and flag it carries.
 
 `7>3`: from PDCID 7 to PDCID 3, `?` is not known yet. `coff` is clear_psn_offset, `off` ack_psn_offset, `poff`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays the scenario of a ladder, row by row, against the ladder as a text: one line a packet.
 
     A REQ 7>3 psn 333 clear 332 coff -1 …   A sends it: every number and flag (`lines`)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has messages of read data, ladders with a policy of secure start, and SYN packets."""
 
 from typing import Any

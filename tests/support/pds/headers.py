@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module builds headers of packet delivery that a test sends itself, from the values of their fields (pds.md
 §1)."""
 

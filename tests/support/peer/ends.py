@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has naive endpoints: they find the PDC of a packet, and handle packets without a PDC (pds.md §6.2, §6.3,
 §15)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the formats of wire.md §2 and §3 that a naive peer needs, written apart from the codec, and PSN
 arithmetic.
 

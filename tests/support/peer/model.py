@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is a second reading of pds.md §2 and §6–§14: a PDC made of dicts and sets that are scanned.
 
 Nothing here comes from the engine or from its codec. There is no window to move and no timer to arm, and nothing is

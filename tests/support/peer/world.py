@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two ends, each the engine or a naive one, and a network between them that does what a list of fates
 says."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes RoCE requests by hand, and returns the answers of a responder."""
 
 from tests.support.roce.world import BASE, QP_B, A, B, World

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two adapters with a queue pair each, and a wire between them that a test controls."""
 
 from collections.abc import Callable

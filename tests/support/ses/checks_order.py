@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module drives a target with requests that have one or more faults, to test the order of its checks."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes a target refuse the first requests, to test the rules of the initiator."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the invariants of ses.md §15, one function each, with its number in its name.
 
 Those of `OF_MESSAGES` judge one message as it was sent, those of `OF_LOGS` a whole run; the others take the few

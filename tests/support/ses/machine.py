@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a machine of random operations between endpoints on a lossy wire; a model of memory and of matching
 judges them."""
 

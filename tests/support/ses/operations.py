@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two endpoints, each with a process of a job, which run SES operations."""
 
 import random

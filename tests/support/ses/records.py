@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the records of a watched run of SES: the values that the invariants of `invariants.py` judge."""
 
 from dataclasses import dataclass, field

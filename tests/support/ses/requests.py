@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Several tests of SES share this module: endpoints, and requests that no initiator sent (ses.md §4)."""
 
 import random

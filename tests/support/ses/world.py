@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has endpoints on a lossy wire in virtual time; a `Log` records everything that they do."""
 
 import heapq

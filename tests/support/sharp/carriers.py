@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has elements that only send and record messages, on stations around one switch; the tests of the carriers
 share it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a host of SHARP without a network: it keeps the messages that the host sends."""
 
 from uetproto.engine.sharp.config import SharpConfig

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs collectives of SHARP hosts over real aggregation nodes."""
 
 from tests.support.sharp.fabric import HOSTS, Wire

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module sends join and lock requests to aggregation nodes, and returns the state of a lock."""
 
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LLT, SAT, Net

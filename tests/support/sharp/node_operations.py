@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes SHARP requests of hosts, and runs operations and streams on aggregation nodes."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has aggregation nodes, joined by a wire that a test controls, and hosts that are only names."""
 
 from collections import deque

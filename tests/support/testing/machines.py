@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs the machines of `uetproto.testing` with few examples, and without the phase that explains."""
 
 from typing import Any, TypeVar

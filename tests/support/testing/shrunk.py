@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds the smallest value of a strategy, as Hypothesis shrinks it."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes traffic of shipped profiles for tests, and reads it again as packets."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes frames to seal: any bytes as the inner packet, between two addresses, over native IP or UDP, IPv4
 or IPv6."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes frames sealed by the project's own engine, and files of keys, as captures of a secured job have
 them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has endpoints of one security domain on a wire that an attacker listens to: packet delivery alone, with
 scripted SES.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes captures whose times are far from those of a clock."""
 
 import struct

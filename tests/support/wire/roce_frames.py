@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the frames of roce.md §5, made by other software, with their content, and makes frames of any
 opcode."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the SHARP messages of sharp.md §7, as hex, and frames that carry any message, for tests of decoder
 and back-ends."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has layers, and stacks of layers over each lower protocol, for tests of the codec."""
 
 from uetproto import Layer, Packet, Trailer, encode

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module puts frames into tunnels, whose headers Scapy makes."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the test vectors, and builds frames around the bytes of one header."""
 
 import json

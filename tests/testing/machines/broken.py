@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has implementations of PDS with faults, and adapters that break their contract."""
 
 from collections.abc import Mapping

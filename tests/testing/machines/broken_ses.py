@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has implementations of SES with faults."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has SHARP aggregation nodes with faults."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Adapters that lie, hang, die or answer garbage are named as the finding that they are."""
 
 import signal

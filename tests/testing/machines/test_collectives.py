@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The machine of collectives finds a wrong result, and nothing in our ranks."""
 
 import pytest

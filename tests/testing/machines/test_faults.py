@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The faults that the machines must find are still in the sources (tools/machines tries them)."""
 
 import importlib.machinery

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The ladder of a finding shows what the rules did to frames."""
 
 from pathlib import Path

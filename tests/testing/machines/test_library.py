@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A shared library is driven like an object in Python: the example in C has no finding, and each of its faults has."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The machine of multicast finds nothing in our ranks, and a fault of theirs, which is written and played again."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The PDC machine finds nothing in our engine, in whatever way it is connected, and names each fault of others."""
 
 import sys

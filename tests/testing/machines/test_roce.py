@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The RoCE machine finds nothing in our queue pairs, and names each fault of others."""
 
 from typing import Any

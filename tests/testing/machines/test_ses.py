@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The SES machines find nothing in our endpoint as target or initiator, and name each fault of others."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The machine of SHARP nodes finds nothing in ours, and names each fault of others."""
 
 from typing import Any

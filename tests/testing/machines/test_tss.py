@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The TSS machine finds nothing in our secure domains, and names each fault of others."""
 
 from typing import Any

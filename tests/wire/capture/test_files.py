@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Captures: what is written is read back, by us and by others; damage is reported and never raises."""
 
 import gzip

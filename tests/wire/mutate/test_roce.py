@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Mutations of RoCE: each makes one thing wrong, says what, leaves the rest; zlib judges the ICRC (roce.md §4)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Mutations: each makes one thing wrong, says what, and leaves the rest as it was (interfaces.md §7)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package provides torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
 
 All ranks run as functions of one process, in virtual time::

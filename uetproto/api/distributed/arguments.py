@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks arguments of collectives: the list that only the root passes, block sizes, splits and roots
 (collectives.md §1.3)."""
 

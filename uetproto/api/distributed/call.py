@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the code that all collectives share. A rank issues a collective together with the fingerprint of the
 call: the values that have to be the same on all ranks.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the algorithms that a program names, and chooses a default algorithm by the size of the full
 vector."""
 

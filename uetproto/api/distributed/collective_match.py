@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module matches the collective calls of a group's ranks by position: the n-th calls of all ranks form one
 collective, which begins when all ranks have made this call with matching arguments (collectives.md §1.4)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module implements the collectives (collectives.md §1.3): each function checks its arguments and treats its
 tensors as one vector."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module explains a deadlock: which rank waits for which other rank (collectives.md §1.5).
 
 The explanation is made only when no rank can proceed and nothing is in progress. The deadlock is then certain. It names

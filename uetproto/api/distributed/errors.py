@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the errors of `dist`, for misuse and for failures (collectives.md §1.4, §1.5).
 
 Each error class also derives from the class that torch.distributed raises for the same fault. Handlers that a program

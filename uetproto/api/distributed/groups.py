@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes process groups, describes them, and finds the group that a call names (collectives.md §1.1)."""
 
 import warnings

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module implements the point-to-point operations: `send`, `recv` and their asynchronous forms (collectives.md
 §1.3)."""
 

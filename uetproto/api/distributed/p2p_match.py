@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module matches sends with receives, by their ranks and their tag, and in the order in which they were posted
 (collectives.md §1.1, §1.4)."""
 

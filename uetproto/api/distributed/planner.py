@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module describes what a rank asks of a collective (`Call`), and decides what runs the collective: the ranks, by
 a schedule of messages, or the network itself."""
 

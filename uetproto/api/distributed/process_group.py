@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the process group: its ranks, and the matching of their operations (collectives.md §1.1).
 
 Point-to-point operations are matched by tag, collectives by position. The matching happens before a byte moves, and

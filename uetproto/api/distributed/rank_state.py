@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module keeps the state of one rank in a run: its groups, its operations and what its program waits for."""
 
 from uetproto.api.distributed.process_group import ProcessGroup

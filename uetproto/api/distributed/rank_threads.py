@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs ranks as ordinary Python functions. Each rank has a thread of its own, and exactly one of these
 threads runs at a time.
 

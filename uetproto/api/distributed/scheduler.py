@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module schedules a run: it starts operations, makes programs wait, and lets virtual time pass (collectives.md
 §1.2).
 

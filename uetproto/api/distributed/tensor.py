@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines what counts as a tensor: a `Tensor`, a NumPy array, or an object with a buffer in CPU memory such
 as a torch tensor.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the tensors of a call and returns their arrays, which share the memory of the tensors: nothing is
 copied."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has `Work`, an operation of one rank as a program sees it (collectives.md §1.2)."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the `World`: a network, its ranks, and the runs of their programs (collectives.md §1.5)."""
 
 import inspect

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package has the libfabric-shaped API over an emulated fabric: `from uetproto.api import fi`.
 
 A program can open each object as with libfabric: a `Fabric`, a `Domain` at a node of the fabric, an address vector,

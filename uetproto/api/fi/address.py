@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the addresses of endpoints, which `fi_getname` returns and `fi_av_insert` takes (UE Table 2-10,
 ses.md §2.3)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has address vectors, with the calls `fi_av_open`, `fi_av_insert` and `fi_av_lookup` (ses.md §2.3,
 §14.2)."""
 

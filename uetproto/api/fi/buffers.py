@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the local buffers of operations: the bytes of an object with the buffer protocol, or of a list of
 such objects, are used without a copy.
 

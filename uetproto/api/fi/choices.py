@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module chooses what a call sends: the opcode, the delivery mode, and whether a send is plain, deferrable or a
 rendezvous (ses.md §13.4, §13.5)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has completion queues and counters, with the calls `fi_cq_open`, `fi_cq_read`, `fi_cq_sread` and
 `fi_cntr_open` (ses.md §13.3).
 

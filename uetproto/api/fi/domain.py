@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has jobs and domains; a domain is a process on a fabric endpoint, with all objects that the process opens
 (ses.md §14.1 phases 2–7)."""
 

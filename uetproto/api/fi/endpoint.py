@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has endpoints: their states and bindings (ses.md §14.2), and the calls that move data (ses.md §13.5).
 
 These calls are for messages, tagged messages, RMA and atomics. Their arguments come in the order of libfabric, without

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the error numbers of libfabric, the error number for each SES return code, and the checks of
 arguments.
 

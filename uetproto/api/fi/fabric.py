@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the fabric of the libfabric-shaped API, with its nodes, the driver that runs them, and its time."""
 
 from collections.abc import Iterable, Mapping

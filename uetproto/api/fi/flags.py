@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the flags, orders, modes and formats of libfabric, without the prefix FI_ (rdma/fabric.h,
 fi_domain.h).
 

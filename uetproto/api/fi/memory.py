@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module registers memory; it has the keys and the states of regions (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
 
 from collections.abc import Container

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the nodes of the libfabric-shaped API, each with one fabric endpoint, and an emulated network of such
 nodes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package has the ibverbs-shaped API over an emulated network: `from uetproto.api import verbs`.
 
 Names are those of libibverbs without `ibv_`: `IBV_WR_RDMA_WRITE_WITH_IMM` is `Opcode.RDMA_WRITE_WITH_IMM`, and

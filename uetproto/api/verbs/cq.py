@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has completion queues, with the calls `ibv_poll_cq`, `ibv_req_notify_cq` and `ibv_get_cq_event` (roce.md
 §10).
 

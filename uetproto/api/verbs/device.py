@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has devices and protection domains, and the asynchronous events of devices (roce.md §6, §10)."""
 
 from collections import deque

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the errors of the verbs, and the argument checks that raise them.
 
 An error has an errno of libibverbs, and its text names the argument and the argument's legal values.

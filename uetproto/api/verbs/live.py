@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the node of a network on a live link: one adapter of this host, driven by real time."""
 
 import random

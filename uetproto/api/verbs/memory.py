@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the memory regions of the verbs, and the slices of regions that work requests name."""
 
 from dataclasses import dataclass

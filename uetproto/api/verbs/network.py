@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the network of the ibverbs-shaped API, with its devices, the driver that runs them, and its time."""
 
 from collections.abc import Iterable, Mapping

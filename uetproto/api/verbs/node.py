@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the nodes of the ibverbs-shaped API, each with one adapter, and an emulated network of such nodes."""
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has queue pairs and shared receive queues, with the calls `ibv_modify_qp`, `ibv_post_send` and others
 (roce.md §6)."""
 

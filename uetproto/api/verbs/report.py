@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module adds up the modelled costs of the paths between GPU memory and the wire (`engine.data_path`).
 
 The model moves no byte and takes no virtual time. It computes for each completed transfer what the data path would have

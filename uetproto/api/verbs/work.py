@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has work requests, `ibv_send_wr` and `ibv_recv_wr`, and the records of those that are posted (roce.md
 §10)."""
 

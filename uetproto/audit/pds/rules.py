@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lists all rules about PDCs, and the invariants of PDCs that no capture can show.
 
 `rules_sent.py` judges the requests that an end of a PDC sends, `rules_control.py` judges its control packets, and

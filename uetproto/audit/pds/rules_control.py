@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges the control packets of a PDC: their flags, their PSNs, and which end may send them."""
 
 from collections.abc import Set as AbstractSet

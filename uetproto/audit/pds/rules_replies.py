@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges the answers to requests of a PDC: ACKs, their SACK bitmaps, NACKs, and the packets that close the
 PDC."""
 

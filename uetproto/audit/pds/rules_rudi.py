@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges packets without a PDC, which are RUDI and UUD (pds.md §15, ses.md §5.6, ses.md §15 invariant
 33)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges the requests that an end of a PDC sends: their PSNs, SYN packets, and CLEAR_PSNs."""
 
 from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges the windows of senders with NSCC: what is in flight against the window that `tracker_window`
 recomputes."""
 

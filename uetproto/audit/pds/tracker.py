@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows PDCs: requests and control packets of both directions, their ACKs and NACKs, and contradictions
 between them.
 

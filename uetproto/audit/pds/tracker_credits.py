@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the credits of RCCC: what each congestion control context asks for, is granted, and sends (cms.md
 §4)."""
 

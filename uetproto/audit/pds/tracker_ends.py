@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds the PDC and the direction of a packet by PDCIDs, and by PSNs where PDCIDs were used again."""
 
 from typing import Protocol, TypeVar

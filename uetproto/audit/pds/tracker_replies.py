@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the answers of an end of a PDC to the requests of the other end: ACKs of all forms, and NACKs."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows packets without a PDC: RUDI requests and their responses, and UUD requests (pds.md §15).
 
 The tracker of messages follows the contents of RUDI packets; it gets the pkt_id in place of the PSN.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the requests and control packets that an end of a PDC sends, both first transmissions and
 copies."""
 

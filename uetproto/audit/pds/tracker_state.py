@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
 
 from collections.abc import Container

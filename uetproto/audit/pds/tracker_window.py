@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows what senders with NSCC have in flight, and recomputes their windows (cms.md §3).
 
 The window is that of the model that the fuzzer has, too (`check.cc.model`), with the parameters of the sender: those

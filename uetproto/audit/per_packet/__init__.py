@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package tells of each packet what the packets around it say: its PDC, its answers, retransmissions, times, its
 message. docs/reference/analysis.md defines each name; the Wireshark plugin computes the same.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the class `Analyser`, which takes the packets of a capture in their order."""
 
 from collections.abc import Hashable, Mapping

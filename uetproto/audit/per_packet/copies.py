@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds copies of one packet at several interfaces of a capture (docs/reference/analysis.md §1)."""
 
 from collections.abc import Hashable

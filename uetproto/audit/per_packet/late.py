@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module keeps the values of a packet that only later packets tell, such as the packet that acknowledges it.
 
 They are columns of numbers, one entry a packet, because the values of a packet may come at any time up to the end of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module links requests of different messages: a READ to its rendezvous, a restart to what it restarts."""
 
 from collections.abc import Iterator, Mapping, Sequence

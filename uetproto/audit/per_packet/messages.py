@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows SES messages: their packets, the bytes that are missing, their time (analysis.md §5)."""
 
 from collections.abc import Mapping

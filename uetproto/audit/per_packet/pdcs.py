@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module tells which PDC a packet belongs to, from its addresses and PDCIDs (docs/reference/analysis.md §2)."""
 
 from collections.abc import Mapping

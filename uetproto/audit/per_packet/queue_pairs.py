@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module numbers the streams of RoCE: both directions of a queue pair have one index (analysis.md §6)."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module takes from a decoded packet of UET what the analysis needs."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows one direction of a PDC: what one end sent, and what the other end acknowledged and refused.
 
 docs/reference/analysis.md §3 and §4 define the names. RUDI uses `KnownPsn` for its pkt_ids.

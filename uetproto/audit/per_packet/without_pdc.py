@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows what is sent without a PDC: RUDI, whose packets have a pkt_id, and UUD."""
 
 from uetproto.audit.per_packet.late import SECOND, LateValues

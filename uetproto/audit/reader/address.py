@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module represents an address by a number that also tells the type of address, so that the IPv6 address `::1`
 differs from 0.0.0.1 and from LID 1.
 

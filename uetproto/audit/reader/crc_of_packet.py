@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decides what a single packet tells about its CRC; `wire/flow_crc.py` decides whether the packets of a
 flow have a CRC."""
 

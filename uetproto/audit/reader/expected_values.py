@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says whether a packet is as expected: `wire.forms` has the values that its fields may have.
 
 `fast_path.py` compiles those tables into functions that read expected packets. For any other packet,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compiles each frequent sequence of headers into a function, a reader, which turns bytes into an
 `ObservedPacket` directly.
 

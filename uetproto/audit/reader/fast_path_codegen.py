@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the readers of expected packets: one function for each sequence of headers, compiled by
 `wire.shapes`."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module recognizes the copies that mirror ports make of a packet. Copies are equal from the UDP or entropy header
 on (interfaces.md §8, --mirror).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module represents a packet by named tuples of its headers for an audit. Anything that no rule needs is left out.
 
 `seen.head` is the first transport header: a PDS header, a BTH, or a security header if the packet was not opened.

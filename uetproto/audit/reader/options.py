@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the options of an audit: what is known of the capture, how to find the transports, and which
 rules to check."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decodes the packets of a capture, opens the sealed ones, and removes copies made by mirror ports. The
 order of capture is kept."""
 

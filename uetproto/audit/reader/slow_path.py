@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module turns any decoded packet into an `ObservedPacket`; `fast_path.py` reads most packets without it."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds RoCE packets that are shorter than their length fields say, although the capture does not mark them
 as truncated.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges queue pairs: their PSNs, the order of the packets of a message, lengths, and answers (roce.md §7,
 roce.md §13)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges each RoCE or InfiniBand packet by itself: its ICRC, lengths, reserved bits and codes (roce.md §2,
 roce.md §4)."""
 

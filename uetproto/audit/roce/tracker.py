@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows queue pairs of RoCE and InfiniBand (RC, UC and UD) in each direction, and congestion
 notifications.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the answers of RoCE queue pairs: it finds the requests that they answer, and compares PSNs, MSNs
 and the lengths of READs."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the RoCE requests that take the slow path: copies, the first request of a connection, and
 requests whose PSN is ahead of the next PSN or behind it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the state of queue pairs: the requests that a queue pair sends to its peer, and the answers that it
 sends to requests of the peer."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says which atomic operations are defined, and for which operands (ses.md §6)."""
 
 from functools import lru_cache

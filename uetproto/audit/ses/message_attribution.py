@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decides whether a request belongs to the message that is known by its id, or to another message with the
 same id.
 

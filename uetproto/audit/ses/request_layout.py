@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds the fields of SES request headers that are equal in all packets of a message (ses.md §2,
 ses.md §15)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module collects all rules about messages (ses.md §15), and judges their request packets.
 
 `rules_cross_message.py` judges several messages together, and `rules_answers.py` judges responses and read data.

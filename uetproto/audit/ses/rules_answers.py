@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges responses, and the data that a READ returns (ses.md §9, ses.md §11.1)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges several messages together: message ids that are used again, messages that end early, stop or
 restart, and sync groups (ses.md §5, ses.md §12)."""
 

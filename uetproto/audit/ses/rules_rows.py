@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what the rules about messages share: the sections that they cite, the names of return codes, and a
 function that makes a rule."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the messages of PDCs and of RUDI: their request packets, responses and read data (ses.md §2,
 ses.md §7, ses.md §9).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the records that rules get with events about two packets or two messages: an answer and its request,
 two messages of which one interrupts the other, and two messages with the same id."""
 

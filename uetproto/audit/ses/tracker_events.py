@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the events that rules about messages subscribe to.
 
 Nearly every packet causes one of the events OPENED, LATER, EDGE, RESPONSE and RETURNED, which are only counted. The

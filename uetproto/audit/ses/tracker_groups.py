@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows sync groups (ses.md §5.14; later than UE 1.0.1): the last message of a group states how many
 messages the group has."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the messages of one direction and the read data that answers reads. It also holds the PSNs of the
 packets that carry messages and read data.
 

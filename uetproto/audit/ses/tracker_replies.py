@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds the request of each answer. It finds the request of a response by PSN, and the request of read data
 by message id or PSN (ses.md §9)."""
 

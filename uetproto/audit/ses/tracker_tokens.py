@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the tokens with which a target defers a send and restarts it (ses.md §5.7, ses.md §5.8).
 
 A deferrable send has a token of the initiator. DEFERRABLE_RTR names this token and adds a token of the target. The send

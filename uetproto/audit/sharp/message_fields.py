@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges the fields of one SHARP message, as an aggregation node does before it accepts the message
 (sharp.md §2.2–§2.8)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the rules about SHARP. All their findings are notes, because the wire format is this project's own
 (sharp.md §2–§6)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows SHARP groups: the requests of the children of an aggregation node, and the results to the
 children.
 

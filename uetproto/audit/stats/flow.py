@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures a flow, which is what one end of a conversation sends to the other end, while the conversation
 is open.
 

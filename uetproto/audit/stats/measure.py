@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures conversations while they are audited: packets, retransmissions and their causes, windows, times,
 messages.
 

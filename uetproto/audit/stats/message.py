@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures a message and its requests while they are open. A request is *open* from its first copy until an
 ACK covers it."""
 

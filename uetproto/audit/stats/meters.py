@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module measures the conversations of one vantage point. An open conversation has a meter; a closed conversation
 becomes a row.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module translates events of queue pairs into calls of the meters."""
 
 from uetproto.audit.judge import Heard

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the rows of `uetproto stats`. A closed conversation becomes a row, and rows beyond a limit are only
 summed."""
 

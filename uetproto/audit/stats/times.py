@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts times in a histogram whose buckets grow with the value, so that times are exact to 1 %. Histograms
 can be merged."""
 

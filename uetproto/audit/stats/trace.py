@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the series of points from which the PSNs of a flow are plotted over time. The number of points that
 a series keeps is bounded."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module updates the meters of flows and messages at each event of PDCs, SES messages, RUDI and UUD."""
 
 from uetproto.audit.judge import Heard

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module stores, in bounded memory, which counters (TSCs) a sender used under a key."""
 
 from bisect import bisect_right

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges the packets of secure domains: their ICVs, counters, epochs and association numbers (ANs). It
 also judges packets in the clear on PDCs that have sealed packets (tss.md §4, tss.md §8)."""
 

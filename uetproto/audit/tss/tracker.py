@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module follows the secure domains of a capture. It decides which sealed packets are authentic, which counters
 each sender used under a key, and which packets are in the clear although other packets of the same PDC are sealed.
 

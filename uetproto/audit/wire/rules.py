@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges each UET packet alone: its CRC, lengths, reserved bits and codes (wire.md §1, wire.md §7)."""
 
 from typing import Any

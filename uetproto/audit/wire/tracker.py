@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module judges each packet alone, before other trackers follow its conversation."""
 
 from collections import defaultdict

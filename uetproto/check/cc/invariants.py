@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the numbered invariants of congestion control, with the numbers of cms.md §10.
 
 The docstring of the function `cms_N_name` states invariant N. The functions raise `InvariantViolation`. Items 5 and 14,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a model of congestion control, which the simulator keeps beside the engine (cms.md §2 to §4).
 
 It is written from the page, line by line, and shares nothing with the engine but the parameters.

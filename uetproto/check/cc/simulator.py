@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module simulates two UET endpoints with congestion control, and checks the invariants of cms.md §10 beside those
 of pds.md §18.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module watches congestion control: it stands between PDS and the contexts of an endpoint, keeps the model beside
 each context, and checks the invariants at each call."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the target of `bytes_fuzz` that feeds mutated frames of RoCEv2, RoCEv1 and InfiniBand to the
 decoder.
 

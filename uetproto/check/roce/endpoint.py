@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the adapters that a `RoceSimulator` drives. Each adapter has one queue pair, and memory regions with
 fixed keys."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the numbered invariants of roce.md §15, each as one function.
 
 The docstring of the function `roce_N_name` states invariant N.

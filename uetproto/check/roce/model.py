@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module models what two queue pairs must do. It stores the work requests, the memory that each may access, and
 how each ended.
 

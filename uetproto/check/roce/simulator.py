@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module simulates two adapters with one queue pair each, step by step, and checks the invariants after each
 step.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has an endpoint that is a member of a secure domain under attack. It has packet delivery, SES, a secure
 port, and memory that its peer may read and write."""
 

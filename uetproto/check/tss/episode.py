@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the settings of an episode of the security sublayer."""
 
 from dataclasses import dataclass

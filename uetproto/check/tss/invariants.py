@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the numbered invariants of TSS, which no attacker without the key may violate (tss.md §6–§11, §14).
 
 The docstring of each function states its invariant. The functions raise `InvariantViolation`.

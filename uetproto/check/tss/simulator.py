@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module simulates two members of a secure domain with an attacker on the wire, and checks invariants.
 
 A run is a function of its settings and its steps (`steps.TssStep`). The attacker sees and may change every packet, but

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the steps of a simulation of a secure domain. They say what endpoints, network and attacker do.
 
 Packets are numbered from 0 in the order in which they are sent; copies and forged packets get numbers of their own. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the settings that the members of a secure domain share, and the keys that the key
 server hands out."""
 

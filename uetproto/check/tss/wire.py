@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the wire that an attacker controls. It keeps every packet that was ever sent, and can change
 packets.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the settings of an episode of UET, and makes the tables of the scenario that replays it."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a guard, which drives an endpoint of the fabric and checks the invariants when packets arrive and
 are sent."""
 

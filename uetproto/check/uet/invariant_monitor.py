@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the monitor of one endpoint. It stands between PDS and SES, sees all packets, and checks the
 invariants.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module collects the invariants of pds.md §18 by number. Each heading of that section has a module."""
 
 from functools import lru_cache

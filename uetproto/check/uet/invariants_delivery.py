@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has invariants 1–9 of pds.md §18, which concern delivery."""
 
 from uetproto.check.registry import Disruption

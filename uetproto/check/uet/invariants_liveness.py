@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has invariants 49–52 of pds.md §18, which concern liveness.
 
 Invariant 52 is checked when time passes; the others are checked when no packet and no timer is left.

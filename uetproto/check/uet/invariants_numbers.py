@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has invariants 10–23 of pds.md §18, which concern PSNs."""
 
 from collections.abc import Iterable

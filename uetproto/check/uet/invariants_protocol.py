@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has invariants 24–48 and 53 of pds.md §18, which concern the protocol."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module registers the invariants of pds.md §18, and selects those that apply to a PDC."""
 
 from enum import Enum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the numbered invariants of ses.md §15 that concern one endpoint: segmentation and responses.
 
 They need complete SES headers, as a real SES sends them, or a scripted SES with an `mtu`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the shadow state of one end of a PDC. This state is a record of what happened at this end within the
 present window, as seen from outside the engine."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module simulates two PDS endpoints with scripted SES, step by step, and checks the invariants after each step.
 
 A run is a function of its settings and its steps (`steps.UetStep`). The invariants are those of pds.md §18.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the settings and the random steps of an episode of UET."""
 
 from itertools import islice

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the capture of `uetproto audit -o`, with a comment at each packet that a finding is about."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto audit`. The command judges captures, and prints findings and the rules that
 were judged.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the outcome of `uetproto audit` as JUnit XML, for programs that run tests. Each rule is a test
 case.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws a flow of a capture as PNG or SVG: its PSNs over time, and the distributions of its response
 times.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints the commands that show the packets of a finding of `uetproto audit`."""
 
 import shlex

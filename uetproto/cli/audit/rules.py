@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints rules for `uetproto audit --list-rules` and `--explain`, as text and as JSON."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the side outputs of `uetproto audit` while the packets are audited: a picture (`--plot`) and
 tables (`--parquet`).
 """

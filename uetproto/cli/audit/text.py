@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints the outcome of `uetproto audit`: findings by rule and flow, then how often each
 rule was judged."""
 

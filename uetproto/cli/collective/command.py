@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto collective`, which runs a collective over an emulated fabric.
 
 It compares the measured steps, bytes and time with formulas.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts the payload of collectives on every link. It examines each frame when the frame arrives."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module handles the in-network algorithms of `uetproto collective`: where they are legal, what they cost, and
 what they report.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the options of `uetproto collective`, and refuses illegal ones with the legal values."""
 
 import re

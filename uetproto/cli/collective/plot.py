@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the results of `uetproto collective` as PNG or SVG.
 
 If the runs differ in the number of ranks, it draws their times over that number, and otherwise bars for each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints the results of `uetproto collective`: one collective in full, several in a table, or a table by
 number of ranks.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs one operation of `uetproto collective` with real tensors over one emulated fabric, and measures its
 time, messages and bytes."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto completion`: it prints what makes a shell complete command lines."""
 
 import click

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says which values of arguments and options a shell completes.
 
 It is imported only while a shell completes a command line, and imports what has the names only when they are asked for.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes a peer act, for the tests in which it is the initiator: it runs a command, or says which one is
 needed."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto conform`: whether another implementation of UET or RoCE follows the
 protocol."""
 

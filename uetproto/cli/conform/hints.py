@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module tells which option may be wrong when a peer refuses the packets of most tests for one reason."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes the report of `uetproto conform` as one HTML page that needs nothing else."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module asks the peer of `uetproto conform` what it has, for --init, and checks what a file says that it has."""
 
 import json

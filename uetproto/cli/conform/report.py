@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes what `uetproto conform` found: lines, JSON, JUnit XML and ladders."""
 
 import shlex

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto diff`: it compares two captures, packet by packet and field by field."""
 
 import json

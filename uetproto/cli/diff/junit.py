@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes a comparison as JUnit XML. Each conversation that differs is a test case that fails."""
 
 from collections import defaultdict

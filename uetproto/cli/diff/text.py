@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module shows differences for a person: both captures side by side, the first at the left."""
 
 from collections import defaultdict

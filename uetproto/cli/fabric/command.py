@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto fabric`: many senders in one fabric, and what congestion does to them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the studies of `uetproto fabric` as PNG or SVG: completion times, windows and queues.
 
 matplotlib is imported only when a picture is drawn.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads `--set` of `uetproto fabric`: keys of the sections `cc`, `switch` and `pds` of keys.md."""
 
 import tomllib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says in words and tables what the runs of `uetproto fabric` measured."""
 
 from collections.abc import Iterator

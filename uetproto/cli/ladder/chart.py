@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws a message sequence chart as lines of text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

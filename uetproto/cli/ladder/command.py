@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto ladder`: it draws a capture as a message sequence chart (text, SVG, JSON
 lines).
 

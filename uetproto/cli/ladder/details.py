@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says of an arrow what the packets before it tell: state of the PDC, bytes in flight, window, credit,
 round-trip time, timer, and why the packet was sent, with the section of the protocol pages that says so."""
 

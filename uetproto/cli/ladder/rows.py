@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the rows of a message sequence chart: an arrow for a packet, one row for a run of similar packets,
 and one row for a pause."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws a message sequence chart as SVG without a library. The chart has its own background, so that it is
 legible on any page."""
 

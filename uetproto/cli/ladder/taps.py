@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module merges the interfaces of a capture: what several of them saw of one packet becomes one arrow.
 
 Copies have the same bytes from the transport header on, as far as a switch leaves them, and different interfaces, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto capture`: it captures, audits and draws the frames of a network interface while
 they arrive."""
 

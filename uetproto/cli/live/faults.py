@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the text of --faults, such as "drop=0.01,delay=0.1,delay_time=20 ms"."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module fuzzes a live peer, for `uetproto fuzz --peer`, and keeps what breaks as conformance tests."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the near end of `uetproto send` and `ping`: it writes, reads and sends, and waits for the end."""
 
 from abc import ABC, abstractmethod

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the options that all commands on a live link share, and what they stand for."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the link of a command to a peer that is tested, without an engine of ours: of `uetproto conform`."""
 
 import secrets

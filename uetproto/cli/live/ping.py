@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto ping`: latency and bandwidth of operations to a peer on a real link."""
 
 import json

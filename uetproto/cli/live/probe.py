@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto probe`: what a real link to a peer lets pass."""
 
 import json

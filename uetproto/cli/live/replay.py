@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto replay`: one side of a capture is played to a live peer."""
 
 import json

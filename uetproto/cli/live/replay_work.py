@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lets an engine do the operations of a capture anew towards a live peer, and compares how they end."""
 
 from collections import Counter, deque

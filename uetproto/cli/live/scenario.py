@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays the operations of a scenario between `uetproto send SCENARIO` and `uetproto serve --scenario`.
 
 The end that sends directs, over the rendezvous. It compares the codes with those that the rows expect, and the memory

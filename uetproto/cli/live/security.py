@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the secure domain of a command on a real link: a key file, and which member this end is."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto send`: it writes, reads or sends to a peer on a real link."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto serve`: a target on a real link, which peers may write, read and send to."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays a script of single packets between two programs: `[[step]]` of a scenario with a scripted SES.
 
 Both ends play the whole script, each with both nodes, as one seed gives one trace. A packet that a step delivers really

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what `uetproto serve` offers: memory that peers may read and write, and receives."""
 
 import hashlib

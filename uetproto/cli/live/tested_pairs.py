@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the queue pairs and the memory that `uetproto conform` asks of `uetproto serve` for a test of
 RoCE, and asks for them."""
 

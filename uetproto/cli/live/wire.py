@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto wire`: a switch with two ports between two devices."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module says in words what happened on a live link."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto scenario`: it lists and shows the shipped scenarios, and writes new files."""
 
 import json

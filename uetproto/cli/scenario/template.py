@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the commented scenario file that `uetproto scenario new` writes, from the declared keys."""
 
 import json

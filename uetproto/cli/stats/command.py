@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto stats`: it measures packets, retransmissions, windows, times and messages."""
 
 import json

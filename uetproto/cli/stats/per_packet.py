@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints what `uetproto stats --per-packet` tells: one JSON object for each packet of a capture.
 
 A line may need what a later packet tells. So all lines go to a temporary file first, and the few late values stay in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints the measurements of `uetproto stats` as text: flows, messages by opcode, the slowest messages."""
 
 from collections.abc import Iterator, Mapping, Sequence

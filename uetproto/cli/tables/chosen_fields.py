@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has `--fields` and `--names` of `uetproto dissect`: chosen values of each packet, and names of codes."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the command `uetproto export`: captures as tables, for DuckDB, Polars, pandas and spreadsheets."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans all_to_all, in which every rank sends one block to every other rank (collectives.md §3.6)."""
 
 from collections.abc import Callable

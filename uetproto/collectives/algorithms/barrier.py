@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans barriers: no rank leaves a barrier before all ranks have entered it (collectives.md §3.7).
 
 Most algorithms of a barrier send only empty messages.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the part of each rank in a collective that runs by a schedule."""
 
 from collections.abc import Callable

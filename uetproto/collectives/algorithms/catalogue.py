@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the registry of algorithms. `schedule` makes the schedule of an algorithm, and `expected` returns its
 costs by formula.
 

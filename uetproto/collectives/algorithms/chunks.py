@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module computes how a vector is cut into chunks (collectives.md §3.1)."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans recursive doubling and halving: ranks exchange data with partners at distances of powers of two
 (collectives.md §3.5)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans an all_reduce over nodes of several ranks. It reduces within a node, then between nodes, and sends
 the result back within each node (collectives.md §3.8)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs an all_reduce in three stages. The ranks of a node reduce to their leader, the leaders run an
 all_reduce, and each leader broadcasts the result in its node.
 

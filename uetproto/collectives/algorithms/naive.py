@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans the simplest algorithms of all_reduce: all vectors pass through one rank, or every rank sends its
 vector to every rank (collectives.md §3.2)."""
 

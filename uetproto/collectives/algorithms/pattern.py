@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines patterns of messages. The members 0 .. size-1 of a group send blocks of a vector that all members
 hold.
 

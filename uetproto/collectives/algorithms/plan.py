@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module joins parts into a schedule. Parts run one after the other, or at the same time if they have the same
 steps."""
 

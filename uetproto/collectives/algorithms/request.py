@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the arguments of a schedule, and makes schedules with the buffers and local copies that each
 operation needs."""
 

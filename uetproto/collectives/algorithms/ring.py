@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans the ring algorithm (collectives.md §3.3), in which every rank sends only to the next rank.
 
 It takes N-1 steps to reduce and N-1 steps to gather.

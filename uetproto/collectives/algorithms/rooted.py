@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans broadcast, reduce, scatter and gather. Messages follow a binomial tree, or go directly between the
 root and each other rank.
 

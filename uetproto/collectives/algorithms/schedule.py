@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines schedules of collectives: which rank sends which elements to which rank in which step.
 
 A schedule is independent of the transport. A rank executes its steps in order. In each step it first does the local

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module builds binary trees over the ranks. Vectors are reduced towards the root, and the result is broadcast
 back (collectives.md §3.4)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module proves that a schedule is correct: every element arrives where it belongs, and every contribution is in
 every result exactly once.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module chooses an algorithm as NCCL does: it compares the times of all candidates.
 
 The times are those of the formulas (collectives.md §3.0, §3.8; sharp.md §4.4) on the given fabric. A candidate that is

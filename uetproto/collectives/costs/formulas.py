@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the formulas of each algorithm for steps, bytes and time, which are compared with measured values.
 
 The formulas are those of collectives.md §3.0. If the number of ranks is no power of two, a formula is exact where

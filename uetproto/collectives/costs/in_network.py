@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the formulas of collectives that switches carry out: SHARP (sharp.md §4.4) and multicast
 (collectives.md §3.10.7)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module computes the bytes that messages put on every link of a topology (collectives.md §2).
 
 If a pair of ranks has several shortest paths, these carry equal shares. `trav` and `egress` do not depend on the path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts the steps and bytes of a collective at its transport, and computes steps and bytes by its formula.
 
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).

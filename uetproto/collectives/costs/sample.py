@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes real tensors for a collective, and checks the results of the collective against NumPy.
 
 Elements are random numbers from a seed. Floats are small whole numbers, whose sums have the same bits in any order of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module implements the barriers of multicast. They are schedules (collectives.md §3.7) whose messages are empty.
 
 Control messages of the ring cannot be used for barriers, as they have no field for the number of a round.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the configuration of multicast. It must be the same on all ranks of a group (collectives.md
 §3.10.1)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines what multicast needs of a network: datagrams to a multicast group, and a ring (collectives.md
 §3.10).
 

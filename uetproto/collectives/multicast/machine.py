@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs state machines. Each has a table of guards, actions and next states, as in collectives.md §3.10.3
 and §3.10.5."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs one rank's part of a multicast operation, from the first barrier to the last FIN (collectives.md
 §3.10).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plans a multicast operation. The plan is the same for all ranks (collectives.md §3.10.1, §3.10.2).
 
 The blocks of a plan are contiguous in the receive buffer. An all_gather has one block for each rank; a broadcast has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a rank of a multicast group. The rank runs one operation after the other, and handles the messages
 that arrive (collectives.md §3.10)."""
 

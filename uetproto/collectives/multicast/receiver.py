@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module receives the chunks of one subgroup at one rank, and notes them in a bitmap (collectives.md §3.10.4).
 
 A receiver exists as long as its rank, and is armed for one operation after the other.

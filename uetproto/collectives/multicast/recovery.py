@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module repairs losses over the ring: each rank r reads missing chunks from rank F(r), and rank V(r) reads from
 r.
 

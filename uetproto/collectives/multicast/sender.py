@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the sender of one rank, which sends the rank's block in batches of chunks (collectives.md §3.10.3).
 
 A sender begins when it has the token, or at once if its rank is the first of a chain. Subgroups send in parallel: each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module defines the contents of multicast messages: the immediate data of 32 bits, and the grant (collectives.md
 §3.10.1)."""
 

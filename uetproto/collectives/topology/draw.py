@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws a schedule as SVG, without a library. Each rank is a line, time runs downwards, and each message is
 an arrow.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md
 §4.1).
 

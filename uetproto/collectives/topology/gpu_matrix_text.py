@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module parses the output of `nvidia-smi topo -m`, and prints a matrix in the same form (collectives.md §4.1)."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the graph of ranks, switches and cables, with shortest routes and multicast trees (collectives.md
 §4.2).
 

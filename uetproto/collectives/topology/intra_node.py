@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module computes when messages within a node arrive. Such messages take time but need no packets (collectives.md
 §4.1)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module builds the usual topologies by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
 
 `topology(kind, ranks, **parameters)` makes a topology. Its ports for ranks are numbered slots; ranks take them in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module prints a schedule as text. It has a row for each step and a column for each rank, with the sends of the
 rank."""
 

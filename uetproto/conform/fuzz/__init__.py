@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package fuzzes a live peer: random right and wrong packets, each with what the pages allow as its answer.
 
 `model.py` knows what one end can know of the other: which packets it has received, what its memory holds. It writes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes random moves as the steps of a conformance test, with what the pages allow the peer to answer.
 
 A move is a kind and four numbers, from which all its details follow. What it means depends on the moves before it, so

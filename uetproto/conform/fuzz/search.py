@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays random episodes against a peer, and makes small what breaks.
 
 An episode that fails is played again: what does not fail three times was the link, or a chance, and is counted apart.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module aligns the answers of a live peer with those of a capture, and says where they differ.
 
 PSNs are compared by their distance from the first PSN of their PDC, and PDCIDs not at all, as they are others each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module sends the packets of one side of a capture to a live peer, with other PDCIDs, PSNs and CRCs.
 
 The DPDCID is the one that the peer told, and PSNs of the return direction are those that the peer has begun with. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the messages of one side of a capture, and what they were answered.
 
 A message is told of when all of it has been sent in the capture, and again when it was answered, so that whoever plays

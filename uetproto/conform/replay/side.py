@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads one side of a capture: whose packets there are, and whether they can be sent again."""
 
 from collections.abc import Iterable, Iterator

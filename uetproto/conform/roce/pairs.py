@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the queue pairs of a peer that a test of RoCE talks to: those that the peer makes for each test, or
 those that somebody made by hand."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays one test of RoCE against a peer, on queue pairs of its own."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays one test of UET with sealed packets."""
 
 from collections.abc import Mapping

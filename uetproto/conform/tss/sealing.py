@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module seals the packets of our side of a test, with a right or a wrong security header, and opens those of the
 peer (tss.md §2–7)."""
 

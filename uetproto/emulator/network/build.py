@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module builds a network from its parameters and its nodes, for any application.
 
 A frame passes first the NIC of its sender, the gate (with PFC), a tap, the link and the faults. Then it passes the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the parts of a built network: NICs, links, switches, queues, and the members of groups."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the clock of virtual time, which holds the events to come. Times are integers, in picoseconds."""
 
 from bisect import bisect_left

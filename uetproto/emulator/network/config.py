@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the records from which a network is built: one for the network, and one for each node."""
 
 from collections.abc import Callable, Mapping

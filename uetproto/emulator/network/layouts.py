@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the layouts of fabrics with several switches, by the functions of
 `uetproto.collectives.topology`.
 """

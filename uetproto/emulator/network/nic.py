@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the NIC, which joins one endpoint to a link. Only the framer of the NIC knows the format of
 frames.
 """

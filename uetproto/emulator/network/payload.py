@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has links that also count bytes of payload, without headers. The quantity `trav` of collectives.md §2 is
 measured in these bytes.
 

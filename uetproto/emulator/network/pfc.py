@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has priority-based flow control: a full switch pauses its neighbours and drops no data (roce.md §13).
 
 `Pauser` is the part in the switch. It counts the waiting bytes of each neighbour, and sends pause frames. `PauseGate`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A NIC with several ports has a single address. Each port has a cable of its own; all cables lead to the same switch.
 
 The entropy value of a packet selects the port (cms.md §5). The NIC of the sender selects a port for the way to the

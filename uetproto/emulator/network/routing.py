@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module routes frames between several switches, as their layout says (collectives.md §4.2).
 
 A switch forwards a frame by one of the shortest paths to its destination. A hash of source, destination and entropy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a wire that keeps every frame until a step of a script says what happens to the frame.
 
 Frames are numbered from 0 in the order in which they leave the nodes. A copy gets a number of its own.

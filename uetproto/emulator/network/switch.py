@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the switch, which forwards by destination address and may trim packets (cms.md §7).
 
 Frames pass unchanged and are not decoded: the switch reads a few bytes at fixed offsets.

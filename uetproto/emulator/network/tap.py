@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module captures frames: a tap before a sink or a link records each frame and passes it on unchanged.
 
 If the network drops, trims or damages a frame after the tap, the record has a comment that says so (pcapng only).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has VLAN tags (IEEE 802.1Q), whose priority tells the classes of traffic apart.
 
 Each frame on a cable has a tag of 4 bytes, except MAC control frames, which concern only their link. Within nodes and

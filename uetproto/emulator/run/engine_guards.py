@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the engines of a run that has the option `--check`.
 
 `EngineGuards` belong to the two endpoints of a run. After every call to either endpoint they check all invariants of

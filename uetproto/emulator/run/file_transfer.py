@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the two ends of a transfer: the input file, and the target's memory, in RAM or a temporary file."""
 
 import tempfile

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the input file of a run, finds the data in it, and compares the data with the target's memory."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module is for runs of operations over any transport. It decides when the rows of the scenario begin, notes how
 they end, and compares memory with the expected content.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The command `uetproto run` plays a scenario to its end; on request it writes a capture and judges the frames."""
 
 from collections.abc import Callable

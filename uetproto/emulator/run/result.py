@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the result of a run, and the records that are parts of it."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module computes what memory should hold after operations over RoCE, from the completions of the operations only.
 
 A completion changes the expected memory as roce.md §8 to §12 say. An operation that ended without success, or without a

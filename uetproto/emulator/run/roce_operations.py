@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays operations over RoCE: it posts the work requests of both ends, each at its time."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what all runs over RoCEv2 share: host channel adapters, and queue pairs that are ready to send."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays a script over RoCE, with a `RoceSimulator`."""
 
 from collections import Counter

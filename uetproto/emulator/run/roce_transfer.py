@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module transfers a file over RoCE: it writes the file to the target's memory by RDMA WRITE, over RC or UC."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what all runs on an emulated network share, for any transport and application: engines, NICs, links,
 time.
 """

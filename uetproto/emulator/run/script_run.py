@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays a script row by row on a simulator of `uetproto.check`, with encoded frames.
 
 `check.simulator` holds both ends, the time and the invariants, which it checks after every step. This module encodes

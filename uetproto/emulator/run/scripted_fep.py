@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a fabric endpoint that answers chosen requests as a script says, for scripts with a real SES."""
 
 from collections.abc import Iterable

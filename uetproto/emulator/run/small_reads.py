@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has reads of one packet whose SES request has the small header.
 
 The small header has no message id. The response with the data therefore names the PSN of the request (pds.md §10).

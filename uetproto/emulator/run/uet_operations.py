@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays operations over UET: it drives the applications of both nodes. It also computes the content
 that memory should have after the operations (ses.md §5, §6).
 """

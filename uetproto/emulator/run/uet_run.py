@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the fabric endpoints and framers that every run over UET with a real SES uses."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module plays scripts over UET with a scripted SES, by means of a `UetSimulator`."""
 
 from collections.abc import Iterator

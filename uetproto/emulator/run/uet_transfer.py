@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module transfers a file over UET: it writes the file to the memory of the target."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the frames of a run that has the option `--check`.
 
 `FrameJudge` checks each frame that a tap records: the frame must decode without an error, encode to the same bytes, end

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads what scenarios say of many hosts, of cables between switches, and of congestion control: the keys
 `hosts` of `[run]`, `slow` and `fail` of `[fabric]`, and the sections `[cc]` and `[switch]`.
 """

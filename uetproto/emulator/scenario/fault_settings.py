@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads what scenarios say of faults: the section `[faults]`, and the rows `[[faults.target]]`."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads rows `[[operation]]` of a scenario: the operations of the applications at both nodes, in order.
 
     do = "write"       length, key, offset, completion_data, sync = [group, total]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads rows `[[operation]]` of a scenario over RoCE: the work requests of both nodes, in order.
 
     do = "send"          length, imm, invalidate (a key), to (ud: a queue pair, or the address of a group), qkey

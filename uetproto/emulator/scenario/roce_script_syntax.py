@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads rows `[[step]]` of a script over RoCE: their keys, and the steps that they stand for.
 
 The two nodes of the run have a queue pair each; packets arrive and time passes only when a row says so. Each work

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads the sections `[roce]` and `[qp.NAME]` of a scenario: adapters, and queue pairs with their peers.
 
     [run]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads rows `[[step]]` of a script: their keys, and the steps that they stand for.
 
 A `ScriptSyntax` has the legal keys of one kind of script. With a real SES, a row is a `FrameStep`. Frames on the wire

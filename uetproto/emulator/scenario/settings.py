@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads scenario files: it converts TOML to validated dataclasses (interfaces.md §5).
 
 An error in a file raises a `LocalError` with the file, the line, the key, and the legal values.

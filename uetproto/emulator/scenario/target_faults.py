@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the rows `[[faults.target]]` of a scenario, which say which valid requests a target refuses (ses.md
 §10 step 18).
 """

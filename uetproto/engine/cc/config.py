@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the parameters of congestion control, and what follows from them (cms.md §3.1, §5, §9)."""
 
 from dataclasses import dataclass

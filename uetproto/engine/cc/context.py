@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the congestion control context (CCC), which counts what waits and what flies (cms.md §2)."""
 
 from collections.abc import Callable, Sequence

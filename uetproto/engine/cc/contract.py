@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the Protocol of the algorithms of which a congestion control context is composed (cms.md §2)."""
 
 from typing import Protocol

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module chooses the entropy value (EV) of each request (UE 1.0.1 §3.6.16, cms.md §5).
 
 An EV is `upper` bits that a context keeps, and an index below the number of EVs, a power of two. What is heard of an EV

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """NSCC, the congestion control of the sender: a window from delays and ECN marks (UE 1.0.1 §3.6.13, cms.md §3).
 
 The methods are the pseudo code of cms.md §3.3 to §3.5, in its order, which matters.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """RCCC, the congestion control of the receiver: a sender spends credit that the receiver grants (cms.md §4).
 
 Credits and demands are cumulative numbers of 256-byte quanta with 24 bits, compared in serial arithmetic.

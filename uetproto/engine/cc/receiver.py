@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module counts at the receiver what ACKs tell the sender (cms.md §1, §3.2, §3.4, §4)."""
 
 from uetproto.engine.cc.rccc import CreditPacer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the algorithms by name, and makes the contexts of an endpoint."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module compiles the state tables of a PDC: it replaces the names of the actions by functions.
 
 The import raises `KeyError` if a table has a name for which there is no function.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module asks the congestion control context of a PDC, and tells it what becomes of the packets (cms.md §2).
 
 A PDC with a context asks it before each transmission of a request, whatever the reason. A packet that was refused or

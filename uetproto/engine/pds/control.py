@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These actions send and answer the control packets of a PDC, in either of its halves.
 
 The sources are UE 1.0.1 §3.5.16 and pds.md §13, §9.3 (clear), §11.4 (probes).

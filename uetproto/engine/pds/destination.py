@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The destination half of a PDC delivers requests to SES, acknowledges them, and stores guaranteed responses.
 
 The sources are UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20 and pds.md §8, §9, §10, §14.

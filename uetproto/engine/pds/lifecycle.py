@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the actions of a PDC for its timers, secure start, close and end, and the default actions (pds.md §6,
 §11, §13).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PDS headers are parsed from bytes to dataclasses, and packed to bytes.
 
 `parse` raises `RemoteError` for illegal bytes; the packet is dropped then. `pack` does not check the fields; requests

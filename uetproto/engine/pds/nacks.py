@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each NACK code has a class and a reaction of the source (UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59; pds.md §12)."""
 
 from collections import Counter

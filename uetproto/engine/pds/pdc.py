@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A packet delivery context (PDC) holds its state and both PSN spaces, and runs its state machine (pds.md §5, §6).
 
 A PDC has a source half (`tx`, `retransmit.SendWindow`) and a destination half (`rx`, `psn_window.PsnWindow`): an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The pool of an endpoint holds its open PDCs, allocates PDCIDs, and draws Start_PSNs.
 
 A closed PDC leaves a record (`lifecycle.Tombstone`) for MSL, and its PDCID is in quarantine for that time. UE 1.0.1

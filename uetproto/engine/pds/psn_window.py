@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The destination half of one direction of a PDC records which PSNs were received, answered and cleared.
 
 UE 1.0.1 §3.5.11.4 (CACK, CLEAR, SACK), §3.5.12.2 and §3.5.12.5 (window, duplicates); pds.md §2.3, §8, §9.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The source half of one direction of a PDC records which packets are in flight, and when they are retransmitted.
 
 UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rules), §11 (loss). This module keeps records and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module delivers packets without a PDC: RUDI retransmits a request until it is answered, UUD never retransmits.
 
 UE 1.0.1 §3.5.7.3, §3.5.7.4, §3.5.12.7; pds.md §3, §11, §12 (nt = 1), §14, §15. The destination keeps no state between

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Secure start decides with which PSN a PDC begins (UE 1.0.1 §3.5.8.2; pds.md §6.6, tss.md §11).
 
 If a PSN of secured PDCs were used twice under one key, captured packets could be replayed. The target therefore refuses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The interface between packet delivery and semantics has the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
 
 SES is the user of PDS. SES calls `PacketDelivery`, and PDS calls `PdsUser`. SES makes one `ses_pds_tx_req` for a whole

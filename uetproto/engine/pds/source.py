@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The source half of a PDC sends requests, handles ACKs and NACKs, and retransmits.
 
 UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The state machines of a PDC are three tables, which map a state and an input to an action and the next state.
 
 `CLOSED` is for packets and calls without a PDC (pds.md §6.3, §6.5), `INITIATOR` (§6.4) and `TARGET` (§6.5) are for the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The packet delivery sublayer (PDS) of a fabric endpoint opens and releases PDCs, and finds the PDC of a packet or of
 a message.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`RoceConfig` holds the parameters of roce.md §14.
 
 It also has a parameter for each behaviour that no source prescribes, and that roce.md therefore chooses itself (marked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Work, completions and events of queue pairs have the names and numbers of libibverbs, without `IBV_` (roce.md §10).
 
 An adapter has the five calls of `contract.Engine`. A packet is a `RocePacket`, which holds the bytes from the BTH to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """DCQCN runs at the sender: each CNP cuts the rate of a queue pair, and timers raise it in steps (roce.md §13).
 
 All numbers are integers, so that every machine computes the same rates. A rate is in bits a second, and α is a multiple

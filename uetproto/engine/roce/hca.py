@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A RoCE adapter (HCA) is an `Engine` with queue pairs, memory regions and multicast groups (roce.md §6–§13)."""
 
 from collections import deque

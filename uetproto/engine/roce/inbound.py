@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the common part of RC and UC responders, which checks and stores the message in progress (roce.md
 §8)."""
 

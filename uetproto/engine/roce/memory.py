@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Memory regions have an l_key and an r_key. Scatter and gather lists access the bytes of regions (roce.md §8, §10)."""
 
 from enum import Enum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module parses and packs RoCE packets, by the header tables of `wire.headers.roce` (roce.md §2, §3)."""
 
 from typing import Any

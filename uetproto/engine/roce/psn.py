@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """PSN and MSN are numbers of 24 bits with serial arithmetic, which allows for the wrap (roce.md §7, §15 item 10)."""
 
 BITS = 24

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A queue pair has a state, which determines its behaviour, and attributes (roce.md §6)."""
 
 from collections import deque

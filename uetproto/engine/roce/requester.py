@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The requester of an RC queue pair sends requests and handles responses (roce.md §9).
 
 PSNs and message numbers are integers that do not wrap here, and are truncated to 24 bits on the wire. A received number

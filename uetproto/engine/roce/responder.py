@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The responder of an RC queue pair executes requests and sends responses (roce.md §8, §12)."""
 
 from collections import deque

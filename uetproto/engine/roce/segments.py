@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These tables say how a work request is sent as the packets of a message (roce.md §3, §6, §10).
 
 For each opcode of a send request they have the services that support the opcode, the opcode of the completion, and the

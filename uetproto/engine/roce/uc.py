@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has requester and responder of UC, which has no acknowledgements and no retries (roce.md §11)."""
 
 from collections import deque

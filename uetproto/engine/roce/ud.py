@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has requester and responder of UD, which sends and receives single datagrams, also by multicast (roce.md
 §11)."""
 

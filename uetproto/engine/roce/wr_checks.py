@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These functions check posted work requests, and raise `LocalError` that names the argument (roce.md §6)."""
 
 from uetproto.engine.roce.contract import PostSend, QpType, SendFlags, Sge

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A target has processes. A process belongs to a job, and has memory regions and resource indices in three spaces.
 
 UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relative, absolute), §2.4 (index spaces,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module executes atomic memory operations (AMOs) on elements of every datatype (ses.md §6; UE 1.0.1 §3.4.2.4).
 
 The functions return the same bits on every machine. A floating-point number is converted to a multiple of the smallest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A posted receive has a buffer in which messages are stored (ses.md §11.3)."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A target checks a request in the order of ses.md §10. The first check that fails gives the return code.
 
 The table `CHECKS` has the steps of that section. Steps 8 and 11–15 are checked only for one packet of each message, the

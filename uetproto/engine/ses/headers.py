@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module parses and builds the headers of SES requests, of their extensions, and of SES responses.
 
 The functions `parse_*` read received bytes. For illegal bytes they raise `RemoteError`, whose `code` is the return code

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The initiator side of SES sends messages for operations, and reports completions when they are answered.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A receive queue matches messages with receives by two structures, `PostedReceives` and `HeldMessages`.
 
 UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. Each resource index of a process has both structures in each space. In an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Messages on ROD keep their order across retries. After a refusal, later messages to the same service wait (ses.md
 §12)."""
 

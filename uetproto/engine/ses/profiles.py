@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These constants say which profiles of a target have a feature other than an opcode (ses.md §4.3)."""
 
 from uetproto.wire.headers.uet_ses import Profile

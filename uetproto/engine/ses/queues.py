@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A receive queue matches messages with posted buffers. It holds, stops or refuses a message that no receive matches.
 
 A held message is stored until a receive matches. A stopped message is a deferrable send, which its initiator sends

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the state that a target keeps of each message, and the responses to packets (ses.md §7.2, §9.1,
 §9.4)."""
 

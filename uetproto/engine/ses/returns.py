@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The target of a read returns the data in PDS requests, in the return direction of the PDC.
 
 UE 1.0.1 §3.5.20; ses.md §5.4, §9.6; pds.md §10.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the packets of a message from header templates, and records which bytes of a message arrived.
 
 UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A sync group is a set of writes, and an operation that ends the group. The target executes this operation only when
 all writes of the group are complete.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The target side of SES executes requests on memory, reports events, and gives one response to each packet.
 
 UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A message at its initiator is sent in one attempt or several, and follows a state table.
 
 UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.

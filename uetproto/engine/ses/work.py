@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module turns the application's work (`Write`, `Send`, …) into SES messages (ses.md §4.1, §5, §13.5).
 
 It checks the arguments and chooses opcode, header form and header fields.

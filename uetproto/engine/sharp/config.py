@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`SharpConfig` holds the timers (sharp.md §3.4), the limits (sharp.md §1.7) and the project's own parameters
 (sharp.md §5) of SHARP.
 

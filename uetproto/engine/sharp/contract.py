@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A carrier and an element exchange whole messages over connections, without carrier headers (sharp.md §3).
 
 An `Element` is an aggregation node or a host. A carrier delivers messages to the element and sends the messages that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A management agent gives trees and quotas to an aggregation node and gets traps from the node (sharp.md §1.8, §2.9).
 
 This module has the data that agent and node exchange.

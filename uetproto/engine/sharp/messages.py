@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP messages are parsed from bytes and packed to bytes (sharp.md §2.2–§2.6).
 
 `parse` applies rule 1 of the order of checks (sharp.md §2.8): length, version, opcode, extensions, reserved bits and

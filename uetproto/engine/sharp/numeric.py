@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node reduces operands one after another, in the order given (sharp.md §3.5).
 
 No other file of the engine uses NumPy; here it reduces whole vectors. Results do not depend on the machine. A NaN in a

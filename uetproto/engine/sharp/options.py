@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the options of SHARP with published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_* and those of
 sharp_am.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A state table maps (state, input) to (name of the action, next state); compiling replaces the names by methods."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module seals and opens single packets by AES-256-GCM (tss.md §2–7). The packet key is the key of a secure domain
 or is derived from this key.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A secure domain at one endpoint has two keys; it seals packets, and opens or refuses packets (tss.md §3, §8–10).
 
 The association number AN of a packet tells which of the two keys sealed it. The domain has no timers: the driver

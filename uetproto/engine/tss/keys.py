@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the parameters and keys of secure domains (tss.md §3–5), and reads key files (interfaces.md §9).
 
 No `repr`, message or error shows the value of a key: an error names the entry of the TOML file only.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ledgers record used nonces, for runs that must prove that no nonce is used twice under one key (tss.md §14)."""
 
 _HALF = 1 << 47

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module opens sealed packets of a capture with the keys of a key file, and makes plain frames of the packets
 (tss.md §2–7)."""
 

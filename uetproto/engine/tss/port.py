@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The secure port of an endpoint finds the secure domain of a packet, and handles packets that are not sealed (tss.md
 §9).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package finds the values of a packet by the name of a form, or of a field that filters know.
 
 `stub.py` makes the text of `__init__.pyi`, which tells type checkers which names there are and what they have.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An adapter lets the machines drive an implementation: six calls and one attribute (docs/howto/machines.md).
 
 Frames are whole Ethernet frames. Times are integers of picoseconds. The values of `config`, `work` and observations are

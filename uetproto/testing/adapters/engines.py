@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the adapters of our own engines: the peer of every implementation that is tested, and examples of
 adapters."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the adapter of our whole endpoint, packet delivery and SES: the peer of every SES that is tested."""
 
 import random

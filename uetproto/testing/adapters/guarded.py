@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a guard around an adapter. The guard raises an `AdapterFault` if the adapter itself is wrong."""
 
 import time

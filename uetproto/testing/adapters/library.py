@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This adapter drives an implementation in a shared library with a C interface: `examples/uet_adapter.h`.
 
 The library runs in the process of Python. A crash of the library ends the tests, and a call that does not return is not

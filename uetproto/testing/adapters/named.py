@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds an adapter by the name that a command line or a file has for it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This adapter drives an implementation in another process, which reads requests as JSON lines from standard input and
 writes an answer to each to standard output.
 

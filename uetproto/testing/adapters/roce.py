@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This adapter drives our RoCE adapter (HCA) with one queue pair on RC."""
 
 from collections.abc import Callable

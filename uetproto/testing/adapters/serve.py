@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This program serves an adapter as JSON lines. `ProcessAdapter` starts it; it is an example for other programs.
 
 python -m uetproto.testing.adapters.serve pdc                  our engine

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This adapter drives our SHARP aggregation node, whose tree edges are queue pairs of RoCE on RC."""
 
 from collections.abc import Callable, Mapping

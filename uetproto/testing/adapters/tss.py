@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This adapter drives our PDS behind our TSS: each packet that leaves is sealed, and each that arrives is opened."""
 
 from collections.abc import Callable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module writes what a machine has found as a TOML file with its steps, and plays such a file again."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The judge is an audit that runs while the frames are exchanged, at the port of the implementation that is tested.
 
 The judge sees every frame that the implementation receives or sends, in order. The audit therefore also applies the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A machine is a Hypothesis state machine whose rules drive an implementation and its peer, step by step.
 
 The machine keeps the name and the arguments of each rule that was played. The arguments are numbers, texts, booleans

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module finds a machine by its name. Its table is read without Hypothesis, and a machine is imported when it is
 used."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine drives packet delivery: PDCs in both roles, with messages whose SES headers are made here.
 
 The implementation answers each request at once with the default response. See pds.md §18; UE 1.0.1 §3.5.

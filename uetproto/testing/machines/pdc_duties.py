@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what an implementation of PDS owes for each packet that reaches it, seen from the frames at its port.
 
 These rules need to know which frames arrived intact and when, so that `uetproto audit` cannot have them. They leave to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the model of packet delivery: what each end was told to send, what was delivered and completed.
 
 RUD and ROD deliver each packet exactly once, ROD in order; RUDI at least once; UUD promises nothing (pds.md §3, §18).

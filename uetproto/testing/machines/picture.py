@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws frames as the ladder that `uetproto ladder` prints, and writes them as a capture."""
 
 import io

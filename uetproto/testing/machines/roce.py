@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine drives a RoCE queue pair on RC, as requester and responder. See roce.md §6–§10, §15."""
 
 from collections.abc import Mapping

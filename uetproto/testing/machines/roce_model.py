@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The model of two queue pairs on RC: the memory that each end may access, what completes in which order, and what the
 receives, reads and atomics return.
 

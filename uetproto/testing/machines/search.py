@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lets Hypothesis look for findings with a machine, round after round, until the time or the steps are used
 up.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These machines drive SES: an implementation as the target of operations, or as their initiator.
 
 Both ends have one process of one job with the same regions. The initiator reads and writes the regions of the target,

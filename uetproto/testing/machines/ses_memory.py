@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The model of what memory must hold: bytes of regions, and values of atomics as whole numbers or exact fractions
 (ses.md §6)."""
 

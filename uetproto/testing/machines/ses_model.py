@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The model of SES: what each operation must return, which receive takes which message, and what memory must hold.
 
 Operations on ROD are executed in the order of their submission; the others work on bytes that no other operation uses

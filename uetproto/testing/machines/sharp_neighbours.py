@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the neighbours of an aggregation node: the hosts that are its children, its parent, which is an
 aggregation node, and the other child of the parent, a host.
 

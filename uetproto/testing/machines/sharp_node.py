@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine drives a SHARP aggregation node over RoCE. Its neighbours are ours: hosts, and a parent with one more
 child (sharp.md §2–§4)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The model of an aggregation node among its neighbours: what each member must get of each collective, computed element
 by element with the rules of sharp.md §3.5."""
 

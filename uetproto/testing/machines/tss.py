@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine drives packet delivery whose packets TSS seals, with changes of keys and epochs (tss.md §3, §8–10)."""
 
 from typing import Any, NamedTuple

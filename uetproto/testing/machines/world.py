@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A world has two ends and a wire between them. One end is the implementation, the other end is our engine.
 
 Frames stay on the wire until a rule delivers, drops, copies, trims, marks or damages them. Time passes only when a rule

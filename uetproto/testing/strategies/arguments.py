@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module checks the arguments of strategies: what is illegal raises `InvalidArgument` with the legal values."""
 
 from collections.abc import Collection, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws captures: files in the formats pcap and pcapng, as bytes."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a source of random numbers. Hypothesis draws each number, in place of a random generator."""
 
 from hypothesis import strategies as st

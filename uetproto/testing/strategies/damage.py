@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes one frame of a conversation wrong. An audit of the conversation finds the rule that is broken."""
 
 import io

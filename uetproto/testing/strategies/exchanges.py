@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws exchanges: all frames of a conversation of two endpoints, as the emulator plays a scenario."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the fields of headers, as the header tables allow them. `headers` draws whole headers.
 
 Each field is drawn separately, so that Hypothesis shrinks each field alone, down to its simplest value.

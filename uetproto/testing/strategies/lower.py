@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the layers below UET: Ethernet, VLAN tags, IP with options or an extension, UDP or entropy."""
 
 from hypothesis import strategies as st

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws SES messages: the packets of one request, as an initiator sends them."""
 
 from typing import Any, Literal, Unpack, overload

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the operations of a scenario: the rows `[[operation]]` for each opcode that an application can ask
 for.
 

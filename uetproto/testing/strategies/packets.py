@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws single packets: `packets` draws decoded packets, and `frames` draws the bytes of frames."""
 
 from collections import Counter

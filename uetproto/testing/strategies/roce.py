@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws packets of RoCEv2: a BTH, the headers of its opcode, payload, pad and ICRC."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws scenarios of `uetproto run`: two nodes, operations over UET, and what goes wrong on the wire."""
 
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload

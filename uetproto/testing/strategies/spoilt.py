@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has `Spoilt`, which strategies with `spoilt=True` draw: a value with one fault, and a text that names the
 fault."""
 

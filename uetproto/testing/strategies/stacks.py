@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module lists the legal stacks of UET headers, by the table `NEXT`: the codes in a header say which header
 follows."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module draws the values of the headers of one packet, as they may stand beside each other in a legal packet.
 
 `NARROWER` has a row for each field that may hold less than its table says, because of other fields of the packet.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the parts that pcap and pcapng share: records, link types, stream input, recovery after damage."""
 
 import gzip

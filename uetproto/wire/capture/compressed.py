@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module decompresses captures while they are read: gzip, zstd, xz and lz4, in bounded memory."""
 
 import lzma

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads and writes captures in the formats pcap and pcapng, compressed or not.
 
     with open_capture("in.pcapng.gz") as reader, open_writer("out.pcap") as writer:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module reads and writes pcapng, a file of sections (draft-ietf-opsawg-pcapng).
 
 A section consists of blocks, and each block has its length at its start and at its end.

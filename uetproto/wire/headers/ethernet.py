@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the tables of headers below UET and RoCE: Ethernet, 802.1Q, IP, UDP, PFC, and links of captures.
 
 Addresses are integers here and in JSON; other outputs show them as text. IPv4 options and the extension headers of IPv6

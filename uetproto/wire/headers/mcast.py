@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the two layouts of `imm` in multicast broadcast and all-gather (collectives.md §3.10.1).
 
 No field says that an `imm` has one of these layouts. `decode` therefore uses the layouts only on request

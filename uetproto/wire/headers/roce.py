@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds every table and code of RoCEv2, RoCEv1 and native InfiniBand (roce.md).
 
 A packet is a base transport header `bth`, the headers that its opcode implies, payload, pad and ICRC. An opcode is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds every table and code of SHARP messages and of their management (sharp.md §1.6–§1.8, sharp.md §2).
 
 A message is the base header `sharp`, the extensions that its flags name, and the body of its opcode, padded to whole

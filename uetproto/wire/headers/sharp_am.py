@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the tables of Aggregation Management, whose MADs manage SHARP (sharp.md §1.7, §2.9).
 
 A MAD is 256 bytes: the header `sharp.am` and a body of 192 bytes, whose layout depends on the attribute. Class,

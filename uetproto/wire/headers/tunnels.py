@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the tables of the headers that carry a packet inside another one: VXLAN, GENEVE, GRE, ERSPAN, MPLS.
 
 Options of GENEVE have no table: they are kept as raw bytes, in the one field `raw` of the form `geneve.options`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds every header table and code of the packet delivery sublayer, PDS (UE 1.0.1 §3.5).
 
 If a bit of a header changes the meaning of other bits, the header with this bit set is a form with a suffix: `.syn`

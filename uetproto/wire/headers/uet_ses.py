@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds every header table and code of the semantic sublayer, SES (UE 1.0.1 §3.4).
 
 The three request headers (standard, medium, small) begin with the same 12 bytes. The meaning of the bytes behind these

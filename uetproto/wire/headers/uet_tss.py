@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module holds the UET security header and the entropy header (UE 1.0.1 §3.7, §3.2)."""
 
 from uetproto.wire.fields import Field as F

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This package finds a header among the layers of a packet by the name of its form.
 
 `stub.py` makes the text of `__init__.pyi`, which tells type checkers the fields of each form: `packet["pds.ack"]` is a

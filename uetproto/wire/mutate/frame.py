@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the mutations that UET and RoCE have in common, and the functions that change a frame.
 
 A mutation changes a field, a CRC or a byte of a frame, and corrects everything that depends on it. `uet.py` and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module damages packets at random, for fuzzing. Half of the changes are to fields of the header tables."""
 
 from uetproto.wire.codec import codec_of

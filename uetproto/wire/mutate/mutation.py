@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes frames wrong on purpose by named mutations, for tests, fuzzing and audits (interfaces.md §7).
 
     wrong = MUTATIONS["bad-next-hdr"](frame, rng)                     needs this frame only

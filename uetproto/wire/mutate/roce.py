@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the mutations of RoCE and InfiniBand packets, most of which change one field (interfaces.md §7).
 
 A mutation that is neither in `CHANGES` nor in `CHANGES_OF_HISTORY` does not apply to RoCE. The rule of a mutation is

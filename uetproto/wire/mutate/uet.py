@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the mutations of UET packets, most of which change one field (interfaces.md §7)."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module describes SHARP messages in words, as in "SHARP AGG_REQ tree 0 group 7 seq 0 ALLREDUCE SUM FLOAT 8
 elements [FIRST|LAST]"."""
 

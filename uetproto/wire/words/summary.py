@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module describes packets in words: it has the one-line summary, and short texts that several commands use."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes TABLES.md, which shows every header table as text."""
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has short texts that the words of all protocols share."""
 
 from enum import IntEnum

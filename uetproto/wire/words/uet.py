@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module describes the headers of UET: "ROD_REQ SYN PSN 73728", "WRITE id 1 0–4096 of 12288"."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Losses and retransmissions that a world counts."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`dist` over packets: losses change the time, and never a result (collectives.md §8, invariants 16, 23, 25, 26)."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """all_gather and broadcast by multicast over packets (collectives.md §3.10, §6.3, §8 items 18, 27-36)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`dist` over packets: the same results, whatever is lost; the same packets, sync or async; errors at all who wait."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rails with packets (collectives.md §4.2): who leaves a host by which NIC, and over whom a message goes (PXN)."""
 
 import itertools

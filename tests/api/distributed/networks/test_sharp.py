@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Collectives by SHARP over packets: their results, bit by bit, by the shape of the tree (sharp.md §3.5, §4.3)."""
 
 from typing import Any

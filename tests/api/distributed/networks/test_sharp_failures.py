@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP where packets are lost, where somebody dies, and where it is refused (sharp.md §2.7, §3.4, §6)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """All-reduce of ranks that share nodes: SHARP among the leaders of nodes or sockets (collectives.md §3.8)."""
 
 from typing import Any

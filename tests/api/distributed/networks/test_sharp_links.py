@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What SHARP costs, counted on the links: payload of hosts, of edges, of the fabric; hops (sharp.md §4.4, §6)."""
 
 from typing import Any

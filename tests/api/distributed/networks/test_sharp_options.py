@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Options of SHARP by their published names, each by what it changes in the packets of rank 0 (sharp.md §5)."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """NICs with several ports in `distributed`: a SHARP tree for each port (sharp.md §4.1, §4.2)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP over UET by ranks: every packet of it (sharp.md §2.1, §6 invariant 26)."""
 
 from collections import Counter

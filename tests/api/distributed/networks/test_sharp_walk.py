@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every published option of SHARP acts, or is named as accepted without effect (sharp.md §5)."""
 
 from functools import cache

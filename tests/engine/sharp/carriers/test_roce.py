@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP over RoCEv2: frames, order, acknowledgements, loss (sharp.md §2.1)."""
 
 from typing import Any

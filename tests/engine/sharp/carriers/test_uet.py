@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SHARP over UET: frames, reserved PDCs, order, acknowledgements, loss (sharp.md §2.1, §6 item 26)."""
 
 from collections import Counter

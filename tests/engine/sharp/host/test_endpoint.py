@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The host side against a node that does what the test says (sharp.md §3.4)."""
 
 import pytest

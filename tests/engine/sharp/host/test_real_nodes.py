@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hosts and real nodes: every collective, multicast, races for a lock, rails (sharp.md §4.3, §6 items 16, 18, 25)."""
 
 import pytest

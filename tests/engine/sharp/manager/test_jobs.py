@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Jobs from beginning to end over real nodes; quotas, refusals, the AM_Key (sharp.md §4.2, §6 items 14 and 28)."""
 
 import struct

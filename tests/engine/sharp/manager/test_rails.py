@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Large leaves, several rails, and what the manager hears and draws (sharp.md §2.9, §4.1, §4.2)."""
 
 from itertools import count

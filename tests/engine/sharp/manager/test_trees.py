@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tree builder over random fat trees (sharp.md §4.2, §6 item 27)."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Counters of aggregation nodes, port by port, as management reads them (sharp.md §1.8, §2.9)."""
 
 from tests.support.sharp.fabric import HOSTS as ADDRESSES

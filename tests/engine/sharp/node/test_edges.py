@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The small print of aggregation nodes: edges of rules that no example comes to (sharp.md §2.8, §3.1–§3.3, §4.3)."""
 
 import struct

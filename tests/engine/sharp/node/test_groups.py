@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Who takes part, what a node has, and what ends: sharp.md §3.1, the lock of §3.3, §1.7, and management."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Aggregation nodes under everything that may happen to them: invariants 5 to 9, 13 to 15 and 20 to 24 of sharp.md §6.
 
 Messages of one connection keep their order, of several they mix at will. Hosts repeat requests, send old ones, change

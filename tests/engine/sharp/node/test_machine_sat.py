@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two groups that race for the lock of one SAT tree, and stream: invariants 13, 14, 17 to 19, 21 of sharp.md §6."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """What an aggregation node does with requests, row by row: sharp.md §2.8 and §3.2, beyond the example of §7."""
 
 import struct

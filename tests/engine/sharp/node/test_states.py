@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The three tables of an aggregation node, pair by pair, beside what sharp.md §3 says: the next state, or nothing."""
 
 from enum import Enum, IntEnum

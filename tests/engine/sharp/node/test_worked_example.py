@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """sharp.md §7, message by message and byte for byte: three aggregation nodes, four hosts."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module models the hosts of ranks and the rails that their NICs form, and chooses the NIC by which a message
 leaves its host (collectives.md §4.2)."""
 

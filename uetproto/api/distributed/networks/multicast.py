@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
 Each group of ranks has its own queue pairs. Each block is divided into ranges, one for each subgroup, and each subgroup

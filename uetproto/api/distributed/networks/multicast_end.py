@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module implements one rank's end of multicast over RoCE (collectives.md §3.10).
 
 Chunks of a block are UD SENDs with immediate data to a multicast group. Tokens, grants and RDMA READs go over the ring,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module implements the common part of the two networks that send packets, UET and RoCE (collectives.md §5).
 
 By default a receive is granted (`GrantingEnd`): a small message, the grant, tells the sender to which address the bytes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module connects ranks over RoCE (collectives.md §5). A rank makes an RC queue pair to a peer when it first needs
 a connection to this peer.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs collectives by SHARP in aggregation nodes (sharp.md §4.3). All ranks of a group use SHARP, or only
 the leaders: one rank of each host.
 

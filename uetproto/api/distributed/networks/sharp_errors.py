@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the errors of a rank when SHARP fails or is refused; an error states the status, its libsharp code,
 and the node that reports it (sharp.md §2.7)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module adds aggregation nodes to a network of ranks, one in each switch, and a manager that configures them
 (sharp.md §1.2, §4.2).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module gives each group of ranks a SHARP job, with a SHARP group on each tree of the job (sharp.md §1.3, §3.4).
 
 A rank joins a SHARP group when it first has something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a job has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module keeps the log of SHARP: it has lines in the format of libsharp, up to the level that
 `SHARP_COLL_LOG_LEVEL` sets (sharp.md §10)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module runs the parts of a SHARP collective, one part for each rank. If one part fails, all ranks fall back to a
 collective without SHARP, provided that the options allow a fallback (sharp.md §3.4)."""
 

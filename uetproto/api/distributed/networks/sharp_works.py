@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module translates each collective to SHARP operations, with their data types and the arrays that take the
 results (sharp.md §4.3)."""
 

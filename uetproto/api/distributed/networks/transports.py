@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module makes the network that `World(transport=...)` names, and checks its options."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module connects ranks over UET; each rank has a fabric endpoint (collectives.md §5).
 
 With `way="write"`, the default, grants and data are WRITEs with completion data, and grants have a resource index of

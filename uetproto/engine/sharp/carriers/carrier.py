@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A carrier keeps SHARP connections, and queues their messages until the engine accepts them (sharp.md §2.1)."""
 
 from collections import Counter, deque

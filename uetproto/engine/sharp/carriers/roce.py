@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This carrier sends SHARP messages over RoCE: connections are RC queue pairs, and UD queue pairs carry multicast
 results (sharp.md §1.4, §2.1; roce.md §6, §11).
 """

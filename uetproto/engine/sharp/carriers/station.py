@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A station joins an engine and a SHARP element, and is an `Engine` itself (sharp.md §3).
 
 Every driver of engines can therefore drive a station. Its `poll` returns the packets of the engine, which include those

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This carrier sends SHARP messages over UET, as SES SENDs on reserved PDCs, two in each direction (sharp.md §2.1).
 
 A connection has two consecutive PDCIDs of the reserved pool. The even PDCID is the number of the connection and belongs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`SharpHost` is the SHARP endpoint of a rank on one rail: it joins groups and runs collectives (sharp.md §3.4)."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A host sends vectors up a tree in pieces; a window limits the number of pieces without a result (sharp.md §3.4).
 
 On an LLT, a piece is a fragment, and each fragment has a seq of its own. On a SAT, a piece is a chunk: the chunks of an

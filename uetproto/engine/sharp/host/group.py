@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A group at a host follows the state table `states.GROUP` (sharp.md §3.4).
 
 Collectives begin in the order of submission. If a collective waits for a lock, all later collectives wait, too. All

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A host requests and releases the lock of a SAT tree over the paired LLT (sharp.md §3.3, §3.4)."""
 
 from collections.abc import Callable

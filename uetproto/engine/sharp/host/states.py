@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has two state tables: `GROUP` of a group at a host, and `LOCK` of its SAT lock (sharp.md §3.4). A table
 maps (state, input) to (action, next state).
 

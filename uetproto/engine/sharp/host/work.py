@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the work that a SHARP host accepts, and the events that the host reports (sharp.md §3.4)."""
 
 from dataclasses import dataclass

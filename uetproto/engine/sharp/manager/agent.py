@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The management agent turns MADs into calls of a `ManagedNode` (sharp.md §1.7, §2.9).
 
 `SERVED` lists the attributes that the agent serves. This project chose what sharp.md leaves open: A SET with a wrong

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The aggregation manager discovers aggregation nodes (ANs), configures trees and runs jobs (sharp.md §1.3, §4.2).
 
 Every action on an AN is a MAD, which the manager hands to `send`. By a choice of this project, the GUIDs of ANs and of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has the grants of an aggregation manager, and its records of ANs and jobs (sharp.md §4.2)."""
 
 from collections import Counter

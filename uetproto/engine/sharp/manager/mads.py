@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A `Mad` holds a management datagram of SHARP, 256 bytes on the wire (sharp.md §1.7, §2.9)."""
 
 from dataclasses import dataclass, field

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tree builder makes `n` trees of a fabric, each an LLT with its SAT (sharp.md §4.2).
 
 The same fabric always gives the same trees. Where sharp.md says nothing, this project chose three rules. First, on the

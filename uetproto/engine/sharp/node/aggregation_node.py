@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node receives and sends whole messages over connections (sharp.md §3).
 
 `SharpNode` finds tree, job, group and child of a message in the order of sharp.md §2.8, and hands the message to the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node checks an AGG_REQ by rules 3, 4 and 5, in this order (sharp.md §2.8)."""
 
 from functools import cache

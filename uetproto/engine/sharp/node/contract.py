@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """These protocols name the attributes and methods by which the parts of an aggregation node use each other.
 
 The methods are described in the classes that implement the protocols, which are in `aggregation_node`, `group`, `lock`

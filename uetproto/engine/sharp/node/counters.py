@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node has counters of each port, under the published names (sharp.md §1.8).
 
 sharp.md has only the names of the counters and their order. This project chose what each counter counts, and the

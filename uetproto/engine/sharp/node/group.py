@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A group at an aggregation node follows the state table `states.GROUP` (sharp.md §3.1).
 
 The root of a group is the node that QuotaConfig names. If only one child of that node takes part, this child has all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node sends heartbeats; a child that does not answer them counts as down (sharp.md §3.1)."""
 
 from uetproto.engine.contract import NEVER

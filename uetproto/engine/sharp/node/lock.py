@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The lock of a SAT tree for one group follows the state table `states.LOCK` (sharp.md §3.3).
 
 Lock messages are sent on the paired LLT, so every group of an LLT has a lock. A node never waits for a semaphore. If no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node runs the operations of a group by the state table `states.OPERATION` (sharp.md §3.2).
 
 `GroupOperations` has what LLT and SAT share: it sends requests to the parent and results to the children, and handles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An OST holds the state of one operation, or one chunk of a SAT operation, at an aggregation node (sharp.md §3.2)."""
 
 from dataclasses import dataclass, field

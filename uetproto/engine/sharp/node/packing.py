@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module packs the requests and results of an operation (sharp.md §2.2, §4.3)."""
 
 from uetproto.engine.sharp.messages import CHILD_AT, FLAGS_AT, HEADER, HEADER_SIZE, SharpMessage, SharpTarget

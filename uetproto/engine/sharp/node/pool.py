@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The pool holds the resources of an aggregation node: OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
 
 An LLT group keeps its granted OSTs from JOIN to LEAVE; with `lazy_ost` each operation allocates an OST instead. A SAT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A group on a SAT tree runs its operations chunk by chunk (sharp.md §3.3).
 
 Each chunk has an OST of its own and follows the state table of sharp.md §3.2. A chunk is sent to the parent as soon as

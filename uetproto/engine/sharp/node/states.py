@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node has three state machines, whose tables map (state, input) to (action, next state).
 
 `GROUP` is for a group on one tree (sharp.md §3.1). `OPERATION` is for one operation of a group, or for one chunk of a

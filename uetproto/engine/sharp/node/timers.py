@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An aggregation node keeps its timers in one heap, where a timer that was restarted or stopped leaves a stale
 entry."""
 

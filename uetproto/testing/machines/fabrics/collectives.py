@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine runs collectives of our ranks over emulated packets, with faults of the network, and compares the
 results with those of NumPy (collectives.md §8)."""
 

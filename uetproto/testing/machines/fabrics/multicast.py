@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine runs multicast operations of our ranks over an unreliable network in memory, with loss, copies, changes
 of order and ranks that are late, and checks the invariants of collectives.md §8."""
 

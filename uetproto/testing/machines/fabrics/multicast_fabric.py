@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has an unreliable network in memory for multicast: delays, loss, reordering and duplicates.
 
 It raises `WorldFailure` as soon as an invariant of collectives.md §8 is violated.

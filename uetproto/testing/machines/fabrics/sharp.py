@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This machine drives a SHARP fabric of our engines: hosts, aggregation nodes, agents and the manager (sharp.md §6, 5–9
 and 11–25).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has a SHARP fabric with real aggregation nodes, agents, a manager and hosts, on a wire in memory
 (sharp.md §7)."""
 
