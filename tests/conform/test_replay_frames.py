@@ -3,6 +3,7 @@
 
 import random
 from collections.abc import Iterable, Iterator
+from functools import partial
 from ipaddress import ip_address
 
 import pytest
@@ -12,11 +13,12 @@ from tests.support.conform import FACTS, US, AdapterLink, facts
 from tests.support.effort import effort
 from tests.support.paths import PCAPS, SHARED
 from uetproto import Packet, decode
+from uetproto.conform.packets import answer_of
 from uetproto.conform.player import Patience
 from uetproto.conform.replay.differences import AnswerDifference
-from uetproto.conform.replay.frames import FrameReplay
 from uetproto.conform.replay.messages import MessageBegan, MessageReader
 from uetproto.conform.replay.side import NO_KEY, of_side, survey
+from uetproto.conform.replay.uet_frames import UetFrameReplay
 from uetproto.errors import LocalError
 from uetproto.wire.capture.base import Record
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
@@ -26,6 +28,9 @@ Packets = Iterable[tuple[Record, Packet]]
 CAPTURES = ("ses-write", "ses-fetching-atomic", "ses-fail-bad-mkey", "ladder-L06", "gradient-lossy", "ladder-L16",
             "gradient-native-v6", "ses-rudi-write", "ladder-L24")  # fmt: skip
 PROVIDER = ["client_sync_rod", "client_refprov_rud_atomic", "client_refprov_rod_rma"]
+
+uet_side = partial(of_side, read=answer_of)
+"""Yields the UET packets of a side."""
 
 
 def read(name: str) -> Packets:
@@ -48,8 +53,8 @@ class Played:
 
     def __init__(self, packets: Packets, version: int, address: int, link: AdapterLink, **more: bool) -> None:
         self.records: list[Record] = []
-        self.replay = FrameReplay(link, FACTS, Patience(), "1", recorded=self._record, **more)
-        self.found: list[AnswerDifference] = [*self.replay.play(of_side(packets, version, address))]
+        self.replay = UetFrameReplay(link, FACTS, Patience(), "1", recorded=self._record, **more)
+        self.found: list[AnswerDifference] = [*self.replay.play(uet_side(packets, version, address))]
 
     def _record(self, time: int, frame: bytes) -> None:
         self.records.append(Record(0, time // 1000, frame, len(frame), 0, ETHERNET, 0, None))
@@ -74,9 +79,9 @@ def test_a_replay_played_again_has_no_difference(name: str) -> None:
 
 def test_what_is_sent_has_other_pdcids_and_psns_and_is_the_same_otherwise() -> None:
     version, address = sender(read("gradient-lossy"))
-    before = [one.answer for one in of_side(read("gradient-lossy"), version, address) if one.sent]
+    before = [one.answer for one in uet_side(read("gradient-lossy"), version, address) if one.sent]
     played = Played(read("gradient-lossy"), version, address, AdapterLink(), addresses=False)
-    now = [one.answer for one in of_side(played.packets(), 4, int(ip_address(US))) if one.sent]
+    now = [one.answer for one in uet_side(played.packets(), 4, int(ip_address(US))) if one.sent]
     assert len(before) == len(now) > 5
     shifts = {(new.values["psn"] - old.values["psn"]) & 0xFFFFFFFF for old, new in zip(before, now, strict=True)}
     assert len(shifts) == 1
@@ -120,18 +125,18 @@ def test_a_peer_that_answers_nothing_misses_all_and_takes_little_time() -> None:
 
 def test_fields_that_are_ignored_are_not_compared() -> None:
     version, address = sender(read("ses-fetching-atomic"))
-    side = [*of_side(read("ses-fetching-atomic"), version, address)]
-    every = FrameReplay(AdapterLink(), FACTS, Patience(), "1")
+    side = [*uet_side(read("ses-fetching-atomic"), version, address)]
+    every = UetFrameReplay(AdapterLink(), FACTS, Patience(), "1")
     told = {name for one in every.play(side) for name in one.fields}
     assert "payload" in told
-    fewer = FrameReplay(AdapterLink(), FACTS, Patience(), "1", ignored=frozenset({*told} - {"type"}))
+    fewer = UetFrameReplay(AdapterLink(), FACTS, Patience(), "1", ignored=frozenset({*told} - {"type"}))
     assert {name for one in fewer.play(side) for name in one.fields} == told & {"type"}
 
 
 @pytest.mark.parametrize(("name", "address", "told"), [
     ("ses-write", "10.9.9.9", "10.9.9.9 sends no UET packet .*10.0.0.11, 10.0.1.11"),
     ("roce-write", "10.0.0.11", "RoCE.* which is not replayed"),
-    ("gradient-sealed-cluster", "10.0.0.11", "packet 1 is sealed.*--captured-keys"),
+    ("gradient-sealed-cluster", "10.0.0.11", "#1 is sealed.*--captured-keys"),
 ])  # fmt: skip
 def test_a_side_that_cannot_be_sent_is_refused(name: str, address: str, told: str) -> None:
     with pytest.raises(LocalError, match=told):
@@ -141,7 +146,7 @@ def test_a_side_that_cannot_be_sent_is_refused(name: str, address: str, told: st
 def test_a_capture_with_cut_frames_is_refused() -> None:
     cut = [(record._replace(data=record.data[:96]), decode(record.data[:96], length=record.length))
            for record, _ in read("ses-write")]  # fmt: skip
-    with pytest.raises(LocalError, match=r"packet 1 has 96 of its \d+ bytes"):
+    with pytest.raises(LocalError, match=r"#1 has 96 of its \d+ bytes"):
         survey(cut, 4, int(ip_address("10.0.0.11")), "cut")
     assert survey(cut, 4, int(ip_address("10.0.1.11")), "cut").senders
 
@@ -160,18 +165,36 @@ def test_the_provider_is_answered_as_it_was(name: str) -> None:
     )
     with open_capture(SHARED / "captures" / "interop" / f"{name}.pcap") as reader:
         packets = [(record, decode(record.data, crc="on", ip_protocol=253)) for record in reader]
-    replay = FrameReplay(link, facts(payload_mtu=1024), Patience(), "1")
-    found = [*replay.play(of_side(packets, 4, int(ip_address("10.1.0.2"))))]
+    replay = UetFrameReplay(link, facts(payload_mtu=1024), Patience(), "1")
+    found = [*replay.play(uet_side(packets, 4, int(ip_address("10.1.0.2"))))]
     assert replay.alignment.same > 40
     assert {name for one in found for name in one.fields} <= {"payload"}  # of memory that the provider had
     assert {one.what for one in found} <= {"differs"}
+
+
+def test_a_pdc_that_the_peer_closes_is_told_once() -> None:
+    """The peer forgets its PDCs after some packets, and refuses those that follow."""
+
+    class Forgetful(AdapterLink):
+        sent = 0
+
+        def send(self, frame: bytes) -> None:
+            self.sent += 1
+            if self.sent == 2:
+                self.adapter.reset(self.config)
+            super().send(frame)
+
+    version, address = sender(read("ses-fetching-atomic"))
+    played = Played(read("ses-fetching-atomic"), version, address, Forgetful())
+    assert played.replay.left_out == {"of PDCs that the peer closed although the capture goes on": 1}
+    assert 0 < sum(played.replay.alignment.counts.values()) < 4
 
 
 def test_the_first_good_key_is_that_of_the_peer() -> None:
     def key(name: str) -> int:
         return survey(read(name), 4, int(ip_address("10.0.0.11")), name).key
 
-    [used] = {one.answer.values["memory_key"] for one in of_side(read("ses-write"), 4, int(ip_address("10.0.0.11")))
+    [used] = {one.answer.values["memory_key"] for one in uet_side(read("ses-write"), 4, int(ip_address("10.0.0.11")))
               if "memory_key" in one.answer.values}  # fmt: skip
     assert key("ses-write") == used
     assert key("ses-msg-error") == NO_KEY  # the only key is refused
@@ -193,8 +216,8 @@ def test_a_damaged_capture_is_no_error() -> None:
             rng.shuffle(damaged)
         packets = [(record, decode(record.data, crc="off", length=record.length)) for record in damaged]
         version, address = sender(packets)
-        side = [*of_side(packets, version, address)]
-        replay = FrameReplay(AdapterLink(), FACTS, Patience(), "1")
+        side = [*uet_side(packets, version, address)]
+        replay = UetFrameReplay(AdapterLink(), FACTS, Patience(), "1")
         told = [*replay.play(side)]
         assert replay.sent + replay.left_out.total() == sum(one.sent for one in side)
         assert len(told) == sum(replay.alignment.counts.values())
@@ -216,7 +239,7 @@ def test_a_peer_that_floods_ends_the_replay() -> None:
     link = Flood()
     link.last = bytes(60)
     version, address = sender(read("gradient-lossy"))
-    replay = FrameReplay(link, FACTS, Patience(), "1")
-    told = [*replay.play(of_side(read("gradient-lossy"), version, address))]
+    replay = UetFrameReplay(link, FACTS, Patience(), "1")
+    told = [*replay.play(uet_side(read("gradient-lossy"), version, address))]
     assert (replay.floods, replay.received < 10_000) == (True, True)
     assert len(told) < 10_000

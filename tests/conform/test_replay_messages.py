@@ -7,11 +7,10 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.conform.test_replay_frames import read, sender
+from tests.conform.test_replay_frames import read, sender, uet_side
 from tests.support.effort import effort
 from tests.support.paths import PCAPS
 from uetproto.conform.replay.messages import CapturedMessage, MessageBegan, MessageReader
-from uetproto.conform.replay.side import of_side
 from uetproto.emulator.scenario.operations import NONE, TIMED_OUT, WORK
 from uetproto.emulator.scenario.settings import Scenario, load
 from uetproto.errors import LocalError
@@ -35,7 +34,7 @@ def messages(name: str) -> tuple[list[CapturedMessage], dict[str, int], list[str
     version, address = sender(read(name))
     reader = MessageReader(name)
     began, order = [], []
-    for event in reader.read(of_side(read(name), version, address)):
+    for event in reader.read(uet_side(read(name), version, address)):
         order.append(f"{'+' if isinstance(event, MessageBegan) else '-'}{event.message.number}")
         if isinstance(event, MessageBegan):
             began.append(event.message)
@@ -86,12 +85,12 @@ def test_too_many_open_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("uetproto.conform.replay.messages.MOST_BYTES", 1000)
     assert messages("ses-write")[1] == {"longer than 1,000 bytes": 1}
     monkeypatch.setattr("uetproto.conform.replay.messages.MOST_OPEN", 0)
-    with pytest.raises(LocalError, match="at packet 1, 1 messages of 8 bytes are open"):
+    with pytest.raises(LocalError, match="at #1, 1 message of 8 bytes are open"):
         messages("ses-fetching-atomic")
 
 
 def test_a_capture_that_ends_within_a_message_tells_it() -> None:
-    side = [*of_side(read("ses-write"), 4, int(ip_address("10.0.0.11")))]
+    side = [*uet_side(read("ses-write"), 4, int(ip_address("10.0.0.11")))]
     reader = MessageReader("cut")
     assert [*reader.read(side[:2])] == []
     assert reader.left_out == {"not whole in the capture": 1}

@@ -17,7 +17,7 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.machines import DRIVEN, TESTED
 from uetproto.cli.main import FAULT
 from uetproto.cli.outputs import check_output
-from uetproto.cli.terminal import painter, printable, tell
+from uetproto.cli.terminal import many, painter, printable, tell
 from uetproto.errors import similar
 from uetproto.garbage import seldom_collected
 from uetproto.testing.adapters.named import adapter_named
@@ -118,17 +118,15 @@ def _as_dict(
 
 
 def _summary(tally: SearchTally, machine: str, seed: int, elapsed: float) -> list[str]:
-    found = _many(len(tally.findings), "finding") + (f" in {_many(tally.failed, 'run')}" if tally.failed else "")
-    played = f"{_many(tally.steps, 'step')} of {_many(tally.runs, 'run')}"
+    found = many(len(tally.findings), "finding", zero="no") + (
+        f" in {many(tally.failed, 'run')}" if tally.failed else ""
+    )
+    played = f"{many(tally.steps, 'step')} of {many(tally.runs, 'run')}"
     lines = [f"{machine}: {played} in {elapsed:.1f} s, seed {seed}; {found}"]
     lines += [f"  {name}: {found.times:,} runs" for name, found in tally.findings.items() if found.times > 1]
     if tally.verdicts.never_judged:
         lines.append(f"not judged: {tally.verdicts}")
     return lines
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 # uetproto run ---------------------------------------------------------------------------------------------------------

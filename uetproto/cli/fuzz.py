@@ -27,7 +27,7 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions, some_link_options
 from uetproto.cli.machines import DRIVEN, HYPOTHESIS, OURS, TESTED, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter, printable, share_words, tell
+from uetproto.cli.terminal import Paint, many, painter, printable, share_words, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.errors import similar
@@ -335,14 +335,14 @@ def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float, interrupted: int)
 
 def _summary(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> str:
     text = (
-        f"{plan.machine}: {tally.moves:,} steps in {elapsed:.1f} s, {tally.moves / elapsed:,.0f} a second with"
-        f" {_many(plan.jobs, 'process', 'es')}, seed {plan.seed}; {_many(len(tally.findings), 'finding')}"
+        f"{plan.machine}: {many(tally.moves, 'step')} in {elapsed:.1f} s, {tally.moves / elapsed:,.0f} a second with"
+        f" {many(plan.jobs, 'process', 'processes')}, seed {plan.seed}; {_found(tally)}"
     )
-    return f"{text} in {tally.failed:,} of {tally.episodes:,} episodes" if tally.failed else text
+    return f"{text} in {tally.failed:,} of {many(tally.episodes, 'episode')}" if tally.failed else text
 
 
-def _many(number: int, noun: str, plural: str = "s") -> str:
-    return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else plural}"
+def _found(tally: FuzzTally) -> str:
+    return many(len(tally.findings), "finding", zero="no")
 
 
 def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None:
@@ -354,7 +354,7 @@ def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None
         }), flush=True)  # fmt: skip
         return
     tell([paint(finding.text.partition("\n")[0], "alarm")])
-    tell([f"  episode {finding.seed} of {finding.machine}, {len(finding.steps):,} steps of {finding.drawn:,}"])
+    tell([f"  episode {finding.seed} of {finding.machine}, {many(len(finding.steps), 'step')} of {finding.drawn:,}"])
     if finding.given_up:
         tell([f"  {NOT_SHRUNK}"])
     tell([f"  {printable(str(kept.file))}"])
@@ -369,7 +369,7 @@ def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None
 def _progress(tally: FuzzTally, elapsed: float, share: float) -> None:
     """Show progress on standard error, where that is a terminal. `share` of the work is done."""
     rate, done = tally.moves / elapsed, share_words(share, elapsed)
-    _line(f"{tally.moves:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {done}")
+    _line(f"{many(tally.moves, 'step')}, {rate:,.0f} a second, {_found(tally)}, {done}")
 
 
 def _line(text: str) -> None:

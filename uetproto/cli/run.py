@@ -13,7 +13,7 @@ from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.machines import HYPOTHESIS, is_finding, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output, toml_file
-from uetproto.cli.terminal import Paint, painter, printable, progress, status, tell
+from uetproto.cli.terminal import Paint, many, painter, printable, progress, status, tell
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
@@ -168,18 +168,18 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
     run_ = scenario.run
     between = f"from {printable(run_.initiator)} to {printable(run_.target)}"
     if len({name for row in scenario.operations for name in (row.node, row.peer)}) > 2:
-        between = f"between {_many(len(scenario.nodes), 'node')}"
+        between = f"between {many(len(scenario.nodes), 'node')}"
     control = "" if scenario.plane is None or not scenario.plane.controls else f" {scenario.plane.config.algorithm},"
     yield (
-        f"{paint(printable(result.scenario), 'bold')}: {_many(result.bytes, 'byte')} {between},"
+        f"{paint(printable(result.scenario), 'bold')}: {many(result.bytes, 'byte')} {between},"
         f" {_transport(scenario)},{control} seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
     verdict = paint("match", "green") if result.match else paint("differs", "alarm")
     yield f"  target  sha256 {result.sha256_target}  {verdict}"
     yield (
-        f"  {_many(result.packets, 'packet')}, {_many(result.retransmissions, 'retransmission')},"
-        f" {_many(result.nacks, 'NACK')}, {_passed(result.virtual_time_ps)}"
+        f"  {many(result.packets, 'packet')}, {many(result.retransmissions, 'retransmission')},"
+        f" {many(result.nacks, 'NACK')}, {_passed(result.virtual_time_ps)}"
     )
     if result.memory:
         yield _memory(run_, result.memory)
@@ -194,14 +194,14 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
         if fine or not one["match"]:
             what.append("match" if fine else "differs")
         text = ", ".join(what)
-        done = f"{one['operation']} {one['do']} {_many(one['length'], 'byte')}"
+        done = f"{one['operation']} {one['do']} {many(one['length'], 'byte')}"
         yield f"  {done}, {printable(one['node'])}: {paint(text, 'green' if fine else 'alarm')}"
     if result.happened:
         yield "  " + _counts(result.happened)
         if any(name in result.happened for name in ("switch_dropped", "switch_marked", "pauses")):
             longest = sorted(result.queue_peaks.items(), key=lambda one: -one[1])[:_MOST_QUEUES]
             shown = [one for one in result.queue_peaks.items() if one in longest]
-            peaks = ", ".join(f"{printable(node)} {_many(peak, 'byte')}" for node, peak in shown)
+            peaks = ", ".join(f"{printable(node)} {many(peak, 'byte')}" for node, peak in shown)
             left = len(result.queue_peaks) - len(shown)
             yield f"  longest queue in the switch: {peaks}{f', and {left} shorter ones' if left else ''}"
     if result.nacks_by_code:
@@ -215,11 +215,11 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
     for name, path in result.data_paths.items():
         hops = ", ".join(f"{hop.replace('_', ' ')} {size:,}" for hop, size in path["bytes_per_hop"].items())
         yield (
-            f"  {printable(name)}: data path {path['path']}: {_many(path['copies'], 'copy', 'copies')}, bytes {hops},"
+            f"  {printable(name)}: data path {path['path']}: {many(path['copies'], 'copy', 'copies')}, bytes {hops},"
             f" by the CPU {path['cpu_bytes']:,}, {_time(path['time_ps'])}"
         )
     if result.checked is not None:
-        yield f"  check: {_many(result.checked, 'frame')} judged, {_many(len(result.findings), 'finding')}"
+        yield f"  check: {many(result.checked, 'frame')} judged, {many(len(result.findings), 'finding')}"
     for finding in result.findings[:_MOST]:
         yield f"    {paint(printable(finding), 'alarm')}"
     if len(result.findings) > _MOST:
@@ -237,7 +237,7 @@ def _patterns(scenario: Scenario, result: RunResult) -> Iterator[str]:
         these = [one for one in result.operations if rows[one["operation"]].where == where and one["do"] == "write"]
         ended = sorted(one["time_ps"] for one in these if one["time_ps"] is not None)
         row = rows[these[0]["operation"]]
-        line = f"  {row.pattern}: {_many(len(these), 'write')} of {_many(these[0]['length'], 'byte')}"
+        line = f"  {row.pattern}: {many(len(these), 'write')} of {many(these[0]['length'], 'byte')}"
         if ended:
             times = [time - row.at for time in ended]
             told = (("first", times[0]), ("mean", sum(times) // len(times)), ("last", times[-1]))
@@ -268,10 +268,6 @@ _MOST_QUEUES = 8  # queues that are shown
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
-
-
-def _many(number: int, noun: str, nouns: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def _passed(picoseconds: int) -> str:

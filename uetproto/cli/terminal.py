@@ -178,6 +178,11 @@ def write_text(path: str, text: str) -> None:
         out.write(text)
 
 
+def many(number: int, noun: str, nouns: str | None = None, *, zero: str = "0") -> str:
+    """Return a number of things as text: "1 step", "1,024 steps", and `zero` in place of the number 0."""
+    return f"{f'{number:,}' if number else zero} {noun if number == 1 else nouns or noun + 's'}"
+
+
 def shortened(text: str, room: int) -> str:
     """Return `text`, cut to at most `room` characters. An ellipsis marks a cut."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"[:room]

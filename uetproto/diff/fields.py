@@ -150,12 +150,12 @@ class Comparer:
             mine, theirs = one.get(name), other.get(name)
             if name not in ignore and mine != theirs:
                 if isinstance(mine, bytes) or isinstance(theirs, bytes):
-                    yield _bytes_difference(name, mine or b"", theirs or b"")
+                    yield bytes_difference(name, mine or b"", theirs or b"")
                 else:
                     yield FieldDifference(name, mine, theirs)
 
 
-def _bytes_difference(name: str, a: bytes, b: bytes) -> FieldDifference:
+def bytes_difference(name: str, a: bytes, b: bytes) -> FieldDifference:
     """Return in words how bytes differ: sizes, and a few bytes from the first one on that differs."""
     most = min(len(a), len(b))
     at = next((at for at in range(most) if a[at] != b[at]), most)

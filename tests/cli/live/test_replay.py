@@ -39,7 +39,7 @@ def test_frames_and_work_of_a_capture(tmp_path: Path) -> None:
         0,
     )
     assert [one["packet"] for one in differences] == [1, 3]
-    assert differences[0]["fields"]["payload"] == {"capture": "8 bytes, at 7: 28", "now": "8 bytes, at 7: 00"}
+    assert differences[0]["fields"]["payload"] == {"capture": "8 bytes, 28 at byte 7", "now": "8 bytes, 00 at byte 7"}
     found = audit([capture], Options(complete=True))
     assert found.findings == []
     _, summary = told(again.stdout)
@@ -64,6 +64,14 @@ def test_a_sealed_capture_is_replayed_with_its_keys() -> None:
     with serving(there, "--keys", other):
         anew = invoke("replay", str(sealed), "--work", *keys, "--keys", other, *common)
     assert (anew.exit_code, told(anew.stdout)[1]["same"]) == (0, 1), anew.output
+    work = ("replay", str(sealed), "--work", *keys, "--keys", other, *common)
+    with serving(there, "--keys", other, "--ssi", "7"):
+        anew = invoke(*work, "--ssi", "8")
+        refused = [invoke(*work, *more) for more in ((), ("--ssi", "7"))]
+    assert (anew.exit_code, told(anew.stdout)[1]["same"]) == (0, 1), anew.output
+    assert [one.exit_code for one in refused] == [2, 2]
+    assert "packets of this end have SSI 7, and those of the peer have none" in refused[0].output
+    assert "both ends have 7" in refused[1].output
     result = invoke("replay", str(sealed), "--frames", "--keys", other, *common)
     assert (result.exit_code, "does not go with --frames" in result.output) == (2, True)
     result = invoke("replay", str(sealed), "--frames", *common)

@@ -16,7 +16,7 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions
 from uetproto.cli.live.peer_bench import PeerBench, bench_for
 from uetproto.cli.main import FAULT
-from uetproto.cli.terminal import printable, status, tell, write_text
+from uetproto.cli.terminal import many, printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.fuzz.search import TIMES, PeerFinding, PeerFuzz, as_toml
 from uetproto.conform.packets import OPTIONAL
@@ -51,7 +51,7 @@ def fuzz_peer(
 
             def stop() -> bool:
                 tally = fuzz.tally
-                show(f"{tally.steps:,} packets, {tally.episodes:,} episodes, {len(findings)} findings")
+                show(f"{_played(fuzz)}, {many(len(findings), 'finding')}")
                 done = tally.steps >= steps if steps is not None else bench.clock.now >= end
                 return bool(interrupt) or done or (episode is not None and tally.episodes > 0)
 
@@ -109,9 +109,13 @@ def _tell(finding: PeerFinding, file: Path, bench: PeerBench, as_json: bool) -> 
     if finding.dead:
         lines.append("  the peer answers nothing any more: the episode is kept as it was, and nothing more is tried")
     else:
-        steps = f"{len(finding.test.steps)} steps of {finding.drawn}"
-        lines.append(f"  {steps}, {sends} packets; failed {TIMES} times of {TIMES}")
+        steps = f"{many(len(finding.test.steps), 'step')} of {finding.drawn}"
+        lines.append(f"  {steps}, {many(sends, 'packet')}; failed {TIMES} times of {TIMES}")
     tell([*lines, f"  {printable(str(file))}", f"  again: {printable(again)}"])
+
+
+def _played(fuzz: PeerFuzz) -> str:
+    return f"{many(fuzz.tally.steps, 'packet')} in {many(fuzz.tally.episodes, 'episode')}"
 
 
 def _sum_up(fuzz: PeerFuzz, findings: Iterable[PeerFinding], bench: PeerBench, as_json: bool, time: int) -> None:
@@ -124,9 +128,8 @@ def _sum_up(fuzz: PeerFuzz, findings: Iterable[PeerFinding], bench: PeerBench, a
         }  # fmt: skip
         click.echo(json.dumps(summary))
         return
-    many = f"{found:,} finding{'' if found == 1 else 's'}" if found else "no findings"
-    played = f"{tally.steps:,} packets in {tally.episodes:,} episodes, {time / SECOND:.1f} s, seed {bench.number}"
-    tell([f"{played}; {many}"])
+    ended = f"{time / SECOND:.1f} s, seed {bench.number}; {many(found, 'finding', zero='no')}"
+    tell([f"{_played(fuzz)}, {ended}"])
     tell(f"  failed once, and not again: {printable(text)}" for text in tally.not_again[:_TOLD])
     if len(tally.not_again) > _TOLD:
         tell([f"  and {len(tally.not_again) - _TOLD} more that failed once; does the link lose packets?"])

@@ -434,7 +434,7 @@ def own_address(options: LinkOptions, local: str) -> Json:
 
 def sealed_offer(options: LinkOptions) -> Json:
     """Return what the rendezvous is told of the secure domain of this end: nothing if packets travel in clear."""
-    return {} if options.domain is None else {"sdi": options.domain.sdi}
+    return {} if options.domain is None else {"sdi": options.domain.sdi, "ssi": options.ssi}
 
 
 _USUAL_MTU = 1500

@@ -22,10 +22,11 @@ from uetproto.cli.live.replay_work import WorkReplay
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import printable, status, tell
+from uetproto.conform.packets import answer_of
 from uetproto.conform.replay.differences import FAULT as FAULT_FIELD
 from uetproto.conform.replay.differences import PAYLOAD, Alignment
-from uetproto.conform.replay.frames import FrameReplay
 from uetproto.conform.replay.side import SideSurvey, of_side, survey
+from uetproto.conform.replay.uet_frames import UetFrameReplay
 from uetproto.errors import similar
 from uetproto.live.interface import address_of
 from uetproto.live.recorder import Recorder
@@ -104,7 +105,7 @@ def command(
         def stop() -> bool:
             return bool(interrupt)
 
-        side_packets = of_side(_shown(packets, found, show), address.version, int(address))
+        side_packets = of_side(_shown(packets, found, show), address.version, int(address), answer_of)
         if mode == "frames":
             summary = _play_frames(options, peer, side_packets, found, ignored, replacing, capture, stop)
         else:
@@ -181,7 +182,7 @@ def _play_frames(
             if recorder is not None:
                 recorder.sent((frame,), time)
 
-        replay = FrameReplay(
+        replay = UetFrameReplay(
             bench.link,
             bench.facts,
             bench.patience,

@@ -4,13 +4,15 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from uetproto import LocalError
 from uetproto.cli.live.initiator import Initiator, OperationFailedError, Stop
 from uetproto.cli.live.options import LinkOptions
 from uetproto.cli.terminal import printable
 from uetproto.conform.expressions import named
+from uetproto.conform.packets import AnswerPacket
+from uetproto.conform.replay.differences import AnswerDifference, data_words
 from uetproto.conform.replay.messages import CapturedMessage, MessageBegan, MessageReader
 from uetproto.conform.replay.side import SidePacket
 from uetproto.engine.contract import SECOND, Atomic, Completion, Mode, Nop, Read, Send, SendKind, Work, Write
@@ -27,6 +29,7 @@ from uetproto.wire.headers.uet_ses import (
     ReturnCode,
     Selects,
 )
+from uetproto.wire.words.text import count
 
 _OPEN = 64
 """Number of operations that are open at a time."""
@@ -35,33 +38,10 @@ _PATIENCE = 30 * SECOND
 _CODE = FORMS["ses.response"]["return_code"]
 
 
-class WorkDifference(NamedTuple):
-    """This record is a difference between how an operation ended in the capture and now."""
-
-    what: str
-    """"differs" or "missing"."""
-    message: CapturedMessage
-    fields: dict[str, tuple[str, str]]
-
-    @property
-    def told(self) -> str:
-        """Return the operation in words."""
-        message = self.message
-        told = f"{message.mode.name} {message.opcode.name}, message_id {message.values.get('message_id', 'none')}"
-        return f"{told}, {message.length:,} bytes"
-
-    def lines(self) -> list[str]:
-        """Return the difference as text."""
-        sign = "-" if self.what == "missing" else "!"
-        return [f"{sign} packet {self.message.number + 1}: {self.told}", *(
-            f"    {name}: {before} in the capture, now {now}" for name, (before, now) in self.fields.items()
-        )]  # fmt: skip
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
-        fields = {name: {"capture": before, "now": now} for name, (before, now) in self.fields.items()}
-        return {"kind": "difference", "what": self.what, "packet": self.message.number, "answer": self.told,
-                "fields": fields}  # fmt: skip
+def _difference(what: str, message: CapturedMessage, fields: dict[str, tuple[str, str]]) -> AnswerDifference:
+    """Return a difference between how an operation ended in the capture and now."""
+    told = f"{message.mode.name} {message.opcode.name}, message_id {message.values.get('message_id', 'none')}"
+    return AnswerDifference(what, message.number, f"{told}, {count(message.length, 'byte')}", fields)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +81,9 @@ class WorkReplay:
         self.error: str | None = None
         one.world.node.listeners.append(self._on_event)  # type: ignore[attr-defined]
 
-    def play(self, packets: Iterable[SidePacket], stop: Stop = lambda: False) -> Iterator[WorkDifference]:
+    def play(
+        self, packets: Iterable[SidePacket[AnswerPacket]], stop: Stop = lambda: False
+    ) -> Iterator[AnswerDifference]:
         """Do the operations until `stop` returns true, and yield how they end otherwise than in the capture."""
         self._stop = stop
         try:
@@ -130,7 +112,7 @@ class WorkReplay:
             "left_out": dict(self.left_out + self._reader.left_out), "error": self.error,
         }  # fmt: skip
 
-    def _finish(self, left: int) -> Iterator[WorkDifference]:
+    def _finish(self, left: int) -> Iterator[AnswerDifference]:
         """Wait for the oldest operations until at most `left` are under way."""
         while len(self._under_way) > left:
             operation = self._under_way[0]
@@ -167,7 +149,7 @@ class WorkReplay:
         self._under_way.append(operation)
         self._by_message[id(message)] = operation
 
-    def _judge(self, operation: _Operation) -> Iterator[WorkDifference]:
+    def _judge(self, operation: _Operation) -> Iterator[AnswerDifference]:
         self._under_way.remove(operation)
         del self._by_message[id(operation.message)]
         message, end = operation.message, operation.end
@@ -178,14 +160,12 @@ class WorkReplay:
         if end.error is not None or end.timed_out:
             why = "timed out" if end.error is None else end.error.reason.value
             self.counts["missing"] += 1
-            yield WorkDifference(
-                "missing", message, {"return_code": (named(message.return_code, _CODE), f"none, {why}")}
-            )
+            yield _difference("missing", message, {"return_code": (named(message.return_code, _CODE), f"none, {why}")})
             return
         fields = {name: pair for name, pair in self._fields(operation, end).items() if name not in self._ignored}
         self.counts["differs" if fields else "same"] += 1
         if fields:
-            yield WorkDifference("differs", message, fields)
+            yield _difference("differs", message, fields)
 
     @staticmethod
     def _fields(operation: _Operation, end: Completion) -> dict[str, tuple[str, str]]:
@@ -202,9 +182,7 @@ class WorkReplay:
                 now = wire_order(now, operation.datatype)
             before = bytes(message.answer)[: len(now)]
             if before != now:
-                at = next((i for i, (x, y) in enumerate(zip(before, now, strict=False)) if x != y), len(before))
-                texts = [f"at {at}: {data[at : at + 8].hex() or 'none'}" for data in (before, now)]
-                found["payload"] = texts[0], texts[1]
+                found["payload"] = data_words(before, now)
         return found
 
     def _work(self, message: CapturedMessage, operation: _Operation) -> Work | None:

@@ -15,7 +15,7 @@ from uetproto.cli.live.options import LinkOptions, link_options, of_size, prefix
 from uetproto.cli.live.target import Target, target
 from uetproto.cli.live.words import link_lines
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import printable, status, tell
+from uetproto.cli.terminal import many, printable, status, tell
 from uetproto.engine.contract import NEVER
 
 
@@ -127,7 +127,8 @@ def _serve(options: LinkOptions, one: Target, count: int | None, interrupt: Inte
             one.turn(NEVER)
             if one.world.now - told_at > 10**11:
                 told_at = one.world.now
-                show(f"{path.counters.received:,} packets received, {path.counters.sent:,} sent, {one.ended} sessions")
+                received, sent = path.counters.received, path.counters.sent
+                show(f"{received:,} packets received, {sent:,} sent, {many(one.ended, 'session')}")
         if not interrupt and one.recognised is None:  # answer what the last peer repeats
             one.world.advance(10**11)
 
@@ -142,7 +143,7 @@ def _session(options: LinkOptions, one: Target, peer: str, what: str) -> None:
 
 def _summary(summary: dict[str, Any]) -> list[str]:
     received, sent = summary["packets_received"], summary["packets_sent"]
-    lines = [f"{summary['sessions']} sessions, {received:,} packets received, {sent:,} sent"]
+    lines = [f"{many(summary['sessions'], 'session')}, {received:,} packets received, {sent:,} sent"]
     if summary["sha256_memory"] is not None:
         lines.append(f"  memory  sha256 {summary['sha256_memory']}")
     if summary["messages_received"]:

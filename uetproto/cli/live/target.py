@@ -115,6 +115,8 @@ class Target(ABC):
         if sdis[0] != sdis[1]:
             said = ["travel in clear" if sdi is None else f"are sealed in SDI {shown(sdi)}" for sdi in sdis]
             raise LocalError("--keys", f"packets of this end {said[0]}, and those of the peer {said[1]}", "one domain")
+        if self.options.domain is not None:
+            _compare_ssis(self.options.ssi, offer.get("ssi"))
         port = self.told["peer_udp_port"]
         if offer.get("udp_port", port) != port:
             raise LocalError(
@@ -542,6 +544,17 @@ class RoceTarget(Target):
                 qp, mr = pair
                 self.take(memoryview(bytes(mr))[: entry.byte_len])
                 qp.post_recv(mr, wr_id=entry.wr_id)
+
+
+def _compare_ssis(ours: int | None, theirs: Any) -> None:
+    """Raise `LocalError` unless both ends or neither have an SSI of their own: an end that has one drops packets
+    without (tss.md §9), and two ends with the same one would use nonces twice (tss.md §4)."""
+    if (ours is None) is not (theirs is None):
+        said = ["have none" if ssi is None else f"have SSI {shown(ssi)}" for ssi in (ours, theirs)]
+        told = f"packets of this end {said[0]}, and those of the peer {said[1]}"
+        raise LocalError("--ssi", told, "an SSI of its own at each end, or none at either")
+    if ours is not None and ours == theirs:
+        raise LocalError("--ssi", f"both ends have {ours}", "an SSI of its own at each end")
 
 
 @dataclass

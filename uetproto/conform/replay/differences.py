@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module aligns the answers of a live peer with those of a capture, and says where they differ.
 
-PSNs are compared by their distance from the first PSN of their PDC, and PDCIDs not at all, as they are others each
-time.
+It knows no protocol. What is compared of an answer, with PSNs as distances from the first one of their PDC or queue
+pair, is a `NormalAnswer`.
 """
 
 from collections import deque
@@ -11,98 +11,49 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.conform.expressions import named
-from uetproto.conform.packets import AnswerPacket
+from uetproto.diff.fields import bytes_difference
 from uetproto.wire.fields import Field
-from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CpPayload, NackCode, NextHdr
-from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
+from uetproto.wire.words.text import numbered
 
 MOST_WAITING = 4096
 """Number of answers of each side that wait for their counterpart; then the oldest one counts as missing, or extra."""
-_PSNS = ("psn", "cack_psn", "ack_psn", "nack_psn", "clear_psn", "expected_psn", "original_request_psn")
-_PAYLOAD_IS_PSN = (NackCode.ROD_OOO, NackCode.NEW_START_PSN)
-_NOT_COMPARED = frozenset((
-    "spdcid", "dpdcid", "pdc_info", "ack_psn_offset", "clear_psn_offset", "psn_offset",  # others each time, or derived
-    "service_time", "restore_cwnd", "rcv_cwnd_pend", "rcvd_bytes", "ooo_count", "credit", "ack_cc_state",
-    "ack_ccx_state", "sack_psn_offset", "sack_bitmap", "ecn",  # follow from the times of packets
-))  # fmt: skip
-_NEVER = ("clear_req", "credit", "close_req", "probe")
-"""Kinds of packets that may come at any time (pds.md §13), and are not compared."""
-_TOLD = ("return_code", "nack_code", "opcode", "payload_length", "req")
 PAYLOAD, FAULT = "payload", "fault"
 
 Key = tuple[Any, ...]
 
 
 class NormalAnswer(NamedTuple):
-    """This record is an answer with PSNs that count from the first one of its PDC."""
+    """This record is what is compared of an answer."""
 
     key: Key
-    """Identity of the answer: number of its PDC, kind, and what it answers."""
+    """Identity of the answer: number of its PDC or queue pair, kind, and what it answers."""
     values: Mapping[str, int]
     rows: Mapping[str, Field]
+    distances: frozenset[str]
+    """Names of the values that are distances from a first PSN."""
     payload: bytes
     number: int | None
     """Number of the packet in the capture, or None for one of the live peer."""
-    fault: str = ""
+    fault: str
     """Why the packet is wrong by itself, such as its CRC32C."""
-
-    @property
-    def told(self) -> str:
-        """Return the answer in words."""
-        conversation, kind, *what = self.key
-        at = f"PDC {conversation}, {kind}" if conversation is not None else str(kind)
-        values = [f"{name} {named(self.values[name], self.rows[name])}" for name in _TOLD if name in self.values]
-        return ", ".join([f"{at} {' '.join(map(_relative, what))}".rstrip(), *values])
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether the answer is an ACK that says no more than that packets arrived: a later one may stand for
-        it."""
-        v = self.values
-        plain = v.get("opcode") in (None, ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE)
-        good = v.get("return_code", ReturnCode.OK) in (ReturnCode.OK, ReturnCode.NULL)
-        data = v.get("next_hdr") in (NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
-        return self.key[1] == "ack" and plain and good and not data and v.get("req") == AckReq.NONE and not v.get("p")
+    told: str
+    """The answer in words."""
+    covers: int | None = None
+    """Distance of the PSN up to which the answer says that all packets arrived."""
+    plain: int | None = None
+    """Distance of the PSN that an answer acknowledges which says no more than that: a later one may stand for it."""
 
 
-def _relative(value: Any) -> str:
-    return f"start{value:+d}" if isinstance(value, int) else str(value)
-
-
-def normal(
-    found: AnswerPacket, conversation: int | None, start: int, return_start: int, number: int | None
-) -> NormalAnswer | None:
-    """Return an answer in the form that is compared, or None for one that is not compared.
-
-    `start` is the first PSN of the requests that are answered, and `return_start` that of the requests that come with
-    the answers.
-    """
-    kind, values = found.kind, dict(found.values)
-    if kind in _NEVER:
-        return None
-    of_return = kind in ("request", "rudi_request", "uud_request") or "ctl_type" in values
-    for name in _PSNS:
-        if name in values:
-            values[name] = distance(values[name], return_start if of_return and name == "psn" else start)
-    control = CONTROLS.get(values["ctl_type"]) if "ctl_type" in values else None  # type: ignore[call-overload]
-    if control is not None and control.payload is CpPayload.PSN:
-        values["ctl_payload"] = distance(values["ctl_payload"], return_start)
-    if values.get("nack_code") in _PAYLOAD_IS_PSN:
-        values["nack_payload"] = distance(values["nack_payload"], start)
-    if "probe_opaque" in values and kind == "ack":
-        what: tuple[Any, ...] = ("probe", f"{values['probe_opaque']:#x}")
-    elif "pkt_id" in values or "nack_pkt_id" in values:
-        what = (f"pkt_id {values.get('pkt_id', values.get('nack_pkt_id'))}",)
-    else:
-        what = tuple(values[name] for name in ("ack_psn", "nack_psn", "psn") if name in values)[:1]
-    compared = {name: value for name, value in values.items() if name not in _NOT_COMPARED}
-    return NormalAnswer((conversation, kind, *what), compared, found.rows, found.payload, number, found.fault)
-
-
-def distance(psn: int, start: int) -> int:
+def distance(psn: int, start: int, bits: int = 32) -> int:
     """Return how far a PSN is behind `start`; before it, the distance is negative."""
-    away = (psn - start) & 0xFFFFFFFF
-    return away - (1 << 32) if away >> 31 else away
+    away = (psn - start) & (1 << bits) - 1
+    return away - (1 << bits) if away >> (bits - 1) else away
+
+
+def in_words(what: Iterable[Any], names: Iterable[str], values: Mapping[str, int], rows: Mapping[str, Field]) -> str:
+    """Return an answer in words: what it is, with distances of PSNs, and those of its values that are named."""
+    head = " ".join(f"start{one:+d}" if isinstance(one, int) else str(one) for one in what)
+    return ", ".join([head, *(f"{name} {named(values[name], rows[name])}" for name in names if name in values)])
 
 
 class AnswerDifference(NamedTuple):
@@ -110,23 +61,27 @@ class AnswerDifference(NamedTuple):
 
     what: str
     """"missing", "extra" or "differs"."""
-    answer: NormalAnswer
-    """The answer of the capture; of an extra one, that of the live peer."""
+    number: int | None
+    """Number of the packet in the capture, or None for an answer that is extra."""
+    told: str
+    """The answer of the capture in words; of an extra one, that of the live peer."""
     fields: Mapping[str, tuple[str, str]]
     """Values by field: in the capture, and now."""
+    key: Key = ()
+    """Identity of the answer."""
 
     def lines(self) -> list[str]:
         """Return the difference as text."""
-        at = "" if self.answer.number is None else f"packet {self.answer.number + 1}: "
+        at = "" if self.number is None else f"{numbered(self.number)}: "
         sign = {"missing": "-", "extra": "+", "differs": "!"}[self.what]
-        return [f"{sign} {at}{self.answer.told}", *(
+        return [f"{sign} {at}{self.told}", *(
             f"    {name}: {before} in the capture, now {now}" for name, (before, now) in self.fields.items()
         )]  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
         fields = {name: {"capture": before, "now": now} for name, (before, now) in self.fields.items()}
-        return {"kind": "difference", "what": self.what, "packet": self.answer.number, "answer": self.answer.told,
+        return {"kind": "difference", "what": self.what, "packet": self.number, "answer": self.told,
                 "fields": fields}  # fmt: skip
 
 
@@ -137,24 +92,20 @@ def compared(before: NormalAnswer, now: NormalAnswer, ignored: Iterable[str] = (
     for name, value in before.values.items():  # a field that one form alone has says no more than the type
         other = now.values.get(name, value)
         if value != other and name not in left:
-            found[name] = _text(name, value, before.rows[name]), _text(name, other, before.rows[name])
+            row = before.rows[name]
+            one, two = (f"start{v:+d}" if name in before.distances else named(v, row) for v in (value, other))
+            found[name] = one, two
     if before.fault != now.fault and FAULT not in left:
         found[FAULT] = before.fault or "none", now.fault or "none"
     if before.payload != now.payload and PAYLOAD not in left:
-        found[PAYLOAD] = _data_words(before.payload, now.payload)
+        found[PAYLOAD] = data_words(before.payload, now.payload)
     return found
 
 
-def _text(name: str, value: int, row: Field) -> str:
-    return f"start{value:+d}" if name in _PSNS else named(value, row)
-
-
-def _data_words(before: bytes, now: bytes) -> tuple[str, str]:
+def data_words(before: bytes, now: bytes) -> tuple[str, str]:
     """Return two payloads as text, from their first difference on."""
-    at = next((i for i, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), None)
-    at = min(len(before), len(now)) if at is None else at
-    texts = [f"{len(data)} bytes, at {at}: {data[at : at + 8].hex() or 'none'}" for data in (before, now)]
-    return texts[0], texts[1]
+    found = bytes_difference(PAYLOAD, before, now)
+    return found.a or "none", found.b or "none"
 
 
 @dataclass(slots=True)
@@ -172,11 +123,11 @@ class Alignment:
     _expected: dict[Key, deque[NormalAnswer]] = field(default_factory=dict)
     _arrived: dict[Key, deque[NormalAnswer]] = field(default_factory=dict)
     _waiting: list[int] = field(default_factory=lambda: [0, 0])
-    _cacks: list[dict[int | None, int]] = field(default_factory=lambda: [{}, {}])
+    _covered: list[dict[int | None, int]] = field(default_factory=lambda: [{}, {}])
 
     def expect(self, answer: NormalAnswer) -> bool:
         """Take an answer of the capture, and return whether that of the live peer was there."""
-        self._note_cack(0, answer)
+        self._note_cover(0, answer)
         pair = self._take(1, answer.key)
         if pair is None:
             self._wait(0, answer)
@@ -184,14 +135,18 @@ class Alignment:
         self._compare(answer, pair)
         return True
 
-    def arrive(self, answer: NormalAnswer) -> None:
-        """Take an answer of the live peer."""
-        self._note_cack(1, answer)
+    def arrive(self, answer: NormalAnswer, *, repeated: bool = False) -> None:
+        """Take an answer of the live peer. One that is `repeated`, as its ACK was not there yet, is never extra."""
+        self._note_cover(1, answer)
         pair = self._take(0, answer.key)
         if pair is not None:
             self._compare(pair, answer)
-        elif not (answer.values.get("retx") and answer.key[1] == "request"):  # repeated, as its ACK was not there yet
+        elif not repeated:
             self._wait(1, answer)
+
+    def arrived(self, key: Key) -> NormalAnswer | None:
+        """Return an answer of the live peer that waits for its counterpart, or None if there is none."""
+        return next(iter(self._arrived.get(key, ())), None)
 
     def is_missing(self, key: Key) -> bool:
         """Return whether an answer of the capture still waits."""
@@ -239,18 +194,16 @@ class Alignment:
         else:
             self._tell("extra" if side else "missing", answer, {})
 
-    def _note_cack(self, side: int, answer: NormalAnswer) -> None:
-        cack, conversation = answer.values.get("cack_psn"), answer.key[0]
-        if cack is not None:
-            self._cacks[side][conversation] = max(cack, self._cacks[side].get(conversation, cack))
+    def _note_cover(self, side: int, answer: NormalAnswer) -> None:
+        covers, conversation = answer.covers, answer.key[0]
+        if covers is not None:
+            self._covered[side][conversation] = max(covers, self._covered[side].get(conversation, covers))
 
     def _is_covered(self, side: int, answer: NormalAnswer) -> bool:
-        """Return whether a CACK of the other side stands for an ACK."""
-        if not answer.is_plain:
-            return False
-        cack = self._cacks[1 - side].get(answer.key[0])
-        return cack is not None and answer.values.get("ack_psn", 0) <= cack
+        """Return whether an answer of the other side stands for an ACK."""
+        covered = self._covered[1 - side].get(answer.key[0])
+        return covered is not None and answer.plain is not None and answer.plain <= covered
 
     def _tell(self, what: str, answer: NormalAnswer, fields: Mapping[str, tuple[str, str]]) -> None:
         self.counts[what] += 1
-        self.found.append(AnswerDifference(what, answer, fields))
+        self.found.append(AnswerDifference(what, answer.number, answer.told, fields, answer.key))

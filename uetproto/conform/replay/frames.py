@@ -1,283 +1,124 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This module sends the packets of one side of a capture to a live peer, with other PDCIDs, PSNs and CRCs.
-
-The DPDCID is the one that the peer told, and PSNs of the return direction are those that the peer has begun with. A
-packet is sent once the answers that came before it in the capture have come, or did not come in time.
-"""
+"""This module has what sending the packets of one side of a capture to a live peer needs in every protocol: the order
+and the waits, and what is counted. A packet is sent once the answers that came before it in the capture have come, or
+did not come in time."""
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from uetproto.conform.packets import ENTROPY, AnswerPacket, PeerFacts, read
-from uetproto.conform.player import Link, Patience
-from uetproto.conform.replay.differences import Alignment, AnswerDifference, distance, normal
+from uetproto.conform.player import Answer, Link, Patience
+from uetproto.conform.replay.differences import Alignment, AnswerDifference, NormalAnswer
 from uetproto.conform.replay.side import SidePacket
-from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CtlType, NackCode, NextHdr, PdsType
-from uetproto.wire.packet import Layer, Packet, Trailer
-from uetproto.wire.stack import encode
 
-_GIVE_UP = 8
-"""Number of answers of a PDC in a row that did not come in time, from which on nothing of it is waited for."""
+GIVE_UP = 8
+"""Number of answers of a conversation in a row that did not come in time, from which on nothing of it is waited for."""
 _FLOOD = 64
 """Number of packets for each one that was sent, beyond some for the first, from which on the peer floods."""
-_AROUND = 1 << 16
-"""The return direction begins within so many PSNs of the forward direction, or elsewhere (pds.md §2.2)."""
-_BACK = ("cack_psn", "nack_psn", "expected_psn")
-_REQUESTS = (NextHdr.REQUEST_STD, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_SMALL)
-_ROD = (PdsType.ROD_REQ, PdsType.ROD_CC_REQ)
-_NOT_READ, _NOT_OURS = "damaged in the capture", "of PDCs that this side has not opened in the capture"
+NOT_READ = "damaged in the capture"
+AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 @dataclass(slots=True)
-class ReplayedPdc:
-    """This class is a PDC of the capture that is played again."""
+class Replayed:
+    """This base class is a PDC or a queue pair of the capture that is played again."""
 
     number: int
-    start: int
-    """First PSN in the capture."""
-    us: int
-    """PDCID with which it is played."""
-    new_start: int
-    peer: int | None = None
-    """PDCID that the peer told, or None until it has told one."""
-    return_start: int | None = None
-    """First PSN of the return direction in the capture, if it is not that of the forward direction."""
-    new_return_start: int | None = None
-    late: bool = False
-    """Whether the capture begins within the PDC, so that a NOOP opens it, one PSN before the first packet."""
     silent: int = 0
     """Number of answers in a row that did not come in time."""
 
-    @property
-    def shift(self) -> int:
-        """Return what is added to PSNs of the forward direction."""
-        return self.new_start - self.start
 
-    @property
-    def return_shift(self) -> int:
-        """Return what is added to PSNs of the return direction."""
-        return self._or(self.new_return_start, self.new_start) - self._or(self.return_start, self.start)
-
-    @staticmethod
-    def _or(told: int | None, start: int) -> int:
-        return start if told is None else told
-
-    def learn_return(self, psn: int, captured: bool) -> None:
-        """Take the PSN of a request of the peer: its direction begins there, unless it begins where the pages say."""
-        start = self.start if captured else self.new_start
-        if abs(distance(psn, start)) < _AROUND and not self.late:
-            return
-        if captured and self.return_start is None:
-            self.return_start = psn
-        elif not captured and self.new_return_start is None:
-            self.new_return_start = psn
-
-    def starts(self, captured: bool) -> tuple[int, int]:
-        """Return the first PSNs of both directions, in the capture or now."""
-        if captured:
-            return self.start, self._or(self.return_start, self.start)
-        return self.new_start, self._or(self.new_return_start, self.new_start)
-
-
-class FrameReplay:
-    """This class plays the packets of one side, and aligns the answers."""
+class FrameReplay(ABC, Generic[AnswerT]):
+    """This base class plays the packets of one side, and aligns the answers. A subclass knows a protocol."""
 
     def __init__(
-        self, link: Link, peer: PeerFacts, patience: Patience, seed: str, *, ignored: frozenset[str] = frozenset(),
-        addresses: bool = True, key: int | None = None,
-        recorded: Callable[[int, bytes], None] = lambda time, frame: None,
+        self, link: Link, patience: Patience, seed: str, ignored: frozenset[str],
+        recorded: Callable[[int, bytes], None],
     ) -> None:  # fmt: skip
-        """`recorded` gets each frame with its time. If `addresses` is true, the first JobID, PIDonFEP, resource index,
-        initiator and memory key of the capture are replaced by those of the peer. `key` is that memory key, if it is
-        not the first one."""
-        self.link, self.peer, self.patience = link, peer, patience
+        """`recorded` gets each frame with its time."""
+        self.link, self.patience = link, patience
         self.alignment = Alignment(ignored)
         self.sent = self.received = self.aside = 0
-        """Number of packets sent, received, and received for none of the PDCs played."""
+        """Number of packets sent, received, and received for nothing that is played."""
         self.left_out: Counter[str] = Counter()
         """Number of packets of the side that were not sent, by the reason."""
-        self.pdcs: dict[int, ReplayedPdc] = {}
-        """PDCs by the PDCID that the side has in the capture."""
         self._rng = random.Random(f"{seed}/replay")
         self._recorded = recorded
-        self._mine: dict[int, ReplayedPdc] = {}
-        self._addresses = addresses
-        self._first: dict[str, int] = {} if key is None else {"memory_key": key}
-        """Addresses of the capture that those of the peer stand for."""
-        self._now = {
-            "job_id": peer.job_id, "pid_on_fep": peer.pid_on_fep, "resource_index": peer.resource_index,
-            "memory_key": peer.key, "initiator": peer.initiator_id,
-        }  # fmt: skip
-        self._opened = 0
         self._silence = patience.silence
 
     def play(
-        self, packets: Iterable[SidePacket], stop: Callable[[], bool] = lambda: False
+        self, packets: Iterable[SidePacket[AnswerT]], stop: Callable[[], bool] = lambda: False
     ) -> Iterator[AnswerDifference]:
         """Play packets, and yield the differences as soon as they are certain. If `stop` returns true, the replay ends,
         and nothing is said of answers whose counterpart may come later."""
         for one in packets:
             if stop() or self.floods:
                 return
-            if one.sent:
-                self._send(one)
+            if not one.sent:
+                self.expect(one)
+            elif one.answer.fault:
+                self.left_out[NOT_READ] += 1
             else:
-                self._expect(one)
+                self.send(one)
             yield from self._differences()
-        self._gather(self.link.now + self._silence)
+        self.gather(self.link.now + self._silence)
         self.alignment.end()
         yield from self._differences()
 
     def _differences(self) -> Iterator[AnswerDifference]:
         found = self.alignment.found
         while found:
-            yield found.popleft()
+            one = found.popleft()
+            self.differs(one)
+            yield one
 
     @property
     def floods(self) -> bool:
         """Return whether the peer sends far more packets than it was sent; then the replay ends."""
         return self.received > _FLOOD * (self.sent + _FLOOD)
 
-    # Our side
+    @abstractmethod
+    def send(self, one: SidePacket[AnswerT]) -> None:
+        """Send a packet of the side, or count why it is left out."""
 
-    def _send(self, one: SidePacket) -> None:
-        answer = one.answer
-        if answer.fault:
-            self.left_out[_NOT_READ] += 1
-            return
-        pdc = None
-        if "spdcid" in answer.values:
-            pdc = self._pdc(answer)
-            if pdc is None:
-                self.left_out[_NOT_OURS] += 1
-                return
-            if "dpdcid" in answer.values:
-                self._learn_peer(pdc)
-        self._put(self._rewritten(answer, pdc))
-        self.sent += 1
+    @abstractmethod
+    def expect(self, one: SidePacket[AnswerT]) -> None:
+        """Take an answer of the capture, and wait for that of the peer."""
 
-    def _learn_peer(self, pdc: ReplayedPdc) -> None:
-        """Wait until the peer has told its PDCID, unless it did not in time before."""
-        if pdc.peer is None and pdc.silent < _GIVE_UP:
-            came = self._gather(self.link.now + self.patience.answer, lambda: pdc.peer is not None)
-            pdc.silent = 0 if came else _GIVE_UP
+    @abstractmethod
+    def read(self, frame: bytes) -> AnswerT | None:
+        """Return the packet of the peer in a frame, or None if it is none of the protocol."""
 
-    def _pdc(self, answer: AnswerPacket) -> ReplayedPdc | None:
-        """Return the PDC of a packet of the side; None for one that the side did not open."""
-        values = answer.values
-        found = self.pdcs.get(values["spdcid"])
-        if values.get("syn") and "psn" in values:
-            start = (values["psn"] - values["psn_offset"]) & 0xFFFFFFFF
-            return found if found is not None and found.start == start else self._open(values["spdcid"], start)
-        if found is None and answer.kind == "request" and values["next_hdr"] in _REQUESTS:
-            # The capture begins within this PDC: its initiator alone sends such requests.
-            found = self._open(values["spdcid"], values["psn"])
-            found.late = True
-            opening = {"type": PdsType.CP, "ctl_type": CtlType.NOOP, "ar": 1, "psn": (found.new_start - 1) & 0xFFFFFFFF,
-                       "spdcid": found.us, "isrod": int(values["type"] in _ROD)}  # fmt: skip
-            layers = [*self.peer.lower({"dscp": self.peer.how.dscp.control}, self.link.entropy(ENTROPY)),
-                      Layer("pds.cp.syn", opening)]  # fmt: skip
-            self._put(encode(Packet(layers, b"", self._trailer), fill=True))
-        return found
+    @abstractmethod
+    def arrive(self, found: AnswerT) -> None:
+        """Take a packet of the peer."""
 
-    def _open(self, captured: int, start: int) -> ReplayedPdc:
-        """Return a new PDC for one of the capture."""
-        before = self.pdcs.get(captured)
-        if before is not None:
-            self._mine.pop(before.us, None)
-        us = next(us for us in iter(lambda: self._rng.randrange(1, 1 << 16), None) if us not in self._mine)
-        pdc = ReplayedPdc(self._opened, start, us, self._rng.getrandbits(32))
-        self._opened += 1
-        self.pdcs[captured] = self._mine[us] = pdc
-        return pdc
+    def differs(self, difference: AnswerDifference) -> None:
+        """Look at a difference before it is told."""
 
-    @property
-    def _trailer(self) -> Trailer | None:
-        return Trailer("crc32c", 0) if self.peer.how.crc else None
-
-    def _put(self, frame: bytes) -> None:
-        self._gather(self.link.now)
+    def put(self, frame: bytes) -> None:
+        """Send a frame."""
+        self.gather(self.link.now)
         self._recorded(self.link.now, frame)
         self.link.send(frame)
 
-    def _rewritten(self, answer: AnswerPacket, pdc: ReplayedPdc | None) -> bytes:
-        """Return the frame of a packet as it is sent now."""
-        packet = answer.packet
-        layers = []
-        for layer in packet.layers:
-            if layer.form.startswith("pds."):
-                layers.append(Layer(layer.form, self._pds(dict(layer.values), answer, pdc)))
-            elif layer.form.startswith("ses."):
-                layers.append(Layer(layer.form, self._ses(dict(layer.values))))
-        ip = next(layer.values for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
-        entropy = packet["udp"]["sport"] if "udp" in packet else packet["entropy"]["entropy"]
-        lower = self.peer.lower({"dscp": ip["dscp"], "ecn": ip["ecn"]}, self.link.entropy(entropy))
-        return encode(Packet([*lower, *layers], packet.payload, self._trailer), fill=True)
-
-    def _pds(self, values: dict[str, int], answer: AnswerPacket, pdc: ReplayedPdc | None) -> dict[str, int]:
-        if pdc is None:
-            return values
-        forward = pdc.shift
-        if "spdcid" in values:
-            values["spdcid"] = pdc.us if values["spdcid"] else 0
-        if values.get("dpdcid") and pdc.peer is not None:
-            values["dpdcid"] = pdc.peer
-        profile = CONTROLS.get(values["ctl_type"]) if "ctl_type" in values else None  # type: ignore[call-overload]
-        if profile is not None and profile.psn is CpPsn.NONE:
-            forward = 0
-        if "psn" in values:
-            values["psn"] = (values["psn"] + forward) & 0xFFFFFFFF
-        if profile is not None and profile.payload is CpPayload.PSN:
-            back = answer.kind == "clear_req"
-            values["ctl_payload"] = (values["ctl_payload"] + (pdc.return_shift if back else pdc.shift)) & 0xFFFFFFFF
-        for name in _BACK:
-            if name in values:
-                values[name] = (values[name] + pdc.return_shift) & 0xFFFFFFFF
-        if values.get("nack_code") in (NackCode.ROD_OOO, NackCode.NEW_START_PSN):
-            values["nack_payload"] = (values["nack_payload"] + pdc.return_shift) & 0xFFFFFFFF
-        return values
-
-    def _ses(self, values: dict[str, int]) -> dict[str, int]:
-        if not self._addresses:
-            return values
-        for name, now in self._now.items():
-            if name in values and values[name] == self._first.setdefault(name, values[name]):
-                values[name] = now
-        if "memory_key" in values and "buffer_offset" in values:
-            values["buffer_offset"] = (values["buffer_offset"] + self.peer.base) & 0xFFFFFFFFFFFFFFFF
-        return values
-
-    # The answers
-
-    def _expect(self, one: SidePacket) -> None:
-        """Take an answer of the capture, and wait for that of the peer."""
-        values = one.answer.values
-        captured = values.get("dpdcid")
-        pdc = self.pdcs.get(captured) if captured else None
-        if pdc is None and (captured or values.get("spdcid")):
-            return  # of a PDC that is not played
-        if pdc is None and "pkt_id" not in values and "nack_pkt_id" not in values:
-            return
-        if pdc is not None and one.answer.kind == "request":
-            pdc.learn_return(values["psn"], True)
-        starts = pdc.starts(True) if pdc is not None else (0, 0)
-        found = normal(one.answer, None if pdc is None else pdc.number, *starts, one.number)
-        if found is None or one.answer.fault:
-            return
-        self._gather(self.link.now)
+    def wait_for(self, found: NormalAnswer, of: Replayed | None) -> None:
+        """Wait until the peer has given an answer of the capture, but not long."""
+        self.gather(self.link.now)
         if self.alignment.expect(found):
-            if pdc is not None:
-                pdc.silent = 0
+            if of is not None:
+                of.silent = 0
             return
-        if pdc is not None and pdc.silent >= _GIVE_UP:
+        if of is not None and of.silent >= GIVE_UP:
             return
-        came = self._gather(self.link.now + self._silence, lambda: not self.alignment.is_missing(found.key))
-        if pdc is not None:
-            pdc.silent = 0 if came else pdc.silent + 1
+        came = self.gather(self.link.now + self._silence, lambda: not self.alignment.is_missing(found.key))
+        if of is not None:
+            of.silent = 0 if came else of.silent + 1
 
-    def _gather(self, until: int, enough: Callable[[], bool] = lambda: False) -> bool:
+    def gather(self, until: int, enough: Callable[[], bool] = lambda: False) -> bool:
         """Take what the peer sends until the time `until`, or until it is enough; return whether it is."""
         while not enough():
             frame = None if self.floods else self.link.receive(until)
@@ -285,28 +126,7 @@ class FrameReplay:
                 return enough()
             self.received += 1
             self._recorded(self.link.now, frame)
-            found = read(frame, self.peer.how)
+            found = self.read(frame)
             if found is not None:
-                self._arrive(found)
+                self.arrive(found)
         return True
-
-    def _arrive(self, found: AnswerPacket) -> None:
-        values = found.values
-        pdc = self._mine.get(values["dpdcid"]) if values.get("dpdcid") else None
-        if pdc is None and "pkt_id" not in values and "nack_pkt_id" not in values:
-            self.aside += 1
-            return
-        if pdc is not None:
-            if values.get("spdcid") and pdc.peer is None:
-                pdc.peer = values["spdcid"]
-            if pdc.late and values.get("ack_psn") == (pdc.new_start - 1) & 0xFFFFFFFF:
-                return  # the answer to the NOOP that opened the PDC, which the capture has not
-            if found.kind == "request":
-                pdc.learn_return(values["psn"], False)
-        starts = pdc.starts(False) if pdc is not None else (0, 0)
-        for name, value in self._first.items():  # as the answer would be to the addresses of the capture
-            if values.get(name) == self._now[name]:
-                found = replace(found, values={**found.values, name: value})
-        answer = normal(found, None if pdc is None else pdc.number, *starts, None)
-        if answer is not None:
-            self.alignment.arrive(answer)

@@ -23,6 +23,7 @@ from uetproto.wire.headers.uet_ses import (
     ResponseOpcode,
     ReturnCode,
 )
+from uetproto.wire.words.text import count, numbered
 
 MOST_BYTES = 256 << 20
 """Number of bytes of messages that may be open at a time, in the capture."""
@@ -118,7 +119,7 @@ class MessageReader:
         self._flows: dict[Any, _Flow] = {}
         self._bytes = self._open = 0
 
-    def read(self, packets: Iterable[SidePacket]) -> Iterator[MessageBegan | MessageEnded]:
+    def read(self, packets: Iterable[SidePacket[AnswerPacket]]) -> Iterator[MessageBegan | MessageEnded]:
         """Yield what happens to messages, in the order of the capture. Raises `LocalError` if too much is open at a
         time."""
         for one in packets:
@@ -132,7 +133,7 @@ class MessageReader:
 
     # What the side sent
 
-    def _sent(self, one: SidePacket) -> Iterator[MessageBegan | MessageEnded]:
+    def _sent(self, one: SidePacket[AnswerPacket]) -> Iterator[MessageBegan | MessageEnded]:
         values = one.answer.values
         mode = _MODES.get(values["type"])  # type: ignore[call-overload]
         if mode is None or values.get("next_hdr") not in _REQUESTS or "opcode" not in values:
@@ -164,8 +165,9 @@ class MessageReader:
         message._asked.append(psn)
         self._place(message, one.answer)
         if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
+            many = f"{count(self._open, 'message')} of {count(self._bytes, 'byte')} are open"
             raise LocalError(
-                self._file, f"at packet {one.number + 1}, {self._open:,} messages of {self._bytes:,} bytes are open",
+                self._file, f"at {numbered(one.number)}, {many}",
                 f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit",
             )  # fmt: skip
         if message._whole:
@@ -189,7 +191,7 @@ class MessageReader:
             flow = self._flows[values["spdcid"]] = _Flow(psn)
         return flow, psn
 
-    def _begin(self, one: SidePacket, mode: Mode) -> CapturedMessage | None:
+    def _begin(self, one: SidePacket[AnswerPacket], mode: Mode) -> CapturedMessage | None:
         values = one.answer.values
         forms = tuple(layer.form for layer in one.answer.packet.layers if layer.form.startswith("ses."))
         atomic = values["opcode"] in ATOMICS
@@ -229,7 +231,7 @@ class MessageReader:
 
     # What the other side answered
 
-    def _received(self, one: SidePacket) -> Iterator[MessageEnded]:
+    def _received(self, one: SidePacket[AnswerPacket]) -> Iterator[MessageEnded]:
         answer = one.answer
         values = answer.values
         if answer.kind == "rudi_response":

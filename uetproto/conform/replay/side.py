@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module reads one side of a capture: whose packets there are, and whether they can be sent again."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from uetproto.conform.packets import AnswerPacket, answer_of
+from uetproto.conform.player import Answer
 from uetproto.errors import LocalError
 from uetproto.wire.capture.base import Record
 from uetproto.wire.headers.uet_ses import ReturnCode
 from uetproto.wire.packet import Packet
+from uetproto.wire.words.text import numbered
 
 MOST_ADDRESSES = 4096
 """Number of addresses of a capture that are remembered."""
@@ -19,8 +20,11 @@ _TOLD = 12
 """Number of addresses that an error names."""
 
 
-class SidePacket(NamedTuple):
-    """This record is a UET packet of a capture that one side sent or received."""
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class SidePacket(NamedTuple, Generic[AnswerT]):
+    """This record is a packet of a capture that one side sent or received."""
 
     number: int
     """Number of the packet in the capture, from 0."""
@@ -29,7 +33,7 @@ class SidePacket(NamedTuple):
     """Whether the side sent the packet."""
     other: int
     """Address of the other end."""
-    answer: AnswerPacket
+    answer: AnswerT
 
 
 @dataclass(slots=True)
@@ -82,10 +86,10 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         if not ours:
             continue
         if sealed:
-            raise LocalError(file, f"packet {number + 1} is sealed", "--captured-keys FILE with the key that opens it")
+            raise LocalError(file, f"{numbered(number)} is sealed", "--captured-keys FILE with the key that opens it")
         if record.length > len(record.data):
             raise LocalError(
-                file, f"packet {number + 1} has {len(record.data)} of its {record.length} bytes",
+                file, f"{numbered(number)} has {len(record.data)} of its {record.length} bytes",
                 "whole packets; the capture was cut (snap length)",
             )  # fmt: skip
         lower = next(layer for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
@@ -128,14 +132,16 @@ class _KeysOfSide:
         return next((key for key, good in self._keys.items() if good), NO_KEY)
 
 
-def of_side(packets: Iterable[tuple[Record, Packet]], version: int, address: int) -> Iterator[SidePacket]:
-    """Yield the UET packets that an address sent or received. Packets that were trimmed on their way are left out, as
-    nobody has sent them so."""
+def of_side(
+    packets: Iterable[tuple[Record, Packet]], version: int, address: int, read: Callable[[Packet], AnswerT | None]
+) -> Iterator[SidePacket[AnswerT]]:
+    """Yield the packets that an address sent or received and that `read` knows. Packets that were trimmed on their way
+    are left out, as nobody has sent them so."""
     for number, (record, packet) in enumerate(packets):
         ends = address_of(packet)
         if ends is None or ends[0] != version or address not in ends[1:] or "trimmed" in packet.notes:
             continue
-        answer = answer_of(packet)
+        answer = read(packet)
         if answer is not None:
             sent = ends[1] == address
             yield SidePacket(number, record.time_ns, sent, ends[2] if sent else ends[1], answer)
