@@ -1,0 +1,12 @@
+"""Checks of the site, by name: each takes the folder of the built site and reports what is wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from checks import links
+from checks.report import Report
+
+CHECKS: dict[str, Callable[[Path], Report]] = {
+    "links": links.check,
+}
+"""The checks in the order in which they run."""

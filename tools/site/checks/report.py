@@ -1,0 +1,10 @@
+"""This module has what a check reports."""
+
+from typing import NamedTuple
+
+
+class Report(NamedTuple):
+    """What a check looked at, and what is wrong."""
+
+    told: str
+    faults: list[str]

@@ -1,0 +1,57 @@
+"""This extension of Sphinx links citations of sections, such as `pds.md §6.3`, to the sections.
+
+On a page with numbered sections a bare §6.3 is a section of the page. A number that the page does not have belongs to a
+standard, and stays as it is.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from replace import in_text, slug
+
+_HEADING = re.compile(r"^#{2,6} ((?:§)?(\d+(?:\.\d+)*)[.:]? .*)$", re.MULTILINE)
+_SHORT = ["wire", "pds", "ses", "tss", "cms", "roce", "sharp", "collectives"]
+_CITATION = re.compile(
+    rf"(?:(?:docs/(?:[a-z]+/)?)?\b(?P<page>[a-z_]+\.md|(?:{'|'.join(_SHORT)})(?= §)) )?§(?P<number>\d+(?:\.\d+)*)"
+)
+_STANDARD = re.compile(r"(?:UE 1\.0\.\d|IBTA volume 1|RFC \d+|\b[A-Z])[, ]*(?:§[\d.]+[, and–-]*)*$")
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the anchors of the numbered sections of a page by their numbers."""
+    return {number: slug(re.sub(r"[`*]", "", heading)) for heading, number in _HEADING.findall(text)}
+
+
+def link(app: Any, tree: nodes.document, page: str) -> None:
+    """Replace the citations in the running text of a page by links."""
+    own = page.rpartition("/")[2] + ".md"
+
+    def section(found: re.Match[str]) -> tuple[str, str] | None:
+        named = found["page"]
+        if named is None and _STANDARD.search(found.string[: found.start()]):
+            return None
+        name = own if named is None else named if named.endswith(".md") else f"{named}.md"
+        where, anchors = app.numbered.get(name, (None, {}))
+        if found["number"] not in anchors or (named is None and name != own):
+            return None
+        address = app.builder.get_relative_uri(page, where) if where != page else ""
+        return f"{address}#{anchors[found['number']]}", ""
+
+    in_text(tree, _CITATION, section, "citation")
+
+
+def load(app: Any) -> None:
+    """Read the headings of all pages that have numbered sections."""
+    app.numbered = {}
+    for path in Path(app.srcdir).rglob("*.md"):
+        if found := sections(path.read_text(encoding="utf-8")):
+            app.numbered[path.name] = (path.relative_to(app.srcdir).with_suffix("").as_posix(), found)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Tell Sphinx about the extension."""
+    app.connect("builder-inited", load)
+    app.connect("doctree-resolved", link)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,29 @@
+"""Configuration of Sphinx for the site that `tools/docs` builds, from the sources that `stage.py` puts together."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "uetproto"
+author = "the authors of uetproto"
+html_title = "uetproto"
+
+extensions = ["myst_parser", "glossary", "citations"]
+root_doc = "index"
+nitpicky = True
+myst_heading_anchors = 6
+highlight_language = "none"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+
+html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"priority": 10})]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
+html_show_copyright = False
+html_permalinks_icon = "#"
+html_theme_options = {"navigation_with_keys": True}
