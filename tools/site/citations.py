@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This extension of Sphinx links citations of sections, such as `pds.md §6.3`, to the sections.
 
 On a page with numbered sections a bare §6.3 is a section of the page. A number that the page does not have belongs to a

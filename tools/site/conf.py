@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Configuration of Sphinx for the site that `tools/docs` builds, from the sources that `stage.py` puts together."""
 
 import sys

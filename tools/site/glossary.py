@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This extension of Sphinx links the first use of a term on each page to the glossary; its meaning is the title."""
 
 import re

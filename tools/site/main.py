@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Build the site of docs/, serve it, check it. `tools/docs` installs what is needed and starts this program."""
 
 import argparse

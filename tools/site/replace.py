@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module puts links into the running text of a page: what the extensions of Sphinx beside it have in common."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module puts the sources of the site together: the pages of docs, and pages that stand beside the code.
 
 Pages are plain Markdown with links that work in a clone as well. A page README.md is the first of its folder; the pages

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Checks of the site, by name: each takes the folder of the built site and reports what is wrong."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This check follows the links of the site. Files and anchors are there, and nothing is loaded from elsewhere."""
 
 from html.parser import HTMLParser

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """This module has what a check reports."""
 
 from typing import NamedTuple
