@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from uetproto.columns_crc import FlowTrailers, Packets
 from uetproto.columns_records import LINKS, NO_TIME, Array, Batch, Bytes, Index, batches, gather
-from uetproto.errors import LocalError, listed, shown, similar
+from uetproto.errors import LocalError, listed, shown, similar, suggests_arguments
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Damage
 from uetproto.wire.crc import crc32
@@ -293,6 +293,7 @@ class Columns(Mapping[str, Rows]):
         return 20 * self.packets + sum(rows.nbytes for rows in self._rows.values())
 
 
+@suggests_arguments
 def read(
     path: Source,
     *,
@@ -319,6 +320,7 @@ def read(
     return builder.finish(damage)
 
 
+@suggests_arguments
 def iter_batches(
     path: Source,
     rows: int = 1 << 18,

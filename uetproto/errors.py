@@ -3,9 +3,15 @@
 bug."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from reprlib import Repr
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, ParamSpec, TypeVar, overload
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LONGEST = 256
 """Number of bits of an integer, or of characters of a text, above which an error message shortens the value."""
@@ -95,6 +101,7 @@ def similar(word: object, names: Iterable[object], most: int = 3) -> str:
         from difflib import get_close_matches  # it is needed only for an error
 
         near = get_close_matches(folded, known, most, 0.7)
+        near += [name for name in known if sorted(name) == sorted(folded) and name not in near]  # pns for psn
     return f" (did you mean {' or '.join(known[name] for name in near[:most])}?)" if near else ""
 
 
@@ -105,6 +112,65 @@ def listed(names: Iterable[object], where: str = "") -> str:
     if len(known) <= _LISTED:
         return ", ".join(known)
     return f"{', '.join(known[:_FIRST])}, … ({len(known)} in all{f': {where}' if where else ''})"
+
+
+_SPELLING: ContextVar[Callable[[str], str] | None] = ContextVar("spelling", default=None)
+"""Function that returns the option of an argument, while a command line runs."""
+
+
+def argument(name: str, value: object = "") -> str:
+    """Return how the caller writes the argument `name`: "topology ring" in Python, "--topology ring" on the command
+    line. The value True stands for a flag: "complete=True" in Python, "--complete" on the command line.
+
+    Errors of functions that both have name arguments in this way.
+    """
+    spelling = _SPELLING.get()
+    written = name if spelling is None else spelling(name)
+    if value is True:
+        return f"{name}=True" if spelling is None else written
+    return f"{written} {value}".rstrip()
+
+
+@contextmanager
+def options_named(spelling: Callable[[str], str]) -> Iterator[None]:
+    """Let errors name options of a command line in place of arguments. `spelling` returns the option of an
+    argument."""
+    token = _SPELLING.set(spelling)
+    try:
+        yield
+    finally:
+        _SPELLING.reset(token)
+
+
+def suggests_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose `TypeError` for an argument that does not exist tells similar names."""
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                names = [one for one in known if one != "self"]
+                what = function.__name__.removesuffix("_captures")
+                said = f"{what}() has no argument {name!r}{similar(name, names)}"
+                raise TypeError(f"{said}; there are {', '.join(names)}")
+        return function(*args, **kwargs)
+
+    return called
+
+
+class SuggestsNames:
+    """This class is a base of classes whose `AttributeError` tells similar names."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = () if name.startswith("_") else [one for one in dir(self) if not one.startswith("_")]
+            what = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{what}{similar(name, known)}" + (f"; there are {listed(known)}" if known else ""))
 
 
 class RemoteError(UetError):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import uetproto
+from tests.support.cli.frames import invoke
 from tests.support.each import each
 from tests.support.paths import PCAPS
+from uetproto import columns
 
 LOSSY = str(PCAPS / "gradient-lossy.pcapng")
 Call = Callable[[Any], object]
@@ -18,7 +20,7 @@ def of_capture(call: Callable[[uetproto.Capture, Any], object]) -> Call:
     return lambda value: call(uetproto.open(LOSSY), value)
 
 
-def option(function: Callable[..., object], first: str, name: str) -> Call:
+def argument_of(function: Callable[..., object], first: str, name: str) -> Call:
     return lambda value: function(first, **{name: value})
 
 
@@ -28,7 +30,7 @@ def drawn(name: str) -> Call:
 
 CALLS: list[tuple[str, Call, tuple[Any, ...]]] = [
     ("source", uetproto.open, (None, 5, [1])),
-    *((name, option(uetproto.open, LOSSY, name), values) for name, values in (
+    *((name, argument_of(uetproto.open, LOSSY, name), values) for name, values in (
         ("offsets_ns", (5, "x", [0.5], [1, 2])), ("keys", (5, [1])), ("link", (5, [1], "etherent")), ("crc", (5, None)),
         ("rd", (None, "x")), ("udp_port", ("x", 70_000)),
     )),
@@ -50,17 +52,17 @@ CALLS: list[tuple[str, Call, tuple[Any, ...]]] = [
     ("name", of_capture(lambda capture, value: capture[0].get(value)), (5, None)),
     ("name", of_capture(lambda capture, value: value in capture[0]), (5, None)),
     ("scenario", uetproto.run, (None, 5)),
-    *((name, option(uetproto.run, "gradient", name), values) for name, values in (
+    *((name, argument_of(uetproto.run, "gradient", name), values) for name, values in (
         ("settings", ("x", [("a", 1)])), ("seed", (-1, "x", True)), ("output", (5, "-")),
     )),
-    *((name, option(uetproto.generate, "mixed", name), values) for name, values in (
+    *((name, argument_of(uetproto.generate, "mixed", name), values) for name, values in (
         ("packets", ("x", 0, -1)), ("duration", ([1], -5, "5 parsec")), ("mutate", ("x", 5)), ("seed", ("x",)),
     )),
-    *((name, option(uetproto.fabric, "incast", name), values) for name, values in (
+    *((name, argument_of(uetproto.fabric, "incast", name), values) for name, values in (
         ("hosts", ("x", 1)), ("tap", (5, "h0")), ("slow_links", ("x", -1)), ("cc", (5,)), ("lb", (5, "mixde")),
         ("topology", (5,)), ("flow_size", ("x",)), ("rate", ("fast",)), ("delay", ([],)), ("wire", ("x",)),
     )),
-    *((name, option(uetproto.collective, "all_reduce", name), values) for name, values in (
+    *((name, argument_of(uetproto.collective, "all_reduce", name), values) for name, values in (
         ("dtype", (5,)), ("loss", ("x", 5)), ("seed", ("x",)), ("sharp", (5, "x")), ("ports", ("x", 0)),
         ("channels", ("x", 0)), ("mtu", ("x",)), ("lb", (5,)), ("transport", (5, "uet,roce")), ("tap", (5,)),
     )),
@@ -74,3 +76,72 @@ def test_wrong_arguments(name: str, call: Call, value: Any) -> None:
         call(value)
     assert name in caught.value.name or caught.value.name.endswith(name)
     assert str(caught.value)
+
+
+CAPTURE = uetproto.open(LOSSY)
+MISTYPED: list[tuple[Callable[[], object], str]] = [
+    (lambda: CAPTURE[0]["pds.rod_req"]["pns"], "psn"),
+    (lambda: CAPTURE[0].packet["pds.rod_rq"], "pds.rod_req"),
+    (lambda: CAPTURE[0]["uetp.pds.rod_req.pns"], "uetp.pds.rod_req.psn"),
+    (lambda: CAPTURE[0].sumary(), "summary"),  # type: ignore[attr-defined]
+    (lambda: CAPTURE.flow, "flows"),  # type: ignore[attr-defined]
+    (lambda: CAPTURE.flows[0].pakcets, "packets"),  # type: ignore[attr-defined]
+    (lambda: CAPTURE.stats().flwos, "flows"),  # type: ignore[attr-defined]
+    (lambda: CAPTURE.audit("PDS-WINDW"), "PDS-WINDOW"),
+    (lambda: CAPTURE.audit(compelte=True), "complete"),  # type: ignore[call-arg]
+    (lambda: CAPTURE.ladder(intrface="0"), "interface"),  # type: ignore[call-arg]
+    (lambda: CAPTURE.to_arrow(["uetp.pns"]), "uetp.psn"),
+    (lambda: columns.read(LOSSY)["pds.rod_rq"], "pds.rod_req"),
+    (lambda: columns.read(LOSSY)["pds.rod_req"]["pns"], "psn"),
+    (lambda: uetproto.open(LOSSY, udp_prt=1), "udp_port"),  # type: ignore[call-arg]
+    (lambda: uetproto.run("gradiant"), "gradient"),
+    (lambda: uetproto.run("gradient", {"pds.mp_rage": 1}), "mp_range"),
+    (lambda: uetproto.generate("mixed", mutate={"bad-crx": 0.1}), "bad-crc"),
+    (lambda: uetproto.collective("all_reduce", algoritm="ring"), "algorithm"),  # type: ignore[call-arg]
+    (lambda: uetproto.collective("all_reduce", transport="ute"), "uet"),
+    (lambda: uetproto.fabric("incast", hots=4), "hosts"),  # type: ignore[call-arg]
+    (lambda: uetproto.fabric("incast", {"cc.base_rt": 1}), "cc.base_rtt"),
+]
+
+
+def test_a_name_that_is_nearly_right_is_told_with_those_that_are() -> None:
+    for call, meant in MISTYPED:
+        with pytest.raises((KeyError, AttributeError, TypeError, uetproto.LocalError)) as caught:
+            call()
+        hint = str(caught.value).partition("(did you mean ")[2].partition("?)")[0]
+        assert meant in hint.split(" or "), caught.value
+
+
+def test_a_value_of_a_header_that_was_looked_up_is_one_of_the_packet() -> None:
+    packet = CAPTURE[0].packet
+    packet["pds.rod_req"]["psn"] = 7
+    assert uetproto.decode(uetproto.encode(packet))["pds.rod_req"]["psn"] == 7
+
+
+ONE_ERROR: list[tuple[Callable[[], object], str, list[str], str]] = [
+    (lambda: uetproto.run("gradient", {"mp_rage": 1}), "settings mp_rage", ["run", "gradient", "--set", "mp_rage=1"],
+     "--set mp_rage"),
+    (lambda: CAPTURE.audit("PDS-WINDW"), "rules PDS-WINDW", ["audit", LOSSY, "--rules", "PDS-WINDW"],
+     "--rules PDS-WINDW"),
+    (lambda: CAPTURE.audit(cc="rate=1 Gb/s,base_rtt=1 us"), "complete=True",
+     ["audit", LOSSY, "--cc", "rate=1 Gb/s,base_rtt=1 us"], "--complete"),
+    (lambda: uetproto.collective("all_reduce", reduce_op="SMU"), "reduce_op SMU",
+     ["collective", "all_reduce", "--op", "SMU"], "--op SMU"),
+    (lambda: uetproto.collective("all_reduce", transport="model", capture=True), "with transport",
+     ["collective", "all_reduce", "--transport", "model", "-o", "x.pcap"], "with --transport"),
+    (lambda: uetproto.fabric("incast", {"cc.lb": "mixed"}), "legal: lb", ["fabric", "incast", "--set", "cc.lb=mixed"],
+     "legal: --lb"),
+    (lambda: uetproto.generate("mixed", mutate={"cut": 2}), "mutate cut",
+     ["generate", "mixed", "-o", "x.pcap", "--mutate", "cut=2"], "--mutate cut"),
+]  # fmt: skip
+
+
+def test_an_error_names_the_argument_in_python_and_the_option_on_the_command_line() -> None:
+    for call, said, arguments, told in ONE_ERROR:
+        with pytest.raises(uetproto.LocalError) as caught:
+            call()
+        assert said in str(caught.value)
+        assert "--" not in str(caught.value).partition("uetproto ")[0]
+        done = invoke(*arguments)
+        assert done.exit_code == 2
+        assert told in done.stderr

@@ -89,5 +89,5 @@ def test_personalities_excuse_rules_that_exist(name: str) -> None:
 
 def test_an_unknown_personality() -> None:
     assert excused_by(None) == {}
-    with pytest.raises(LocalError, match=r"--personality nobody: is not known; legal: refprov"):
+    with pytest.raises(LocalError, match=r"personality nobody: is not known; legal: refprov"):
         excused_by("nobody")

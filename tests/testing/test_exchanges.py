@@ -133,7 +133,7 @@ def test_arguments_restrict_what_is_drawn(message: list[bytes]) -> None:
         (lambda: exchanges(operations=0), "operations=0 is not legal; legal: 1 … 16"),
         (lambda: captures(format="erf"), "format='erf' is not legal; legal: pcap, pcapng"),
         (lambda: captures(exchanges=99), "exchanges=99 is not legal; legal: 1 … 16"),
-        (lambda: exchanges(mode="rdu"), "mode='rdu' is not legal; legal: rud, rod"),
+        (lambda: exchanges(mode="rdu"), "mode='rdu' is not legal (did you mean rud?); legal: rud, rod"),
     ],
 )
 def test_what_is_not_legal_is_refused_with_the_legal_values(make: Callable[[], object], legal: str) -> None:

@@ -106,12 +106,12 @@ def test_several_at_once(originals: list[Record], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("bad-crx=0.1",), "--mutate bad-crx=0.1: 'bad-crx' is no mutation (did you mean bad-crc?); legal: bad-crc, "),
-        (("bad-crc",), "--mutate bad-crc: legal is bad-crc=SHARE, a share 0 … 1"),
-        (("bad-crc=x",), "--mutate bad-crc=x: legal is"),
-        (("bad-crc=nan",), "--mutate bad-crc=nan: legal is"),
-        (("bad-crc=1.5",), "--mutate bad-crc=1.5: legal is"),
-        (("bad-crc=0.5", "cut=0.6"), "--mutate: the shares add up to 1.1; legal: at most 1"),
+        (("bad-crx=0.1",), "mutate bad-crx=0.1: 'bad-crx' is no mutation (did you mean bad-crc?); legal: bad-crc, "),
+        (("bad-crc",), "mutate bad-crc: legal is bad-crc=SHARE, a share 0 … 1"),
+        (("bad-crc=x",), "mutate bad-crc=x: legal is"),
+        (("bad-crc=nan",), "mutate bad-crc=nan: legal is"),
+        (("bad-crc=1.5",), "mutate bad-crc=1.5: legal is"),
+        (("bad-crc=0.5", "cut=0.6"), "mutate: the shares add up to 1.1; legal: at most 1"),
     ],
 )
 def test_shares_that_cannot_be(texts: tuple[str, ...], message: str) -> None:

@@ -343,7 +343,7 @@ SHARES = "one of these, a list, or a table of shares"
 def test_refusals(name: str, settings: list[str], message: str) -> None:
     with pytest.raises(LocalError) as caught:
         load(name, settings)
-    assert str(caught.value).startswith(f"--set {message}")
+    assert str(caught.value).startswith(f"settings {message}")
 
 
 def test_what_is_missing_or_wrong_has_a_line(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from uetproto.analysis.packet_view import PacketView
 from uetproto.analysis.sources import CaptureSource, MergedReader, Openable, SourceDamage
 from uetproto.diff.result import DiffResult
 from uetproto.engine.tss.keys import KeyRing
-from uetproto.errors import LocalError, missing_package, shown, similar, typed
+from uetproto.errors import LocalError, SuggestsNames, missing_package, shown, similar, suggests_arguments, typed
 from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.base import CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
@@ -39,6 +39,7 @@ class CaptureWarning(UserWarning):
     """This warning says that a part of a capture cannot be read."""
 
 
+@suggests_arguments
 def open_captures(
     source: Openable,
     *more: Openable,
@@ -84,7 +85,7 @@ def open_captures(
     return Capture(sources, decoding, keys)
 
 
-class Capture:
+class Capture(SuggestsNames):
     """A capture holds packets, which it reads when it is iterated; it can be iterated as often as wanted, unless it is
     a pipe.
 
@@ -111,6 +112,13 @@ class Capture:
     def names(self) -> tuple[str, ...]:
         """Return the names of the captures that are merged."""
         return tuple(source.name for source in self._sources)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the names of fields that `filter`, `to_arrow(fields=…)` and `packet[name]` know."""
+        from uetproto.filters.fields import fields
+
+        return tuple(fields())
 
     # Packets ----------------------------------------------------------------------------------------------------------
 
@@ -258,6 +266,7 @@ class Capture:
             self._tell([SourceDamage(name, *one) for name, reader in opened for one in reader.damage])
         return self._measured
 
+    @suggests_arguments
     def audit(
         self,
         *rules: str,
@@ -282,7 +291,7 @@ class Capture:
         from uetproto.audit.rule import Severity
 
         check_texts("rules", rules)
-        check_given(cc, complete, "cc")
+        check_given(cc, complete)
         options = self._options(
             rules=rules, complete=complete, ordered=ordered, mirror=mirror, personality=personality, cc=cc
         )  # fmt: skip
@@ -296,6 +305,7 @@ class Capture:
             outcome.unwanted = len(report.findings) - len(outcome.findings)
         return AuditResult(outcome)
 
+    @suggests_arguments
     def diff(
         self, other: "Capture", *, strict: bool = False, ignore: Collection[str] = (),
         addresses: Mapping[str, str] | None = None,
@@ -318,6 +328,7 @@ class Capture:
 
         return Options(keys=self._ring, **self._decoding.transports, **more)
 
+    @suggests_arguments
     def ladder(
         self,
         *,
@@ -391,6 +402,7 @@ class Capture:
 
     # Tables -----------------------------------------------------------------------------------------------------------
 
+    @suggests_arguments
     def table(self, fields: Sequence[str] | None = None, analysis: bool = False) -> Any:
         """Return the joined table, a `tables.pieces.CaptureTable`, which is made piece by piece.
 
@@ -416,6 +428,7 @@ class Capture:
             ):
                 yield seen
 
+    @suggests_arguments
     def to_arrow(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
         """Return the packets as a table of pyarrow, a row for each.
 
@@ -436,6 +449,7 @@ class Capture:
         """Return the common columns as a stream of Arrow: `polars.DataFrame(capture)`."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
+    @suggests_arguments
     def to_polars(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
         """Return the packets as a frame of Polars; the arguments are those of `to_arrow`."""
         try:
@@ -444,6 +458,7 @@ class Capture:
             raise missing_package("Capture.to_polars", "polars", "tables") from None
         return polars.from_arrow(self.to_arrow(fields, analysis=analysis))
 
+    @suggests_arguments
     def to_pandas(self, fields: Sequence[str] | None = None, *, analysis: bool = False) -> Any:
         """Return the packets as a frame of pandas; the arguments are those of `to_arrow`."""
         try:
@@ -452,6 +467,7 @@ class Capture:
             raise missing_package("Capture.to_pandas", "pandas", "tables") from None
         return self.to_arrow(fields, analysis=analysis).to_pandas()
 
+    @suggests_arguments
     def to_parquet(
         self, path: "str | os.PathLike[str]", fields: Sequence[str] | None = None, *, analysis: bool = False
     ) -> dict[str, int]:
@@ -496,6 +512,7 @@ class Capture:
             return {}
         return windows_of(self._sources[0], self._options(), CaptureSource.open)
 
+    @suggests_arguments
     def report(self, path: str | os.PathLike[str], *, rows: int | None = None, complete: bool = False) -> None:
         """Write a page with ladder, plots, findings and measurements, as `uetproto report` does: one HTML file that
         needs nothing else.

@@ -19,7 +19,7 @@ from uetproto.analysis.html import table_html
 from uetproto.analysis.results import AuditResult, FlowRows, Ladder, MessageRows, StatsResult
 from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.emulator.run.result import RunResult
-from uetproto.errors import LocalError, shown, typed
+from uetproto.errors import LocalError, SuggestsNames, shown, suggests_arguments, typed
 from uetproto.fabric.result import StudyResult
 from uetproto.traffic.generate import TrafficResult
 
@@ -34,7 +34,7 @@ T = TypeVar("T", bound=Told)
 PathText = str | os.PathLike[str]
 
 
-class CommandOutcome(Generic[T]):
+class CommandOutcome(SuggestsNames, Generic[T]):
     """An outcome is what came of a command: its `result`, and the frames, if they were captured.
 
     `flows`, `pdcs`, `messages`, `qps`, `audit`, `stats` and `ladder` are those of the capture.
@@ -105,6 +105,7 @@ class CommandOutcome(Generic[T]):
 # The commands ---------------------------------------------------------------------------------------------------------
 
 
+@suggests_arguments
 def run(
     scenario: PathText,
     settings: Mapping[str, object] | None = None,
@@ -124,12 +125,14 @@ def run(
     from uetproto.emulator.scenario.settings import load
 
     texts = [*_texts(settings), *([] if tap is None else [f"tap.nodes={tap}"])]
-    loaded = load(scenario, [*texts, *([] if seed is None else [f"run.seed={_seed(seed)}"])])
+    set_by = {"tap.nodes": "tap", "run.seed": "seed"}
+    loaded = load(scenario, [*texts, *([] if seed is None else [f"run.seed={_seed(seed)}"])], set_by)
     with _captured(output, capture) as frames:
         result = play(loaded, output=frames.file, check=check)
         return CommandOutcome(result, result.ok, frames.opened())
 
 
+@suggests_arguments
 def generate(
     profile: PathText,
     settings: Mapping[str, object] | None = None,
@@ -163,6 +166,7 @@ def generate(
         return CommandOutcome(result, result.failure is None, frames.opened(result.keys_file))
 
 
+@suggests_arguments
 def fabric(
     pattern: PathText,
     settings: Mapping[str, object] | None = None,
@@ -211,7 +215,7 @@ def fabric(
     for name, value, legal in (("lb", lb, PATHS), ("profile", profile, PROFILES), ("wire", wire, WIRES)):
         check_choice(name, value, legal)
     if cc != OFF:
-        check_algorithm(cc)
+        check_algorithm(cc, "cc")
     bytes_of = size(1, 2**32 - 2)
     sizes = [_checked("flow_size", one, bytes_of) for one in str(flow_size).split(",")]
     load = traffic_matrix(os.fspath(pattern), hosts, *sizes)
@@ -236,6 +240,7 @@ def fabric(
         return CommandOutcome(result, result.failure is None, frames.opened())
 
 
+@suggests_arguments
 def collective(
     op: str,
     *,

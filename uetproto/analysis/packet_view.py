@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from uetproto.analysis.html import packet_html
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, SuggestsNames
 from uetproto.filters.display_filter import FilteredPacket
 from uetproto.filters.fields import Seen
 from uetproto.filters.lookup import FieldLookup
@@ -25,7 +25,7 @@ _PROTOCOLS = (
 """Beginnings of forms, and the protocol of a packet that has such a header; the first that fits counts."""
 
 
-class PacketView(FieldLookup):
+class PacketView(SuggestsNames, FieldLookup):
     """A packet view is one packet of a capture: when it came, from where, what it says, and its bytes.
 
     `view["pds.rod_req"]["psn"]` is a field of a header, as in `Packet`, and `view["uetp.psn"]` is a value by its name

@@ -14,7 +14,7 @@ from uetproto.audit.outcome import AuditOutcome, summary
 from uetproto.audit.rule import Severity
 from uetproto.audit.stats.meters import Measurements
 from uetproto.audit.stats.rows import FlowRow, MessageRow
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, SuggestsNames
 from uetproto.wire.words.summary import duration
 
 FlowRows = RowView[FlowRow]
@@ -23,7 +23,7 @@ MessageRows = RowView[MessageRow]
 """Type of tables of messages."""
 
 
-class AuditResult:
+class AuditResult(SuggestsNames):
     """This class is the result of an audit: its findings, and how often each rule was judged."""
 
     def __init__(self, outcome: AuditOutcome) -> None:
@@ -79,7 +79,7 @@ _FINDING = {
 }
 
 
-class StatsResult:
+class StatsResult(SuggestsNames):
     """This class has the measurements of a capture: flows, messages, and sums for each interface."""
 
     def __init__(self, measured: Sequence[Measurements]) -> None:
@@ -162,7 +162,7 @@ _MESSAGE = {
 }
 
 
-class Ladder:
+class Ladder(SuggestsNames):
     """This class is a message sequence chart. It prints as text, and a notebook shows it as a picture."""
 
     def __init__(self, text: str, svg: str) -> None:

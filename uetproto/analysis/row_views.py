@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from uetproto.analysis.html import table_html
+from uetproto.errors import LocalError, SuggestsNames, shown
 from uetproto.wire.words.text import count
 
 T = TypeVar("T")
@@ -15,7 +16,7 @@ Shown = Mapping[str, Callable[[Any], object]]
 """Type of the columns that are shown: names, and what gives the cell of a row."""
 
 
-class RowView(Sequence[T], Generic[T]):
+class RowView(SuggestsNames, Sequence[T], Generic[T]):
     """This class is a sequence of rows that shows itself as a table. `as_dicts` gives all values of the rows."""
 
     def __init__(
@@ -33,6 +34,8 @@ class RowView(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> "T | RowView[T]":
         if isinstance(index, slice):
             return RowView(self._what, self._rows[index], self._columns, self._as_dict)
+        if not isinstance(index, int):
+            raise LocalError("index", f"{shown(index)} is not legal", "whole numbers and slices; a row has names")
         return self._rows[index]
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.audit.rule import Rule, Severity
+from uetproto.errors import SuggestsNames
 from uetproto.wire.headers.uet_ses import Opcode
 
 Flow = Mapping[str, Any]
@@ -30,7 +31,7 @@ class FindingPlace(NamedTuple):
 
 
 @dataclass(slots=True)
-class Finding:
+class Finding(SuggestsNames):
     """This record describes one departure from the protocol. `packets` holds the numbers, in the file, of the packets
     that show it; the offending packet is the last one."""
 

@@ -12,6 +12,7 @@ from uetproto.audit.finding import Finding, FindingPlace
 from uetproto.audit.judge import RuleTally
 from uetproto.audit.report import NO_KEYS, AuditReport
 from uetproto.audit.rule import Severity
+from uetproto.errors import SuggestsNames
 
 NEVER_MET = "nothing of the kind in the capture"
 UNOPENED = "nothing of the kind in the capture but for what is sealed"
@@ -21,7 +22,7 @@ _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(slots=True)
-class AuditOutcome:
+class AuditOutcome(SuggestsNames):
     """This class has the outcome of an audit of some files."""
 
     report: AuditReport

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, argument, similar
 
 REFPROV: dict[str, str] = {
     # rule                     the reference provider's habit
@@ -45,6 +45,6 @@ def excused_by(name: str | None) -> Mapping[str, str]:
         return {}
     if name not in PERSONALITIES:
         raise LocalError(
-            f"--personality {name}", f"is not known{similar(name, PERSONALITIES)}", ", ".join(PERSONALITIES)
+            argument("personality", name), f"is not known{similar(name, PERSONALITIES)}", ", ".join(PERSONALITIES)
         )
     return PERSONALITIES[name]

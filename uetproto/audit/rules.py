@@ -13,7 +13,7 @@ from uetproto.audit.ses import rules as rules_ses
 from uetproto.audit.sharp import rules as rules_sharp
 from uetproto.audit.tss import rules as rules_tss
 from uetproto.audit.wire import rules as rules_wire
-from uetproto.errors import LocalError, listed, similar
+from uetproto.errors import LocalError, argument, listed, similar
 
 RULES: tuple[Rule, ...] = (
     *rules_wire.RULES,
@@ -47,10 +47,10 @@ def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
     for glob in globs:
         matching = {name for name in BY_ID if fnmatchcase(name, glob.removeprefix("-").upper())}
         if not matching:
-            raise LocalError(f"--rules {glob}", f"matches none{known_rules(glob)}")
+            raise LocalError(argument("rules", glob), f"matches none{known_rules(glob)}")
         wanted = wanted - matching if glob.startswith("-") else wanted | matching
     if not wanted:
-        raise LocalError(f"--rules {','.join(globs)}", f"leaves none{known_rules('')}")
+        raise LocalError(argument("rules", ",".join(globs)), f"leaves none{known_rules('')}")
     return tuple(rule for rule in RULES if rule.id in wanted)
 
 

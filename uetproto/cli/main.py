@@ -17,7 +17,7 @@ import click
 from uetproto import RemoteError, UetError, __version__
 from uetproto.cli.choice import Choice
 from uetproto.cli.terminal import AUTO, COLORS, choose_colours, has_colours, printable, shortened
-from uetproto.errors import listed, similar
+from uetproto.errors import listed, options_named, similar
 
 COMMANDS = {
     # name         module                    in a few words
@@ -139,7 +139,7 @@ class Commands(click.Group):
 
     def _run(self, args: list[str]) -> int:
         try:
-            with self.make_context("uetproto", args) as ctx:
+            with options_named(_option_of), self.make_context("uetproto", args) as ctx:
                 result = self.invoke(ctx)
             return result if type(result) is int else 0
         except click.exceptions.Exit as exit_:
@@ -160,6 +160,15 @@ class Commands(click.Group):
             return 0
         except (OSError, UetError) as error:
             return _failed(error)
+
+
+def _option_of(argument: str) -> str:
+    """Return the option of the command that runs, as a user writes it, for an argument of a function."""
+    ctx = click.get_current_context(silent=True)
+    for parameter in [] if ctx is None else ctx.command.params:
+        if parameter.name == argument and isinstance(parameter, click.Option):
+            return parameter.opts[0]
+    return f"--{argument.replace('_', '-')}"
 
 
 def _failed(error: OSError | UetError) -> int:

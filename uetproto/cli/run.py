@@ -101,7 +101,7 @@ def command(
         settings = (*settings, f"tap.nodes={tap}")
     if seed is not None:
         settings = (*settings, f"run.seed={seed}")
-    options = {key: name for key, name, value in (("tap.nodes", "--tap", tap), ("run.seed", "--seed", seed))
+    options = {key: name for key, name, value in (("tap.nodes", "tap", tap), ("run.seed", "seed", seed))
                if value is not None}  # fmt: skip
     loaded, missing = _loaded(scenario, settings, options)
     inputs = [toml_file("SCENARIO", name) for name in scenario] + [("its input", one.run.input) for one in loaded]

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from uetproto.diff.normal import CapturedPacket
+from uetproto.errors import SuggestsNames
 from uetproto.wire.words.summary import from_to, summary
 from uetproto.wire.words.text import count
 
@@ -90,7 +91,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class DiffResult:
+class DiffResult(SuggestsNames):
     """This class is the result of a comparison."""
 
     packets_a: int

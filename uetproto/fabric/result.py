@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from uetproto.engine.contract import SECOND
+from uetproto.errors import SuggestsNames
 
 if TYPE_CHECKING:
     from uetproto.fabric.study import Study
@@ -36,7 +37,7 @@ class LinkLoads:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyResult:
+class StudyResult(SuggestsNames):
     """A study result has the counts of one run, for the whole fabric."""
 
     pattern: str

@@ -10,6 +10,7 @@ import sys
 import scapy.layers
 from scapy.config import conf
 
+from uetproto.errors import similar
 from uetproto.layers import uet
 from uetproto.layers.base import LayerError
 from uetproto.layers.messages import UetPackets, uet_message
@@ -27,6 +28,11 @@ __all__ = [
     "uet_message",
     "uet_reply",
 ]
+
+
+def __getattr__(name: str) -> object:
+    hint = "" if name.startswith("_") else similar(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def _introduce() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, argument
 from uetproto.framing.framer import CACHE
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.live import sockets
@@ -394,7 +394,7 @@ class PacketPath(EthernetPath):
         owned = sockets.is_of_this_host(setup.local, setup.ip_version, interface.device)
         name = interface.device or sockets.interface_of(setup.local, setup.ip_version)
         if name is None:
-            raise NotPermittedError("path", "path packet needs the name of a network interface", "--interface")
+            raise NotPermittedError("path", "path packet needs the name of a network interface", argument("interface"))
         if not owned and interface.path != self.name:
             raise NotPermittedError("path", f"{interface.local} is no address of this host", "path packet, by its name")
         owned = owned and interface.vlan is None  # nobody asks the kernel in a VLAN that it does not have

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, argument
 from uetproto.framing.framer import mac_of
 from uetproto.live import sockets
 from uetproto.live.interface import AUTO
@@ -59,7 +59,9 @@ class TapPath(EthernetPath):
         interface = setup.interface
         name = interface.device
         if name is None or not 0 < len(name.encode()) < 16:
-            raise NotPermittedError("path", "path tap needs the name of a TAP device", "--interface, such as tap0")
+            raise NotPermittedError(
+                "path", "path tap needs the name of a TAP device", f"{argument('interface')}, such as tap0"
+            )
         if sockets.is_of_this_host(setup.local, setup.ip_version, name):
             told = f"{interface.local} is an address of the kernel, which answers for it"
             raise LocalError("local", told, "an address that nobody has, in the network of the TAP device")

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from uetproto.errors import LocalError, Location, shown, similar, typed
+from uetproto.errors import LocalError, Location, argument, shown, similar, typed
 from uetproto.knobs import RATE, TIME, KeyType
 from uetproto.textfile import read_bounded
 
@@ -68,7 +68,7 @@ class TomlFile(ABC):
         self.given: dict[str, str] = {}
         """Keys that `change` set, and the text of their values."""
         self.options: Mapping[str, str] = {}
-        """Command line options that set one key, by the name of the key. Any other key is set by `--set`."""
+        """Names of arguments that set one key, by the name of the key. Any other key is set by `settings`."""
 
     def change(self, settings: Iterable[str]) -> None:
         """Set keys from texts "key=value". A value that is not TOML is taken as text.
@@ -82,7 +82,7 @@ class TomlFile(ABC):
             name, equals, value = setting.partition("=")
             name = name.strip()
             if not equals or not name:
-                raise LocalError(f"--set {harmless(setting)}: legal is key=value")
+                raise LocalError(argument("settings", f"{harmless(setting)}: legal is key=value"))
             key = self.aliases.get(name, name)
             table = self.table_of(name, key)
             try:
@@ -99,8 +99,8 @@ class TomlFile(ABC):
         """
 
     def option(self, key: str) -> str:
-        """Return the command line option that set a key, as errors name it."""
-        return self.options.get(key, f"--set {harmless(key)}")
+        """Return the argument that set a key, as errors name it."""
+        return argument(self.options[key]) if key in self.options else argument("settings", harmless(key))
 
     def check_unit(self, key: str, value: object, legal: KeyType) -> None:
         """Raise `LocalError` if the command line set a time or rate as a number without a unit: 5 would be 5 ps."""

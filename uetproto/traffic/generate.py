@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import NEVER
-from uetproto.errors import LocalError, typed
+from uetproto.errors import LocalError, SuggestsNames, typed
 from uetproto.garbage import seldom_collected
 from uetproto.traffic import keys_file
 from uetproto.traffic.coverage import Coverage
@@ -55,7 +55,7 @@ _TRANSPORTS: dict[type[TrafficProfile], _Transport] = {
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficResult:
+class TrafficResult(SuggestsNames):
     """This record has the counts of the traffic that was written. Times are virtual, in picoseconds."""
 
     profile: str

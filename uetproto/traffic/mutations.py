@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from uetproto.engine.contract import Rng
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, argument, similar
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate.frame import Mutation
 from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, FrameHistory, mutate
@@ -24,18 +24,22 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
     for text in asked:
         name, equals, value = text.partition("=")
         if name not in NAMES:
-            raise LocalError(f"--mutate {text}", f"{name!r} is no mutation{similar(name, NAMES)}", ", ".join(NAMES))
+            raise LocalError(
+                argument("mutate", text), f"{name!r} is no mutation{similar(name, NAMES)}", ", ".join(NAMES)
+            )
         try:
             share = float(value) if equals else -1.0
         except ValueError:
             share = -1.0
         if not 0 <= share <= 1:
-            raise LocalError(f"--mutate {text}", f"legal is {name}=SHARE, a share 0 … 1")
+            raise LocalError(argument("mutate", text), f"legal is {name}=SHARE, a share 0 … 1")
         if name in shares:
-            raise LocalError(f"--mutate {text}", f"{name} is there twice", "each mutation once")
+            raise LocalError(argument("mutate", text), f"{name} is there twice", "each mutation once")
         shares[name] = share
     if sum(shares.values()) > 1:
-        raise LocalError("--mutate", f"the shares add up to {sum(shares.values()):g}", "at most 1, a packet has one")
+        raise LocalError(
+            argument("mutate"), f"the shares add up to {sum(shares.values()):g}", "at most 1, a packet has one"
+        )
     return shares
 
 

@@ -17,7 +17,7 @@ from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, argument, similar
 from uetproto.framing.security import Security
 from uetproto.knobs import KeyType, with_defaults
 from uetproto.toml.file import TomlFile, harmless
@@ -267,7 +267,7 @@ class ProfileFile(TomlFile):
         if section in _MIXES and not isinstance(table, dict):
             table = self.data[section] = {}
         if not isinstance(table, dict):
-            raise LocalError(f"--set {name}", f"{section} is not a table")
+            raise LocalError(argument("settings", name), f"{section} is not a table")
         return table
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
@@ -276,11 +276,11 @@ class ProfileFile(TomlFile):
         """
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
-            return LocalError(f"--set {harmless(below)}", value, legal)
+            return LocalError(argument("settings", harmless(below)), value, legal)
         whole = next((given for given in self.given if given == key or key.startswith(f"{given}.")), None)
         if whole is not None:
             told = "" if whole == key else f"{harmless(key)}: "
-            return LocalError(f"--set {harmless(whole)}", f"{told}{value}", legal)
+            return LocalError(argument("settings", harmless(whole)), f"{told}{value}", legal)
         return super().refuse(key, value, legal)
 
     def refuse_mix(self, path: str, other: str, value: object, legal: str = "") -> LocalError:

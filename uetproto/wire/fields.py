@@ -9,6 +9,8 @@ the table. If a bit changes the meaning of other bits, each value of it has a ta
 from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag
 
+from uetproto.errors import listed, similar
+
 # Attributes of a Scapy packet that a field of the same name would silently hide.
 _TAKEN_BY_SCAPY = frozenset(
     {"name", "time", "payload", "original", "underlayer", "parent", "fields", "options", "show"}
@@ -106,7 +108,7 @@ class Header:
         for field in self.fields:
             if field.name == name:
                 return field
-        raise KeyError(f"{self.name}.{name}")
+        raise KeyError(f"{self.name}.{name}: no such field{similar(name, self.names)}; there are {listed(self.names)}")
 
     def origin_of(self, field: Field) -> Origin:
         """Return the origin of `field`, which is a field of this header."""
@@ -136,4 +138,4 @@ class Header:
             if field.name == name:
                 return position
             position += field.bits
-        raise KeyError(f"{self.name}.{name}")
+        raise KeyError(f"{self.name}.{name}: no such field{similar(name, self.names)}; there are {listed(self.names)}")

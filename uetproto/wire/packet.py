@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from uetproto.errors import SuggestsNames
 from uetproto.wire.forms import FORMS, TUNNEL_FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.headers.tunnels import GRE
@@ -85,7 +86,7 @@ def udp_checksum_at(layers: Sequence[Layer]) -> int | None:
 
 
 @dataclass(slots=True, repr=False)
-class Packet(FormLookup):
+class Packet(SuggestsNames, FormLookup):
     """A packet is a decoded frame.
 
     Its `layers` are the headers, the outermost first. `payload` has the bytes that they carry, and `trailer` is the CRC

@@ -52,9 +52,9 @@ def test_pfc_pauses_the_priority_of_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        (("fabric.vlan=4095",), "--set fabric.vlan: 4095 is not legal; legal: 1 … 4094"),
-        (("fabric.vlan=7", "fabric.vlan_priority=8"), "--set fabric.vlan_priority: 8 is not legal; legal: 0 … 7"),
-        (("fabric.vlan_control=1",), "--set fabric.vlan_control: has no effect without fabric.vlan"),
+        (("fabric.vlan=4095",), "settings fabric.vlan: 4095 is not legal; legal: 1 … 4094"),
+        (("fabric.vlan=7", "fabric.vlan_priority=8"), "settings fabric.vlan_priority: 8 is not legal; legal: 0 … 7"),
+        (("fabric.vlan_control=1",), "settings fabric.vlan_control: has no effect without fabric.vlan"),
         (("fabric.vlan=7", "fabric.vlan_priority=4", "fabric.pfc=true"), "PFC pauses the priority 3, and data has 4"),
     ],
 )

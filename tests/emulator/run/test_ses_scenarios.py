@@ -358,12 +358,12 @@ def test_rows_are_changed_by_hand(tmp_path: Path) -> None:
     rows = 'do = "region"; length = 64\ndo = "write"; length = 64'
     assert play(tmp_path, rows, "operation.1.length=5").bytes == 5
     for setting, message in (
-        ("operation.1.length=-1", "--set operation.1.length: -1 is not legal; legal: bytes, or a text"),
-        ("operation.2.length=5", "--set operation.2.length: no such row: 2; legal: a number, 0 … 1"),
-        ("operation.x.length=5", "--set operation.x.length: no such row: x; legal: a number, 0 … 1"),
-        ("operation.1=5", "--set operation.1: 1 is a row; legal: a key of it, as in operation.1.key"),
-        ("operation.1.length.x=5", "--set operation.1.length.x: length is not a table"),
-        ("mode=uud", "--set run.mode: 'uud' does not carry write (operation.1); legal: rod, rud, rudi"),
+        ("operation.1.length=-1", "settings operation.1.length: -1 is not legal; legal: bytes, or a text"),
+        ("operation.2.length=5", "settings operation.2.length: no such row: 2; legal: a number, 0 … 1"),
+        ("operation.x.length=5", "settings operation.x.length: no such row: x; legal: a number, 0 … 1"),
+        ("operation.1=5", "settings operation.1: 1 is a row; legal: a key of it, as in operation.1.key"),
+        ("operation.1.length.x=5", "settings operation.1.length.x: length is not a table"),
+        ("mode=uud", "settings run.mode: 'uud' does not carry write (operation.1); legal: rod, rud, rudi"),
     ):
         with pytest.raises(LocalError) as caught:
             load(scenario(tmp_path, rows), [setting])

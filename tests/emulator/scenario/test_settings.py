@@ -159,52 +159,52 @@ def test_refusals(tmp_path: Path, old: str, new: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("mode=fast", "--set run.mode: 'fast' is not legal; legal: rod, rud"),
-        ("payload_mtu=999", "--set ses.payload_mtu: 999 is not legal; legal: 1024, 2048, 4096, 8192"),
-        ("payload_mtu=many", "--set ses.payload_mtu: 'many' is not legal; legal: 1024, 2048, 4096, 8192"),
-        ("ses.max_msg_size=1 ms", "--set ses.max_msg_size: '1 ms' is not legal; legal: bytes, or a text such as"),
-        ("pds.rto_init_time=9 s", "--set pds.rto_init_time: 9000000000000 is not legal; legal: 0 … 8000000000000"),
-        ("pds.rto_init_time=1 xs", "--set pds.rto_init_time: '1 xs' is not legal; legal: a time such as "),
+        ("mode=fast", "settings run.mode: 'fast' is not legal; legal: rod, rud"),
+        ("payload_mtu=999", "settings ses.payload_mtu: 999 is not legal; legal: 1024, 2048, 4096, 8192"),
+        ("payload_mtu=many", "settings ses.payload_mtu: 'many' is not legal; legal: 1024, 2048, 4096, 8192"),
+        ("ses.max_msg_size=1 ms", "settings ses.max_msg_size: '1 ms' is not legal; legal: bytes, or a text such as"),
+        ("pds.rto_init_time=9 s", "settings pds.rto_init_time: 9000000000000 is not legal; legal: 0 … 8000000000000"),
+        ("pds.rto_init_time=1 xs", "settings pds.rto_init_time: '1 xs' is not legal; legal: a time such as "),
         (
             "pds.tail_loss_time=1 xs",
-            f"--set pds.tail_loss_time: '1 xs' is not legal; legal: {A_TIME}, 0 ps … 10 ms",
+            f"settings pds.tail_loss_time: '1 xs' is not legal; legal: {A_TIME}, 0 ps … 10 ms",
         ),
         (
             "run.time_limit=0",
-            f"--set run.time_limit: 0 is not legal; legal: {A_TIME}, 1 ps … 86400 s",
+            f"settings run.time_limit: 0 is not legal; legal: {A_TIME}, 1 ps … 86400 s",
         ),
         (
             "nodes.b.pds.msl=1",
-            "--set nodes.b.pds.msl: no such node: b; legal: rank0, rank2; a new one is a whole table, --set 'no",
+            "settings nodes.b.pds.msl: no such node: b; legal: rank0, rank2; a new one is a whole table, settings 'no",
         ),
         (
             "nodes.rankk.address=10.0.0.9",
-            "--set nodes.rankk.address: no such node: rankk (did you mean rank2 or rank0?); legal: rank0, rank2; a new",
+            "settings nodes.rankk.address: no such node: rankk (did you mean rank2 or rank0?); legal: rank0, rank2; a",
         ),
-        ("preset.rank1.start_psn=1", "--set preset.rank1.start_psn: no such node: rank1 (did you mean rank"),
-        ('nodes.x={rate = "5 Gb/s"}', "--set nodes.x: address is missing; legal: an IPv4 or IPv6 address"),
-        ("pds.mp_rnge=1", "--set pds.mp_rnge: unknown key (did you mean mp_range"),
-        ("pds.rto_init_time=5", f"--set pds.rto_init_time: 5 has no unit; legal: {A_TIME}, 0 ps … 8 s"),
-        ("fabric.delay=5", f"--set fabric.delay: 5 has no unit; legal: {A_TIME}, 0 ps … 86400 s"),
+        ("preset.rank1.start_psn=1", "settings preset.rank1.start_psn: no such node: rank1 (did you mean rank"),
+        ('nodes.x={rate = "5 Gb/s"}', "settings nodes.x: address is missing; legal: an IPv4 or IPv6 address"),
+        ("pds.mp_rnge=1", "settings pds.mp_rnge: unknown key (did you mean mp_range"),
+        ("pds.rto_init_time=5", f"settings pds.rto_init_time: 5 has no unit; legal: {A_TIME}, 0 ps … 8 s"),
+        ("fabric.delay=5", f"settings fabric.delay: 5 has no unit; legal: {A_TIME}, 0 ps … 86400 s"),
         (
             "fabric.rate=400",
-            '--set fabric.rate: 400 has no unit; legal: a rate such as "400 Gb/s" (b/s, kb/s, Mb/s, Gb/s',
+            'settings fabric.rate: 400 has no unit; legal: a rate such as "400 Gb/s" (b/s, kb/s, Mb/s, Gb/s',
         ),
-        ("nodes.x={rate = 5}", "--set nodes.x: nodes.x.rate: 5 has no unit"),
-        ("fabrik.rate=1", "--set fabrik.rate: fabrik: unknown section (did you mean fabric?); legal: run, fabric, "),
-        ("pds.nonsense=1", "--set pds.nonsense: unknown key; legal: default_mpr"),
+        ("nodes.x={rate = 5}", "settings nodes.x: nodes.x.rate: 5 has no unit"),
+        ("fabrik.rate=1", "settings fabrik.rate: fabrik: unknown section (did you mean fabric?); legal: run, fabric, "),
+        ("pds.nonsense=1", "settings pds.nonsense: unknown key; legal: default_mpr"),
         (
             "nonsense=1",
-            "--set nonsense: needs a section, as in pds.nonsense; legal: without a section: input, payload_mtu, mode",
+            "settings nonsense: needs a section, as in pds.nonsense; legal: without a section: input, payload_mtu",
         ),
-        ("mode", "--set mode: legal is key=value"),
-        ("nowhere.key=1", "--set nowhere.key: nowhere: unknown section; legal: run, "),
-        ("run.mode.x=1", "--set run.mode.x: mode is not a table"),
+        ("mode", "settings mode: legal is key=value"),
+        ("nowhere.key=1", "settings nowhere.key: nowhere: unknown section; legal: run, "),
+        ("run.mode.x=1", "settings run.mode.x: mode is not a table"),
         (
             "fabric.mtu=2000",
-            "--set fabric.mtu: a payload of 4096 bytes makes an IP packet of 4184, the link's mtu is 2000",
+            "settings fabric.mtu: a payload of 4096 bytes makes an IP packet of 4184, the link's mtu is 2000",
         ),
-        ("seed=-1", "--set run.seed: -1 is not legal"),
+        ("seed=-1", "settings run.seed: -1 is not legal"),
     ],
 )
 def test_refusals_by_hand(setting: str, message: str) -> None:
@@ -217,7 +217,7 @@ def test_a_node_or_queue_pair_is_added_on_purpose() -> None:
     """A key of a table that does not exist adds none; the whole table does."""
     scenario = load("gradient", ['nodes.new={address = "10.0.0.9"}', "nodes.new.rate=100 Gb/s"])
     assert (list(scenario.nodes), scenario.nodes["new"].rate) == (["rank0", "rank2", "new"], 100 * 10**9)
-    with pytest.raises(LocalError, match=r"--set qp.rank1.number: no such queue pair: rank1 \(did you mean rank2 or "):
+    with pytest.raises(LocalError, match=r"settings qp.rank1.number: no such queue pair: rank1 \(did you mean rank2"):
         load("roce-fail-key", ["qp.rank1.number=5"])
     assert load("roce-fail-key", ["qp.rank0.number=0x55"]).qps["rank0"].number == 0x55
 
@@ -327,7 +327,7 @@ def test_parameters_that_only_together_are_legal() -> None:
     """All PDCIDs for ordinary PDCs: only without reserved ones."""
     settings = ["nodes.rank0.pds.max_pdcs=65535", "nodes.rank0.pds.reserved_pdcs=0"]
     assert load("gradient", settings).nodes["rank0"].pds.max_pdcs == 65535
-    with pytest.raises(LocalError, match=r"--set nodes.rank0.pds.max_pdcs: 65535 and reserved_pdcs 16 are more PDCs"):
+    with pytest.raises(LocalError, match=r"settings nodes.rank0.pds.max_pdcs: 65535 and reserved_pdcs 16 are more"):
         load("gradient", settings[:1])
 
 
@@ -336,21 +336,24 @@ def test_parameters_that_only_together_are_legal() -> None:
     [
         (
             "nodes.rank0.personality=linux",
-            "--set nodes.rank0.personality: 'linux' is not legal; legal: default, refprov",
+            "settings nodes.rank0.personality: 'linux' is not legal; legal: default, refprov",
         ),
-        ("pds.mp_range=32768", "--set pds.mp_range: 32768 is not legal; legal: 128 … 32640 in steps of 128"),
-        ("pds.mp_range=200", "--set pds.mp_range: 200 is not legal; legal: 128 … 32640 in steps of 128"),
+        ("pds.mp_range=32768", "settings pds.mp_range: 32768 is not legal; legal: 128 … 32640 in steps of 128"),
+        ("pds.mp_range=200", "settings pds.mp_range: 200 is not legal; legal: 128 … 32640 in steps of 128"),
         (
             "pds.spec_revision=1.0.3",
-            "--set pds.spec_revision: '1.0.3' is not legal (did you mean 1.0.1?); legal: 1.0.1",
+            "settings pds.spec_revision: '1.0.3' is not legal (did you mean 1.0.1?); legal: 1.0.1",
         ),
-        ("pds.pdcid_quarantine=1", "--set pds.pdcid_quarantine: 1 is not legal; legal: MSL, 0"),
-        ("pds.ar_on_eom=maybe", "--set pds.ar_on_eom: 'maybe' is not legal; legal: True, False"),
-        ("nodes.rank2.pds.sack_base=newest", "--set nodes.rank2.pds.sack_base: 'newest' is not legal; legal: tracked"),
-        ("mode=uud", "--set run.mode: 'uud' is not legal for the WRITE of this run; legal: rod, rud; with ses"),
-        ("mode=rudi", "--set run.mode: 'rudi' is not legal for the WRITE of this run; legal: rod, rud; with ses"),
-        ("preset.rank0.expected_psn=9000", "--set preset.rank0.expected_psn: is not legal without secure_start"),
-        ("preset.rank0.ack_gen_count=9", "--set preset.rank0.ack_gen_count: a PDC in the middle of its life also"),
+        ("pds.pdcid_quarantine=1", "settings pds.pdcid_quarantine: 1 is not legal; legal: MSL, 0"),
+        ("pds.ar_on_eom=maybe", "settings pds.ar_on_eom: 'maybe' is not legal; legal: True, False"),
+        (
+            "nodes.rank2.pds.sack_base=newest",
+            "settings nodes.rank2.pds.sack_base: 'newest' is not legal; legal: ",
+        ),
+        ("mode=uud", "settings run.mode: 'uud' is not legal for the WRITE of this run; legal: rod, rud; with ses"),
+        ("mode=rudi", "settings run.mode: 'rudi' is not legal for the WRITE of this run; legal: rod, rud; with ses"),
+        ("preset.rank0.expected_psn=9000", "settings preset.rank0.expected_psn: is not legal without secure_start"),
+        ("preset.rank0.ack_gen_count=9", "settings preset.rank0.ack_gen_count: a PDC in the middle of its life also"),
     ],
 )
 def test_refusals_of_parameters(setting: str, message: str) -> None:

@@ -18,7 +18,7 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.contract import SECOND, AckReport, Trim
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, argument, similar
 from uetproto.knobs import RATE, TIME, KeyType, keys_of
 from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.uet_pds import NackCode
@@ -77,15 +77,17 @@ class WindowParameters(NamedTuple):
     max_wnd: int
 
 
-def parameters_of(text: str, option: str = "cc") -> WindowParameters:
-    """Return the parameters in a text such as "rate=100 Gb/s,base_rtt=12 us". Raises `LocalError` that names `option`
-    for a text that has unknown, illegal or too few parameters."""
+def parameters_of(text: str) -> WindowParameters:
+    """Return the parameters in a text such as "rate=100 Gb/s,base_rtt=12 us". Raises `LocalError` for a text
+    that has unknown, illegal or too few parameters."""
     values: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, raw = (one.strip() for one in part.partition("="))
         if name not in KEYS or not equals:
             raise LocalError(
-                option, f"{part.strip()!r} is not legal{similar(name, KEYS)}", f"{', '.join(KEYS)}, as in rate=100 Gb/s"
+                argument("cc"),
+                f"{part.strip()!r} is not legal{similar(name, KEYS)}",
+                f"{', '.join(KEYS)}, as in rate=100 Gb/s",
             )
         key = KEYS[name]
         value: Any = _WORDS.get(raw, raw)
@@ -94,24 +96,26 @@ def parameters_of(text: str, option: str = "cc") -> WindowParameters:
         try:
             values[name] = key.check(value)
         except ValueError:
-            raise LocalError(f"{option} {name}", f"{raw!r} is not legal", key.legal) from None
+            raise LocalError(argument("cc", name), f"{raw!r} is not legal", key.legal) from None
     missing = [name for name in NEEDED if name not in values]
     if missing:
-        raise LocalError(option, f"{', '.join(missing)} is missing", "rate and base_rtt at least")
+        raise LocalError(argument("cc"), f"{', '.join(missing)} is missing", "rate and base_rtt at least")
     max_wnd = values.pop("max_wnd", None)
     try:
         config = CcConfig(**values)
     except LocalError as error:
-        raise LocalError(f"{option} {error.name}", error.value, error.legal) from None
+        raise LocalError(argument("cc", error.name), error.value, error.legal) from None
     return WindowParameters(config, config.max_wnd if max_wnd is None else max_wnd)
 
 
-def check_given(cc: str | None, complete: bool, option: str) -> None:
-    """Raise `LocalError` that names `option` for given parameters that are not legal, or have no effect."""
+def check_given(cc: str | None, complete: bool) -> None:
+    """Raise `LocalError` for given parameters that are not legal, or have no effect."""
     if cc is not None:
-        parameters_of(cc, option)
+        parameters_of(cc)
         if not complete:
-            raise LocalError(f"{option} {cc}", "has no effect without every packet", "with --complete")
+            raise LocalError(
+                argument("cc", cc), "has no effect without every packet", f"with {argument('complete', True)}"
+            )
 
 
 class RecomputedWindow:

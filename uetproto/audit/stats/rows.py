@@ -8,6 +8,7 @@ from typing import Any
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.stats.times import Quantiles
+from uetproto.errors import SuggestsNames
 from uetproto.wire.flow_crc import NOTHING
 
 ROWS, ALL_ROWS = 10_000, 20_000
@@ -16,7 +17,7 @@ together. Further rows are only summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowRow:
+class FlowRow(SuggestsNames):
     """This record has the counts of what one end sent to the other: requests of a PDC, or packets of a queue pair, RUDI
     or UUD."""
 
@@ -82,7 +83,7 @@ class FlowRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageRow:
+class MessageRow(SuggestsNames):
     """This record has the measurements of one message."""
 
     flow: Flow

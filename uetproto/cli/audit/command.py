@@ -170,7 +170,7 @@ def command(
     _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
     if number is not None and plot is None:
         raise LocalError(f"--pdc {number}", "says what --plot draws", "with --plot FILE")
-    check_given(cc, complete, "--cc")
+    check_given(cc, complete)
     known = None if baseline is None else _known(baseline)
     options = Options(
         complete=complete, ordered=ordered, cc=cc, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),

@@ -22,7 +22,7 @@ from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.grants import JobGrant, Rail
 from uetproto.engine.sharp.options import BY_NAME, disabled
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, argument, similar
 from uetproto.knobs import BOOL, SIZE, TIME, UNITS, knobs_of, with_unit
 
 SHARP = frozenset({"sharp", "hcoll_sharp"})
@@ -49,9 +49,9 @@ class Offer(NamedTuple):
 def refusal(algorithm: str, transport: str, kind: str) -> str | None:
     """Return why a fabric cannot carry out an algorithm, or None if it can."""
     if transport not in CARRIERS[algorithm]:
-        return f"{algorithm} over {transport}; legal with --transport {', '.join(CARRIERS[algorithm])}"
+        return f"{algorithm} over {transport}; legal with {argument('transport', ', '.join(CARRIERS[algorithm]))}"
     if kind == "pair":
-        return f"{algorithm} with --topology pair, which has no switch; legal: the others"
+        return f"{algorithm} with {argument('topology', 'pair')}, which has no switch; legal: the others"
     return None
 
 
@@ -117,16 +117,18 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
     of a published option stays a text."""
     legal = f"options such as SHARP_COLL_ENABLE_SAT, fields such as {', '.join(list(_SHARP_FIELDS)[:3])}"
     found: dict[str, Any] = {}
-    for name, value in _pairs("--sharp", given):
+    for name, value in _pairs("sharp", given):
         if name in _SHARP_FIELDS:
             knob = _SHARP_FIELDS[name]
             is_switch = knob.legal == BOOL
-            found[name] = _SWITCHES.get(value, value) if is_switch else _number(f"--sharp {name}", value, knob.unit)
+            found[name] = (
+                _SWITCHES.get(value, value) if is_switch else _number(argument("sharp", name), value, knob.unit)
+            )
         elif name in BY_NAME:
             found[name] = value
         else:
             hint = similar(name, (*_SHARP_FIELDS, *BY_NAME))
-            raise LocalError(f"--sharp {name}={value}", f"no such name{hint}", legal)
+            raise LocalError(argument("sharp", f"{name}={value}"), f"no such name{hint}", legal)
     return found
 
 
@@ -134,10 +136,12 @@ def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
     """Return the settings of `--multicast NAME=VALUE`, whose names are fields of `MulticastConfig`."""
     names = [part.name for part in fields(MulticastConfig)]
     found = {}
-    for name, value in _pairs("--multicast", given):
+    for name, value in _pairs("multicast", given):
         if name not in names:
-            raise LocalError(f"--multicast {name}={value}", f"no such name{similar(name, names)}", ", ".join(names))
-        found[name] = _number(f"--multicast {name}", value, TIME if name == "least" else "")
+            raise LocalError(
+                argument("multicast", f"{name}={value}"), f"no such name{similar(name, names)}", ", ".join(names)
+            )
+        found[name] = _number(argument("multicast", name), value, TIME if name == "least" else "")
     MulticastConfig(**found)
     return found
 
@@ -150,7 +154,7 @@ def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise LocalError(f"{option} {text}", "legal is NAME=VALUE")
+            raise LocalError(argument(option, text), "legal is NAME=VALUE")
         yield name, value
 
 

@@ -19,7 +19,7 @@ from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS as CC
 from uetproto.engine.cc.registry import check_algorithm
-from uetproto.errors import LocalError, similar
+from uetproto.errors import LocalError, argument, similar
 from uetproto.toml.values import RATE, size, time
 from uetproto.wire.headers.roce import PMTUS
 from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
@@ -36,20 +36,22 @@ CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NI
 def rank_numbers(text: str) -> list[int]:
     numbers = text.split(",")
     if not all(number.isascii() and number.isdecimal() and len(number) < 7 and int(number) for number in numbers):
-        raise LocalError(f"--ranks {text}", f"legal are whole numbers, 1 … {MOST_RANKS}, with commas between them")
+        raise LocalError(
+            argument("ranks", text), f"legal are whole numbers, 1 … {MOST_RANKS}, with commas between them"
+        )
     return list(dict.fromkeys(map(int, numbers)))
 
 
 def length(op: str, text: str | None) -> int:
     if op == "barrier":
         if text not in (None, "0"):
-            raise LocalError(f"--bytes {text}", "a barrier moves none", "0")
+            raise LocalError(argument("bytes", text), "a barrier moves none", "0")
         return 0
     text = DEFAULT_BYTES if text is None else text
     try:
         number: int = _BYTES.check(int(text) if text.isascii() and text.isdecimal() else text)
     except ValueError:
-        raise LocalError(f"--bytes {text}", f"legal is {_BYTES.legal}") from None
+        raise LocalError(argument("bytes", text), f"legal is {_BYTES.legal}") from None
     return number
 
 
@@ -57,9 +59,9 @@ def reduce_op(op: str, name: str | None) -> ReduceOp:
     if name is None:
         return ReduceOp.SUM
     if op not in REDUCING:
-        raise LocalError(f"--op {name}", f"{op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
+        raise LocalError(argument("reduce_op", name), f"{op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
     if name.upper() not in OPS:
-        raise LocalError(f"--op {name}", f"no such operation{similar(name, OPS)}", ", ".join(OPS))
+        raise LocalError(argument("reduce_op", name), f"no such operation{similar(name, OPS)}", ", ".join(OPS))
     found: ReduceOp = getattr(ReduceOp, name.upper())
     return found
 
@@ -68,16 +70,18 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
     """Return kind and parameters of a topology, such as `leaf-spine:hosts_per_leaf=4`."""
     kind, _, rest = text.partition(":")
     if kind not in PARAMETERS:
-        raise LocalError(f"--topology {kind}", f"no such topology{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS))
+        raise LocalError(
+            argument("topology", kind), f"no such topology{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS)
+        )
     shape = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal()):
             keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
             hint = similar(key, PARAMETERS[kind])
-            raise LocalError(f"--topology {text}", f"{part!r} is no parameter of {kind}{hint}", keys)
+            raise LocalError(argument("topology", text), f"{part!r} is no parameter of {kind}{hint}", keys)
         if len(value) > _DIGITS:
-            raise LocalError(f"--topology {text}", f"{part!r}", f"a number of at most {_DIGITS} digits")
+            raise LocalError(argument("topology", text), f"{part!r}", f"a number of at most {_DIGITS} digits")
         shape[key] = int(value)
     return kind, shape
 
@@ -123,7 +127,9 @@ def _names(op: str) -> list[str]:
 def check_schedule(op: str, algorithm: str | None) -> None:
     """Raise `LocalError` if an algorithm has no schedule."""
     if algorithm == AUTO:
-        raise LocalError(f"--algorithm {AUTO}", "--schedule runs nothing", "ring, double_tree")
+        raise LocalError(
+            argument("algorithm", AUTO), f"{argument('only_schedule', True)} runs nothing", "ring, double_tree"
+        )
     if algorithm is not None:
         maker_of(op, algorithm)
 
@@ -137,12 +143,15 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
     nothing is captured."""
     if output is None:
         if tap is not None:
-            raise LocalError(f"--tap {tap}", "needs -o FILE")
+            raise LocalError(argument("tap", tap), f"needs {argument('output', 'FILE')}")
         return None
     if transport not in TRANSPORTS:
-        raise LocalError(f"-o {output}", f"the model has no packets; legal with --transport {', '.join(TRANSPORTS)}")
+        raise LocalError(
+            argument("output", output),
+            f"the model has no packets; legal with {argument('transport', ', '.join(TRANSPORTS))}",
+        )
     if runs > 1:
-        raise LocalError(f"-o {output}", f"a capture holds one collective, here are {runs}")
+        raise LocalError(argument("output", output), f"a capture holds one collective, here are {runs}")
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
     if tap in (None, "all"):
@@ -158,7 +167,7 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
                 f"ranks, 0 … {ranks - 1}, with commas between them, all, cables such as leaf0.spine1, switches such as"
                 " leaf0, and with SHARP an.SWITCH"
             )
-            raise LocalError(f"--tap {tap}", f"legal are {legal}")
+            raise LocalError(argument("tap", tap), f"legal are {legal}")
     return list(dict.fromkeys(found))
 
 
@@ -171,7 +180,7 @@ def own_options(op: str, names: Sequence[str | None], length: int, given: Mappin
         if op != "all_reduce" or not any(algorithm in OPTIONS[name] for algorithm in chosen):
             legal = ", ".join(OPTIONS[name])
             raise LocalError(
-                f"--{name} {value}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
+                f"{argument(name, value)}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
             )
     return named
 
@@ -180,9 +189,11 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
     """Return the settings of `--sharp` and `--multicast`. Raises `LocalError` if none of the algorithms to run uses
     them."""
     if sharp and not SHARP.union({AUTO}).intersection(names):
-        raise LocalError(f"--sharp {sharp[0]}", f"goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
+        raise LocalError(
+            argument("sharp", sharp[0]), f"goes with {argument('algorithm', ', '.join(sorted({*SHARP, AUTO})))}"
+        )
     if multicast and MULTICAST not in names:
-        raise LocalError(f"--multicast {multicast[0]}", f"goes with --algorithm {MULTICAST}")
+        raise LocalError(argument("multicast", multicast[0]), f"goes with {argument('algorithm', MULTICAST)}")
     return {"sharp": sharp_settings(sharp), "multicast": multicast_settings(multicast)}
 
 
@@ -191,7 +202,8 @@ def ports(number: int, transport: str) -> int:
     no packets. Such a transport has no NICs."""
     if number > 1 and transport not in TRANSPORTS:
         raise LocalError(
-            f"--ports {number}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
+            argument("ports", number),
+            f"{transport} has no NICs; legal with {argument('transport', ', '.join(TRANSPORTS))}",
         )
     return number
 
@@ -203,14 +215,17 @@ def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | N
         return None
     if transport not in TRANSPORTS:
         raise LocalError(
-            f"--cross-nic {policy}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
+            argument("cross_nic", policy),
+            f"{transport} has no NICs; legal with {argument('transport', ', '.join(TRANSPORTS))}",
         )
     if policy not in CROSS_NIC:
         raise LocalError(
-            f"--cross-nic {policy}", f"legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}"
+            argument("cross_nic", policy), f"legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}"
         )
     if gpus_per_node < 2:
-        raise LocalError(f"--cross-nic {policy}", "a host has one NIC", "--topology rails or T:gpus_per_node=N")
+        raise LocalError(
+            argument("cross_nic", policy), "a host has one NIC", f"{argument('topology', 'rails')} or T:gpus_per_node=N"
+        )
     return int(policy)
 
 
@@ -224,10 +239,10 @@ def transports(text: str) -> list[str]:
     for name in found:
         if name not in known:
             raise LocalError(
-                f"--transport {text}", f"no such transport: {name}{similar(name, known)}", ", ".join(known)
+                argument("transport", text), f"no such transport: {name}{similar(name, known)}", ", ".join(known)
             )
     if len(found) > 1 and "model" in found:
-        raise LocalError(f"--transport {text}", "the model has no packets", "model alone")
+        raise LocalError(argument("transport", text), "the model has no packets", "model alone")
     return found
 
 
@@ -240,7 +255,7 @@ def congestion(
     inside = [name for name in algorithms if name in SHARP or name == MULTICAST]
     if cc is None:
         if lb is not None and (kind not in LAYOUTS or "uet" not in transports):
-            raise LocalError(f"--lb {lb}", "without congestion control", "with --cc")
+            raise LocalError(argument("lb", lb), "without congestion control", f"with {argument('cc')}")
         on = kind in LAYOUTS and not inside and AUTO not in algorithms
         chosen = {name: ["nscc" if on and name == "uet" else OFF] for name in transports}
     else:
@@ -250,11 +265,13 @@ def congestion(
                 _refuse_control(cc, one, transports)
     controlled = [one for found in chosen.values() for one in found if one != OFF]
     if inside and controlled:
-        raise LocalError(f"--cc {cc}", f"{inside[0]} has senders that do not wait", "another --algorithm")
+        raise LocalError(
+            argument("cc", cc), f"{inside[0]} has senders that do not wait", f"another {argument('algorithm')}"
+        )
     if lb is not None and lb not in PATHS:
-        raise LocalError(f"--lb {lb}", f"no such path selection{similar(lb, PATHS)}", ", ".join(PATHS))
+        raise LocalError(argument("lb", lb), f"no such path selection{similar(lb, PATHS)}", ", ".join(PATHS))
     if lb is not None and not any(one != OFF for one in chosen.get("uet", ())):
-        raise LocalError(f"--lb {lb}", "without congestion control", "with --cc")
+        raise LocalError(argument("lb", lb), "without congestion control", f"with {argument('cc')}")
     return [
         {"transport": name, "cc": one, "lb": lb or "mixed"} for name, found in chosen.items() for one in found
     ]  # fmt: skip
@@ -278,31 +295,35 @@ def _has(transport: str, cc: str) -> bool:
 def _refuse_control(text: str, name: str, transports: Sequence[str]) -> None:
     for other in TRANSPORTS:
         if _has(other, name):
-            raise LocalError(f"--cc {text}", f"{name} not over {', '.join(transports)}", f"with --transport {other}")
+            raise LocalError(
+                argument("cc", text), f"{name} not over {', '.join(transports)}", f"with {argument('transport', other)}"
+            )
     legal = {"uet": f"{', '.join(CC)}, joined by +", "roce": ", ".join(ROCE_CC)}
     known = "; ".join(f"over {one} {legal[one]}" for one in transports if one in legal)
-    raise LocalError(f"--cc {text}", f"no such algorithm: {name}", f"{OFF}{known and '; '}{known}")
+    raise LocalError(argument("cc", text), f"no such algorithm: {name}", f"{OFF}{known and '; '}{known}")
 
 
 def fabric_values(rate: str, delay: str, mtu: int | None, loss: float, transports: Sequence[str]) -> dict[str, Any]:
     """Return rate, delay, payload MTU and loss of a case."""
     if "model" in transports:
         given = (
-            ("--mtu", mtu, None),
-            ("--loss", loss, 0),
-            ("--rate", rate, DEFAULT_RATE),
-            ("--delay", delay, DEFAULT_DELAY),
+            ("mtu", mtu, None),
+            ("loss", loss, 0),
+            ("rate", rate, DEFAULT_RATE),
+            ("delay", delay, DEFAULT_DELAY),
         )
         for name, value, default in given:
             if value != default:
-                raise LocalError(f"{name} {value}", "the model has no packets", f"--transport {', '.join(TRANSPORTS)}")
+                raise LocalError(
+                    argument(name, value), "the model has no packets", argument("transport", ", ".join(TRANSPORTS))
+                )
     found = {}
     for name, text, kind in (("rate", rate, RATE), ("delay", delay, _TIME)):
         try:
             found[name] = kind.check(int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text)
         except ValueError:
-            raise LocalError(f"--{name} {text}", f"legal is {kind.legal}") from None
+            raise LocalError(argument(name, text), f"legal is {kind.legal}") from None
     legal = [one for one in PAYLOAD_MTUS if "roce" not in transports or one in PMTUS]
     if mtu is not None and mtu not in legal:
-        raise LocalError(f"--mtu {mtu}", "is not legal", f"{', '.join(map(str, legal))}")
+        raise LocalError(argument("mtu", mtu), "is not legal", f"{', '.join(map(str, legal))}")
     return found | {"mtu": mtu, "loss": loss}

@@ -93,7 +93,7 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     help="Cut cables between switches, such as leaf0.spine1@50us; without a time at the beginning.",
 )  # fmt: skip
 @click.option(
-    "--set", "given", multiple=True, metavar="KEY=VALUE",
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Change a parameter of congestion control (cc.KEY), switches (switch.KEY) or packet delivery (pds.KEY) of"
     " docs/reference/keys.md; may be repeated.",
 )  # fmt: skip
@@ -118,7 +118,7 @@ The time of a flow is from its start to the ACK of its last packet at the sender
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
 def command(
     pattern: str, hosts: int, rate: str, delay: str, topology: str, flow_size: str, cc: str, lb: str, profile: str,
-    queue: str | None, trim: bool, slow_links: int, fail: str, given: tuple[str, ...], wire: str, seeds: str,
+    queue: str | None, trim: bool, slow_links: int, fail: str, settings: tuple[str, ...], wire: str, seeds: str,
     output: str | None, tap: str | None, picture: tuple[str, str] | None, parquet: str | None, sample: str,
     compare: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -130,13 +130,13 @@ def command(
     kind, parameters = topology_of(topology)
     kinds = [] if picture is None else _names("--plot", picture[0], plot.KINDS)
     interval = _value("--sample", sample, _INTERVAL)
-    settings = settings_of(given, StudyConfig().pds)
+    chosen = settings_of(settings, StudyConfig().pds)
     config = StudyConfig(
         rate=_value("--rate", rate, RATE), delay=_value("--delay", delay, _TIME), topology=kind, parameters=parameters,
         queue=None if queue is None else _value("--queue", queue, _SIZE), trim=trim, profile=profile,
         slow_links=slow_links, failing=tuple(map(_failing, filter(None, fail.split(",")))),
-        taps=None if tap is None else tuple(tap.split(",")), given=settings.cc, switch=settings.switch,
-        pds=settings.pds, wire=wire,
+        taps=None if tap is None else tuple(tap.split(",")), given=chosen.cc, switch=chosen.switch,
+        pds=chosen.pds, wire=wire,
     )  # fmt: skip
     runs = [
         replace(config, cc=algorithm, lb=path, seed=seed)

@@ -28,6 +28,7 @@ from uetproto.collectives.transport import (
     Tag,
     TransportError,
 )
+from uetproto.errors import SuggestsNames
 
 
 class MeasuredNetwork(CollectiveNetwork):
@@ -233,7 +234,7 @@ def message_times(times: Sequence[int]) -> MessageTimes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredCollective:
+class MeasuredCollective(SuggestsNames):
     """This record holds the measurements of one collective."""
 
     op: str

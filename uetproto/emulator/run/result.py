@@ -8,6 +8,7 @@ from typing import Any
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.pds.sublayer import Pds
+from uetproto.errors import SuggestsNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class OperationOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(SuggestsNames):
     """A run result tells how a run went. Its fields are the keys of the JSON object of `uetproto run --json`."""
 
     scenario: str

@@ -51,7 +51,7 @@ from uetproto.engine.data_path import PathConfig
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError, Location, similar
+from uetproto.errors import LocalError, Location, argument, similar
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
@@ -335,8 +335,8 @@ def load(
 ) -> Scenario:
     """Read the scenario `name`, change keys by `settings` ("key=value"), and check all values.
 
-    Some settings come from options of the command line. `options` maps the key of such a setting to its option. Errors
-    about the setting name the option. Raises `LocalError` for an illegal key or value, and `OSError` for a file that
+    Some settings come from arguments of their own. `options` maps the key of such a setting to its argument. Errors
+    about the setting name the argument. Raises `LocalError` for an illegal key or value, and `OSError` for a file that
     cannot be read.
     """
     reader = _Reader(_FILES.find(name))
@@ -361,20 +361,22 @@ class _Reader(TomlFile):
             told = harmless(name)
             known = [f"{one.name}.{key}" for one in SECTIONS if "NAME" not in one.name for key in one.keys]
             what = f"needs a section, as in pds.{told}{similar(f'.{name}', known) or similar(name, ALIASES)}"
-            raise LocalError(f"--set {told}", what, f"without a section: {', '.join(ALIASES)}")
+            raise LocalError(argument("settings", told), what, f"without a section: {', '.join(ALIASES)}")
         self.check_named(name, sections)
         table: Any = self.data
         for section in sections:
             if isinstance(table, list):  # rows [[operation]], by their numbers
                 if not section.isdecimal() or int(section) >= len(table):
-                    raise LocalError(f"--set {name}", f"no such row: {section}", f"a number, 0 … {len(table) - 1}")
+                    raise LocalError(
+                        argument("settings", name), f"no such row: {section}", f"a number, 0 … {len(table) - 1}"
+                    )
                 table = table[int(section)]
             else:
                 table = table.setdefault(section, {})
             if not isinstance(table, dict | list):
-                raise LocalError(f"--set {name}", f"{section} is not a table that can be changed")
+                raise LocalError(argument("settings", name), f"{section} is not a table that can be changed")
         if not isinstance(table, dict):
-            raise LocalError(f"--set {name}", f"{last} is a row", f"a key of it, as in {key}.key")
+            raise LocalError(argument("settings", name), f"{last} is a row", f"a key of it, as in {key}.key")
         return table
 
     def check_named(self, name: str, sections: Sequence[str]) -> None:
@@ -391,8 +393,10 @@ class _Reader(TomlFile):
         if len(sections) > 1 and sections[1] not in of:
             told = harmless(name)
             what = f"no such {_NAMED[kind]}: {harmless(sections[1])}{similar(sections[1], of)}"
-            more = "" if kind == "preset" else f"; a new one is a whole table, --set '{kind}.NAME={{…}}'"
-            raise LocalError(f"--set {told}", what, f"{', '.join(of)}{more}")
+            more = (
+                "" if kind == "preset" else f"; a new one is a whole table, {argument('settings')} '{kind}.NAME={{…}}'"
+            )
+            raise LocalError(argument("settings", told), what, f"{', '.join(of)}{more}")
 
     def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
         """Return the error for `key`, with the setting ("key=value") in place of the file if one set `key` or its

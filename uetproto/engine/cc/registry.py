@@ -25,13 +25,13 @@ UNTIMED = frozenset({"nscc"})
 """Algorithms whose `deadline` is always NEVER."""
 
 
-def check_algorithm(text: str) -> None:
-    """Raise `LocalError` unless `text` has names of `ALGORITHMS`, each once, joined by +."""
+def check_algorithm(text: str, name: str = "algorithm") -> None:
+    """Raise `LocalError` for the argument `name` unless `text` has names of `ALGORITHMS`, each once, joined by +."""
     names = text.split("+")
-    wrong = next((name for name in names if name not in ALGORITHMS), None)
+    wrong = next((one for one in names if one not in ALGORITHMS), None)
     if wrong is not None or len(set(names)) < len(names):
         hint = similar(wrong, ALGORITHMS) if wrong else ""
-        raise LocalError("algorithm", f"{text!r} is not legal{hint}", f"{', '.join(ALGORITHMS)}, joined by +")
+        raise LocalError(name, f"{text!r} is not legal{hint}", f"{', '.join(ALGORITHMS)}, joined by +")
 
 
 class CongestionContexts:

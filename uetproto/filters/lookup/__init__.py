@@ -36,7 +36,7 @@ class FieldLookup(FormLookup):
             return super().__getitem__(name)
         found = self.get(name, _MISSING)
         if found is _MISSING:
-            raise KeyError(name)
+            raise KeyError(f"{name}: this packet has none")
         return found
 
     def __contains__(self, name: str) -> bool:

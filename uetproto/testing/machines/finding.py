@@ -15,7 +15,7 @@ from hypothesis.errors import InvalidArgument
 
 from uetproto.check.finding import NOT_SHRUNK
 from uetproto.check.toml_text import printable
-from uetproto.errors import LocalError, Location, shown, similar
+from uetproto.errors import LocalError, Location, argument, shown, similar
 from uetproto.testing.adapters.adapter import AdapterFault
 from uetproto.testing.adapters.named import adapter_named
 from uetproto.testing.machines.machine import (
@@ -242,7 +242,9 @@ class FindingFile(TomlFile):
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         if key not in ("run.adapter", "run.machine"):
-            raise LocalError(f"--set {name}", "is no key of a finding that can be set", "run.adapter, run.machine")
+            raise LocalError(
+                argument("settings", name), "is no key of a finding that can be set", "run.adapter, run.machine"
+            )
         table = self.data.get("run")
         if not isinstance(table, dict):
             raise self.refuse("run", "is no table", "[run] with the key machine")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, reject, seed, settings
 from hypothesis.errors import InvalidArgument, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, argument
 from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault
 from uetproto.testing.machines.finding import HUNG, MachineFailure, MachineFinding, failure_of, played_again, shortened
 from uetproto.testing.machines.judge import Verdicts
@@ -85,7 +85,7 @@ def search(
         for kind in tested:
             kind.release()
     except AdapterFault as error:
-        raise LocalError("--adapter", str(error)) from error
+        raise LocalError(argument("adapter"), str(error)) from error
     finally:
         for kind in tested:
             kind.discard()
@@ -95,13 +95,13 @@ def _tested(kind: type[PlayedMachine], factory: AdapterFactory | None) -> type[P
     """Return the machine for an adapter. Raises `LocalError` for what is no adapter."""
     if not issubclass(kind, ProtocolMachine):
         if factory is not None:
-            raise LocalError("--adapter", f"{kind.name} drives our engines only", "no --adapter")
+            raise LocalError(argument("adapter"), f"{kind.name} drives our engines only", f"no {argument('adapter')}")
         return kind
     made = kind.of(kind.factory if factory is None else factory)
     try:
         made.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
     except InvalidArgument as error:
-        raise LocalError("--adapter", str(error)) from error
+        raise LocalError(argument("adapter"), str(error)) from error
     except AdapterFault:
         pass
     return made
