@@ -68,7 +68,7 @@ def test_a_capture_with_credits_is_right(tmp_path: Path) -> None:
     (("incast", "--cc", "dcqcn"), "off, nscc, rccc"), (("incast", "--lb", "ecmp"), "oblivious, bitmap, reps, mixed"),
     (("incast", "--set", "cc.entropy_values=17"), "--set cc.entropy_values: 17 is not legal; legal: 1, 2, 4"),
     (("incast", "--set", "cc.entropy=1"), "did you mean cc.entropy_values"),
-    (("incast", "--set", "cc.lb=reps"), "has an option of its own; legal: --lb"),
+    (("incast", "--set", "cc.lb=reps"), "has an argument of its own; legal: --lb"),
     (("incast", "--set", "cc.rate=50 Gbps"), "'50 Gbps' is not legal; legal: a rate such as"),
     (("incast", "--set", "cc.base_rtt=5"), "5 has no unit"), (("incast", "--set", "switch.ecn"), "has no value"),
     (("incast", "--set", "switch.ecn_min=0.9"), "--set switch.ecn_min: 0.9 is above ecn_max"),
