@@ -4,10 +4,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from checks import links
+from checks import links, pages
 from checks.report import Report
 
 CHECKS: dict[str, Callable[[Path], Report]] = {
     "links": links.check,
+    "pages": pages.check,
 }
 """The checks in the order in which they run."""
