@@ -63,7 +63,7 @@ def main() -> int:
     """Read the command line. Returns the exit status: 1 if the build or a check failed."""
     parser = argparse.ArgumentParser(prog="tools/docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="build anew, and run all checks")
-    parser.add_argument("--without-code", action="store_true", help="not the blocks of code: tools/test runs them")
+    parser.add_argument("--without-tests", action="store_true", help="not the tests of the pages: tools/test runs them")
     parser.add_argument("--only", default="", metavar="NAME,…", help=f"some checks: {', '.join(CHECKS)}")
     parser.add_argument("--serve", action="store_true", help="serve the site on this host")
     parser.add_argument("--port", type=int, default=8000, help="the TCP port of --serve (8000; 0: any that is free)")
@@ -71,8 +71,8 @@ def main() -> int:
     names = options.only.split(",") if options.only else list(CHECKS)
     if unknown := [name for name in names if name not in CHECKS]:
         parser.error(f"--only {unknown[0]}: no such check; legal: {', '.join(CHECKS)}")
-    if options.without_code:
-        names = [name for name in names if name != "code"]
+    if options.without_tests:
+        names = [name for name in names if name != "tests"]
     good = build(anew=options.check)
     print(f"{Path(HTML).relative_to(stage.ROOT)}/index.html" if good else "the site was not built without warnings")
     if options.check:

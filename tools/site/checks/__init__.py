@@ -4,11 +4,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from checks import links, pages
+from checks import blocks, language, links, pages, sizes, tests
 from checks.report import Report
 
 CHECKS: dict[str, Callable[[Path], Report]] = {
     "links": links.check,
+    "language": language.check,
+    "sizes": sizes.check,
+    "blocks": blocks.check,
     "pages": pages.check,
+    "tests": tests.check,
 }
 """The checks in the order in which they run."""
