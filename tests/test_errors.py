@@ -148,7 +148,7 @@ def test_what_is_missing_is_installed_from_a_clone() -> None:
                     named.add(extra)
     assert named == set(known) - {"test"}
     assert str(missing_package("--plot a.svg", "matplotlib", "plot")) == (
-        "--plot a.svg: needs the package matplotlib; in the clone of uetproto: pip install -e '.[plot]'"
+        "--plot a.svg: needs the package matplotlib; pip install 'uetproto[plot]'"
     )
 
 

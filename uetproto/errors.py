@@ -82,9 +82,7 @@ class MissingPackageError(LocalError):
 
 def missing_package(what: str, package: str, extra: str) -> MissingPackageError:
     """Return the error for `what`, which needs a package that only `extra`, an optional dependency, installs."""
-    return MissingPackageError(
-        what, f"needs the package {package}; in the clone of uetproto: pip install -e '.[{extra}]'"
-    )
+    return MissingPackageError(what, f"needs the package {package}; pip install 'uetproto[{extra}]'")
 
 
 def similar(word: object, names: Iterable[object], most: int = 3) -> str:

@@ -195,5 +195,5 @@ def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(LocalError, match=r"pip install -e '\.\[parquet\]'"):
+    with pytest.raises(LocalError, match=r"pip install 'uetproto\[parquet\]'"):
         check_parquet("anywhere")

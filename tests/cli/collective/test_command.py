@@ -298,7 +298,7 @@ def test_plots(ranks: str, tmp_path: Path) -> None:
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = call("all_reduce", "--plot", "a.svg")
-    assert "pip install -e '.[plot]'" in done.stderr
+    assert "pip install 'uetproto[plot]'" in done.stderr
 
 
 def test_the_schedule_alone(tmp_path: Path) -> None:

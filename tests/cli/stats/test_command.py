@@ -218,7 +218,7 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = call(LOSSY, "--plot", str(tmp_path / "a.svg"))
     assert done.exit_code == 2
-    assert "pip install -e '.[plot]'" in done.stderr
+    assert "pip install 'uetproto[plot]'" in done.stderr
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------

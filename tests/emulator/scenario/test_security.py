@@ -346,7 +346,7 @@ def test_what_needs_no_package_runs_without_it() -> None:
     with pytest.raises(MissingPackageError) as missing:
         cli.main(["run", "gradient*1024", "gradient-sealed-*", "ses-send"], standalone_mode=False)
     sealed = ", ".join(name for name in names() if name.startswith("gradient-sealed-"))
-    package = "security: needs the package cryptography; in the clone of uetproto: pip install -e '.[security]'"
+    package = "security: needs the package cryptography; pip install 'uetproto[security]'"
     assert str(missing.value) == f"not run: {sealed}: {package}"
 
 

@@ -309,7 +309,7 @@ def test_nothing_is_loaded_before_the_first_key() -> None:
 
 def test_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(LocalError, match=r"pip install -e '\.\[security\]'"):
+    with pytest.raises(LocalError, match=r"pip install 'uetproto\[security\]'"):
         Cipher(DomainConfig(sdi=1, mode="direct"), KEY)
 
 
