@@ -283,6 +283,11 @@ def test_query(tmp_path: Path) -> None:
     assert asked(LOSSY, "SELECT count(*) AS n FROM packets", "--filter", "uetp.retx == 1") == [{"n": 3}]
     assert invoke("export", LOSSY, "-o", str(tmp_path / "t")).exit_code == 0
     assert asked(str(tmp_path / "t"), 'SELECT max(cack_psn) AS m FROM "pds.ack"') == [{"m": 73740}]
+    for suffix in ("parquet", "arrow", "csv"):
+        table = str(tmp_path / f"lossy.{suffix}")
+        assert invoke("export", LOSSY, "-o", table).exit_code == 0
+        for view in ("packets", "lossy"):
+            assert asked(table, f'SELECT max("uetp.psn") AS m FROM {view}') == [{"m": 73740}]
     text = invoke("query", LOSSY, "SELECT protocol, count(*) AS n FROM packets GROUP BY 1").stdout
     assert text.splitlines() == ["protocol  n", "UET       20"]
 
@@ -296,9 +301,13 @@ def test_query_tells_damage(tmp_path: Path) -> None:
 
 
 def test_what_query_refuses(tmp_path: Path) -> None:
+    bad = tmp_path.parent / f"{tmp_path.name}.parquet"
+    bad.write_text("no table")
     for source, sql, options, told in (
         (LOSSY, "SELEC", (), "syntax error"),
-        (LOSSY, "SELECT * FROM packet", (), "views: findings, messages, packets, pdcs"),
+        (LOSSY, "SELECT * FROM packet", (), "(did you mean packets?); views: findings, messages, packets, pdcs"),
+        (str(tmp_path / "no.parquet"), "SELECT 1", (), "No such file"),
+        (str(bad), "SELECT 1", (), "legal: a table of uetproto export"),
         (LOSSY, "", (), "asks nothing"),
         (str(tmp_path), "SELECT 1", (), "has no tables"),
         (str(tmp_path), "SELECT 1", ("--filter", "uetp"), "with a capture"),

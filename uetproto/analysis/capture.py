@@ -337,26 +337,28 @@ class Capture(SuggestsNames):
         packets: Sequence[int] | range | None = None,
         mark: Sequence[int] = (),
         every: bool = False,
-        merge: bool = False,
+        merge: bool | None = None,
         fold: bool = False,
         columns: Sequence[str] = (),
         why: bool = False,
         rows: int | None = LADDER_ROWS,
         width: int = 100,
     ) -> "Ladder":
-        """Draw the capture as a message sequence chart, of packets of one interface, by default of the first.
+        """Draw the capture as a message sequence chart: packets of one interface, by default the first, or of all
+        interfaces if several captures are merged.
 
         `pdc` chooses a PDCID or queue pair, `packets` packets by their index (from 0), and `mark` packets that are
         drawn in any case. `every` draws a row for each packet, also in runs of similar ones. `merge` draws the copies
-        of a packet at all interfaces as one arrow, and `fold` runs of similar packets ("12 × …"). `columns` are values
-        before each arrow (state, flight, window, cwnd, credit, rtt, timer), and `why` adds the reason of a packet.
+        of a packet at all interfaces as one arrow, which several captures have unless it is False, and `fold` runs of
+        similar packets ("12 × …"). `columns` are values before each arrow (state, flight, window, cwnd, credit, rtt,
+        timer), and `why` adds the reason of a packet.
         `rows` limits the rows, and `width` is the number of characters of a line of text. Raises `LocalError` for an
         interface or a column that is not there.
         """
         from uetproto.analysis.results import Ladder
         from uetproto.cli.ladder.chart import Chart
         from uetproto.cli.ladder.details import COLUMNS, LadderDetails
-        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, folded, limited
+        from uetproto.cli.ladder.rows import LadderChoice, LadderTally, folded, limited, not_drawn
         from uetproto.cli.ladder.rows import rows as rows_of
         from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
         from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged, numbered_among
@@ -372,6 +374,7 @@ class Capture(SuggestsNames):
         for name in columns:
             if name not in COLUMNS:
                 raise LocalError("columns", f"{shown(name)} is not there{similar(name, COLUMNS)}", ", ".join(COLUMNS))
+        merge = len(self._sources) > 1 and interface is None if merge is None else merge
         if merge and interface is not None:
             raise LocalError("merge", "draws all interfaces", "merge or interface")
         numbers = None if packets is None else [range(number, number + 1) for number in packets]
@@ -398,6 +401,8 @@ class Capture(SuggestsNames):
         note = f"the first {rows} rows" if tally.cut else ""
         title = ", ".join(os.path.basename(name) for name in self.names)
         style = SvgStyle(numbered, places.names, columns, why, places.lanes)
+        if not drawn:
+            note = "; ".join(not_drawn(tally, "no packets to draw"))
         return Ladder("\n".join([*lines, f"({note})"] if note else lines), ladder_svg(drawn, title, note, style))
 
     # Tables -----------------------------------------------------------------------------------------------------------
@@ -505,12 +510,10 @@ class Capture(SuggestsNames):
                 self._tell(reader.damage)
 
     def _windows(self) -> dict[int, int]:
-        """Return the windows of senders with NSCC, by the numbers of packets; of several captures together, none."""
+        """Return the windows of senders with NSCC, by the numbers of packets."""
         from uetproto.audit.windows import windows_of
 
-        if len(self._sources) > 1:
-            return {}
-        return windows_of(self._sources[0], self._options(), CaptureSource.open)
+        return windows_of(self._sources, self._options(), MergedReader)
 
     @suggests_arguments
     def report(self, path: str | os.PathLike[str], *, rows: int | None = None, complete: bool = False) -> None:

@@ -16,6 +16,7 @@ from uetproto.audit.stats.meters import Measurements
 from uetproto.audit.stats.rows import FlowRow, MessageRow
 from uetproto.errors import LocalError, SuggestsNames
 from uetproto.wire.words.summary import duration
+from uetproto.wire.words.text import count
 
 FlowRows = RowView[FlowRow]
 """Type of tables of flows."""
@@ -60,9 +61,10 @@ class AuditResult(SuggestsNames):
     @property
     def verdict(self) -> str:
         """Return in one line how many packets and rules were judged, and how many findings there are."""
-        counts = ", ".join(f"{number} of severity {one.value}" for one, number in self.outcome.counts.items() if number)
+        found = self.outcome.counts.items()
+        counts = ", ".join(f"{number:,} of severity {one.value}" for one, number in found if number)
         judged = sum(1 for tally in self.outcome.report.tallies.values() if tally.judged)
-        return f"{self.outcome.report.packets} packets, {judged} rules judged, findings: {counts or 'none'}"
+        return f"{count(self.outcome.report.packets, 'packet')}, {judged} rules judged, findings: {counts or 'none'}"
 
     def _repr_html_(self) -> str:
         return self.findings._repr_html_() + table_html(["audit"], [[self.verdict]])
@@ -110,6 +112,10 @@ class StatsResult(SuggestsNames):
                 found[cause] = found.get(cause, 0) + number
         return found
 
+    @property
+    def _again(self) -> str:
+        return ", ".join(f"{number:,} {cause}" for cause, number in self.resent.items()) or "none"
+
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as one dictionary."""
         return {
@@ -118,11 +124,10 @@ class StatsResult(SuggestsNames):
         }  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"{self.packets} packets, {self.bytes} bytes, sent again: {self.resent or 'none'}\n{self.flows!r}"
+        return f"{count(self.packets, 'packet')}, {self.bytes:,} bytes, sent again: {self._again}\n{self.flows!r}"
 
     def _repr_html_(self) -> str:
-        again = ", ".join(f"{number} {cause}" for cause, number in self.resent.items()) or "none"
-        head = table_html(["packets", "bytes", "sent again"], [[self.packets, self.bytes, again]])
+        head = table_html(["packets", "bytes", "sent again"], [[f"{self.packets:,}", f"{self.bytes:,}", self._again]])
         return head + self.flows._repr_html_() + self.messages._repr_html_()
 
 
@@ -142,12 +147,12 @@ _FLOW = {
     "kind": lambda row: row.kind,
     "flow": _ends,
     "mode": lambda row: row.mode,
-    "packets": lambda row: row.packets,
-    "bytes": lambda row: row.bytes,
-    "payload": lambda row: row.payload,
+    "packets": lambda row: f"{row.packets:,}",
+    "bytes": lambda row: f"{row.bytes:,}",
+    "payload": lambda row: f"{row.payload:,}",
     "sent again": lambda row: ", ".join(f"{number} {cause}" for cause, number in row.resent.items()),
     "window": lambda row: row.window and row.window[0],
-    "messages": lambda row: row.messages,
+    "messages": lambda row: f"{row.messages:,}",
     "goodput Gb/s": lambda row: None if row.goodput is None else f"{row.goodput / 1e9:.3f}",
 }
 _MESSAGE = {
@@ -155,8 +160,8 @@ _MESSAGE = {
     "flow": _ends,
     "id": lambda row: row.message_id,
     "PSN": lambda row: row.psn,
-    "length": lambda row: row.length,
-    "packets": lambda row: row.packets,
+    "length": lambda row: None if row.length is None else f"{row.length:,}",
+    "packets": lambda row: f"{row.packets:,}",
     "sent again": lambda row: ", ".join(f"{number} {cause}" for cause, number in row.resent.items()),
     "latency": lambda row: None if row.latency is None else duration(row.latency),
 }

@@ -49,8 +49,8 @@ class RowView(SuggestsNames, Sequence[T], Generic[T]):
     def _note(self) -> str:
         hidden = max(0, len(self._rows) - SHOWN)
         told = [count(len(self._rows), self._what)]
-        told += [f"{hidden} of them not shown"] if hidden else []
-        told += [f"{self.others} more were only counted"] if self.others else []
+        told += [f"{hidden:,} of them not shown"] if hidden else []
+        told += [f"{self.others:,} more were only counted"] if self.others else []
         return ", ".join(told)
 
     def _cells(self) -> list[list[str]]:

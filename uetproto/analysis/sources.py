@@ -143,6 +143,8 @@ class MergedReader:
         self.names: list[str] = []
         """Name of the capture of each interface."""
         self.is_merged = len(sources) > 1
+        self.section = 0
+        """Number of the section of a pcapng; all captures count as one, since no number of an interface comes again."""
         self.sources: list[int] = []
         """Number of the capture of each interface."""
         self.places: list[str] = []

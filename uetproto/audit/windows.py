@@ -12,12 +12,11 @@ from uetproto.audit.judge import Heard
 from uetproto.audit.pds.tracker_state import PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.wire.capture.base import CaptureReader
 from uetproto.wire.capture.pcap import Record, open_capture
 
 
 def windows_of(
-    source: Any, options: Options, opener: Callable[[Any], CaptureReader] = open_capture
+    source: Any, options: Options, opener: Callable[[Any], Any] = open_capture
 ) -> dict[int, int]:  # fmt: skip
     """Return the window in bytes by the number (from 1) of each request of a sender with NSCC, as far as it follows
     from the packets before. The capture has to have every packet, from a place near the sender; parameters that it does

@@ -42,6 +42,7 @@ from uetproto.wire.words.summary import (
     count,
     duration,
     from_to,
+    octets,
     ranges,
     sack_base,
     sacked,
@@ -120,7 +121,7 @@ def _ctl_payload(values: Values) -> str:
     if row is None or not row.label or (row.payload is CpPayload.MESSAGE_ID and not value):
         return ""
     if row.payload is CpPayload.CREDIT:
-        return count((value & row.payload_mask) * 256, "byte")
+        return octets((value & row.payload_mask) * 256)
     return f"{row.label} {value}"
 
 
@@ -137,7 +138,7 @@ def _semantic_control(values: Values) -> str:
 
 # What a field means beyond its number (pds.md §2.1, wire.md §3)
 _DERIVED: dict[str, Callable[[Values], str]] = {
-    "ihl": lambda v: count(v["ihl"] * 4, "byte"),
+    "ihl": lambda v: octets(v["ihl"] * 4),
     "clear_psn_offset": lambda v: f"CLEAR_PSN {add32(v['psn'], v['clear_psn_offset'])}",
     "psn_offset": lambda v: f"Start_PSN {add32(v['psn'], -v['psn_offset'])}",
     "pdc_info": lambda v: "use_rsv_pdc" if v["pdc_info"] & 8 else "",
@@ -145,9 +146,9 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
     "mpr": lambda v: count(v["mpr"] * 128, "PSN"),
     "sack_psn_offset": lambda v: f"SACK base {sack_base(v)}",
     "sack_bitmap": lambda v: f"received {ranges(sacked(v))}" if v["sack_bitmap"] else "",
-    "credit_target": lambda v: count(v["credit_target"] * 256, "byte"),
-    "credit": lambda v: count(v["credit"] * 256, "byte"),
-    "rcvd_bytes": lambda v: count(v["rcvd_bytes"] * 256, "byte"),
+    "credit_target": lambda v: octets(v["credit_target"] * 256),
+    "credit": lambda v: octets(v["credit"] * 256),
+    "rcvd_bytes": lambda v: octets(v["rcvd_bytes"] * 256),
     "service_time": lambda v: duration(v["service_time"] * 128),
     "ctl_payload": _ctl_payload,
     "nack_payload": _nack_payload,
@@ -235,7 +236,7 @@ def as_text(
         lines += _wrapped(layer, columns, paint)
     offset = packet.payload_offset
     if packet.payload:
-        lines.append(f"{offset:5}  {'payload':<22} {count(len(packet.payload), 'byte')}")
+        lines.append(f"{offset:5}  {'payload':<22} {octets(len(packet.payload))}")
         lines += _hexdump(packet.payload, paint)
     offset += len(packet.payload)
     if packet.pad:
@@ -252,7 +253,7 @@ def as_text(
         offset += size
     if packet.raw:
         what = "padding" if packet.error is None and "padding" in packet.notes else "not decoded"
-        lines.append(f"{len(record.data) - len(packet.raw):5}  {'raw':<22} {count(len(packet.raw), 'byte')}, {what}")
+        lines.append(f"{len(record.data) - len(packet.raw):5}  {'raw':<22} {octets(len(packet.raw))}, {what}")
         if packet.raw.strip(b"\0"):
             lines += _hexdump(packet.raw, paint)
     for note in packet.notes:
@@ -280,7 +281,7 @@ def _facts(record: Record, packet: Packet, interface: str) -> Iterator[str]:
     if captured < record.length:
         yield f"{captured} of {record.length} bytes captured"
     else:
-        yield count(captured, "byte")
+        yield octets(captured)
     if interface:
         yield printable(interface)
     if through := tunnel_words(packet):

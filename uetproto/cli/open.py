@@ -111,9 +111,9 @@ def _as_dict(file: str, output: str, packets: int, keys: Keys) -> dict[str, Any]
 
 
 def _summary(file: str, output: str, packets: int, keys: Keys, paint: Paint) -> Iterator[str]:
-    sealed = f"{keys.total.sealed} sealed, {keys.total.opened} opened"
+    sealed = f"{keys.total.sealed:,} sealed, {keys.total.opened:,} opened"
     yield f"{paint(printable(file), 'bold')}: {count(packets, 'packet')}, {sealed}"
     for sdi, tally in keys.tallies:
-        text = f"  {sdi_name(sdi)}: {tally.opened} of {tally.sealed} opened"
-        yield paint(f"{text}; {tally.closed} did not, {tally.why}", "alarm") if tally.closed else paint(text, "green")
+        text = f"  {sdi_name(sdi)}: {tally.opened:,} of {tally.sealed:,} opened"
+        yield paint(f"{text}; {tally.closed:,} did not, {tally.why}", "alarm") if tally.closed else paint(text, "green")
     yield f"  capture {printable(output)}"

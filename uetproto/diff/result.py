@@ -158,9 +158,9 @@ class DiffResult(SuggestsNames):
     def __repr__(self) -> str:
         """Return the first lines, and how many packets and differences there are."""
         lines = list(islice(self.lines(), SHOWN + 1))
-        found = ", ".join(f"{number} {kind}" for kind, number in self.counts().items() if number) or "no differences"
+        found = ", ".join(f"{number:,} {kind}" for kind, number in self.counts().items() if number) or "no differences"
         note = f"{'the first lines of: ' * (len(lines) > SHOWN)}{found}; {count(self.same, 'packet')} alike"
-        return "\n".join((*lines[:SHOWN], f"({note} of {self.packets_a} and {self.packets_b})"))
+        return "\n".join((*lines[:SHOWN], f"({note} of {self.packets_a:,} and {self.packets_b:,})"))
 
 
 def golden_lines(one: Difference) -> Iterator[str]:

@@ -25,7 +25,7 @@ from uetproto.wire.headers.ethernet import IPV4, EtherType
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
 from uetproto.wire.stack import RD_MODES, check_choice, check_number
 from uetproto.wire.words.roce import bth_words, extension_words
-from uetproto.wire.words.text import count
+from uetproto.wire.words.text import octets
 
 _rd = "raw"
 
@@ -60,7 +60,7 @@ class RoceLayer(FormLayer):
         else:
             words = super().words()
         if type(payload) is Raw and bth is not None and Reth not in bth:
-            words += f" · {count(len(payload.load), 'byte')}"
+            words += f" · {octets(len(payload.load))}"
         return words
 
 

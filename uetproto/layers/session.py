@@ -36,7 +36,7 @@ from uetproto.wire.headers.uet_ses import (
     ResponseOpcode,
     ReturnCode,
 )
-from uetproto.wire.words.text import count
+from uetproto.wire.words.text import count, octets
 
 _GOOD = (ReturnCode.OK, ReturnCode.NULL)
 _OF_MODE = {PdsType.RUD_CC_REQ: Mode.RUD, PdsType.ROD_CC_REQ: Mode.ROD}
@@ -108,7 +108,7 @@ class UetMessage(Packet):  # type: ignore[misc]
         state = "" if self.complete else " incomplete"
         if self.return_code not in _GOOD:
             state = f" {self.sprintf('%return_code%')}"
-        size = count(self.expected, "byte")
+        size = octets(self.expected)
         if self.received != self.expected:
             size = f"{self.received} of {size}"
         return self.sprintf(

@@ -53,7 +53,7 @@ from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer
 from uetproto.wire.shapes import SUSPECT_SIZES, completer
 from uetproto.wire.stack import TRIMMED_DSCP, check_number
-from uetproto.wire.words.text import count
+from uetproto.wire.words.text import octets
 from uetproto.wire.words.uet import pds_words, request_words, response_words, tss_words
 
 
@@ -326,7 +326,7 @@ class UetLayer(FormLayer):
         if form.startswith("pds.") and header.fields[0].name == "type":
             return f"UET {pds_words(form, self.sent_values())}"
         if header in _SEALED:
-            return f"TSS {tss_words(self.sent_values())} · {count(_carried(self), 'byte')}"
+            return f"TSS {tss_words(self.sent_values())} · {octets(_carried(self))}"
         if header in RESPONSES:
             return f"SES {response_words(self.sent_values())}"
         if header is uet_tss.ENTROPY:

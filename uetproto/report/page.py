@@ -112,8 +112,14 @@ def _median(times: Mapping[str, Any]) -> str:
     return "" if not times.get("count") else f"{duration(times['p50_ns'])}, p99 {duration(times['p99_ns'])}"
 
 
+NOTHING = "no packets of UET or RoCE: the page has no ladder"
+"""What is said of a capture that has nothing to draw."""
+
+
 def facts_of(packets: int, size: int, span_ns: int | None, cut: int | None) -> list[str]:
     """Return what stands below the title: packets, bytes, duration, and how many rows the page has if not all."""
+    if not packets:
+        return [NOTHING]
     told = [f"{packets:,} packet{'s' * (packets != 1)}", f"{size:,} bytes"]
     if span_ns is not None:
         told.append(duration(span_ns))

@@ -2,7 +2,7 @@
 """This module answers SQL over captures, and over folders of tables, by DuckDB.
 
 Of a capture, the views are packets, pdcs, messages and findings, which are made only if a query names them; of a
-folder, one for each Parquet file.
+folder, one for each Parquet file; of a table of `uetproto export`, packets.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 from uetproto.analysis.capture import Capture
 from uetproto.arrow import pyarrow_for
-from uetproto.errors import LocalError, missing_package
+from uetproto.errors import LocalError, listed, missing_package, similar
 
 
 class SqlSource:
@@ -45,6 +45,21 @@ class SqlSource:
         for file in files:
             self._database.from_parquet(str(file)).create_view(file.stem)
 
+    def add_table(self, file: str) -> None:
+        """Add the view packets of a table that `uetproto export` wrote, and the same by the name of the file. Raises
+        `LocalError` if it is none."""
+        try:
+            if file.endswith(".arrow"):
+                with pyarrow_for("uetproto query").memory_map(file) as source:
+                    found = self._database.from_arrow(pyarrow_for("uetproto query").ipc.open_file(source).read_all())
+            else:
+                read = self._database.from_parquet if file.endswith(".parquet") else self._database.from_csv_auto
+                found = read(file)
+            for name in {"packets", Path(file).stem}:
+                found.create_view(name)
+        except (self._errors, ValueError) as error:
+            raise LocalError(file, str(error).partition("\n")[0], "a table of uetproto export") from None
+
     def ask(self, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Return the names of the columns and the rows of an answer. Raises `LocalError` with what DuckDB says if the
         query is wrong."""
@@ -58,13 +73,13 @@ class SqlSource:
                 raise LocalError("SQL", "asks nothing", "a query, such as SELECT * FROM packets")
             return [one[0] for one in found.description], found.fetchall()
         except self._unknown as error:
-            views = [
-                name
-                for (name,) in self._database.execute(
-                    "SELECT view_name FROM duckdb_views() WHERE NOT internal"
-                ).fetchall()
-            ]
-            raise LocalError("SQL", str(error), f"views: {', '.join(sorted({*views, *self._makers}))}") from None
+            asked = "SELECT view_name FROM duckdb_views() WHERE NOT internal"
+            views = sorted({*self._makers, *(name for (name,) in self._database.execute(asked).fetchall())})
+            said, _, where = str(error).partition("\n")
+            wrong = re.search(r"with name (\S+) does not exist", said)
+            hint = "" if wrong is None else similar(wrong[1], views)
+            place = where[where.find("LINE ") :] if "LINE " in where else ""
+            raise LocalError("SQL", f"{said}{hint}; views: {listed(views)}\n\n{place}".rstrip()) from None
         except self._errors as error:
             raise LocalError("SQL", str(error)) from None
 

@@ -15,7 +15,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.windows import windows_of
 from uetproto.cli.ladder.rows import Arrow, folded
 from uetproto.cli.ladder.taps import learned, merged
-from uetproto.wire.capture.pcap import PcapngWriter
+from uetproto.wire.capture.pcap import PcapngWriter, open_capture
 
 DATA = bytes(1024)
 REQUESTS = [frame(11, 12, *write(73728 + at, 1024 * at, syn=int(at < 2)), payload=DATA) for at in range(8)]
@@ -207,6 +207,30 @@ def test_windows_of_nscc_stand_beside_the_requests_whose_windows_are_known(tmp_p
     assert told == {row["number"] for row in drawn if row.get("number") in windows}
     assert len(told) > 10
     assert all(4_096 < windows[number] < 1 << 20 for number in told)  # type: ignore[index]
+    with open_capture(str(path)) as reader:
+        found = [(reader.interfaces[one.interface].name, one.time_ns, one.data) for one in reader]
+    places = sorted({name for name, _, _ in found})
+    halves = [taps(tmp_path / f"{at}.pcapng", [row for row in found if (row[0] in places[:1]) == at]) for at in (0, 1)]
+    together = uetproto.open(*halves)
+    inferred = windows_of(taps(tmp_path / "whole.pcapng", found), Options())  # without what our taps state
+    assert sorted(together._windows().values()) == sorted(inferred.values())
+    drawn_together = together.ladder(columns=["cwnd"], width=120)
+    assert drawn_together.text == together.ladder(columns=["cwnd"], merge=True, width=120).text
+    assert " KiB " in drawn_together.text
+    assert invoke("ladder", *halves, "--columns", "cwnd", "--width", "120", "--count", "200").stdout.splitlines() == [
+        line for line in drawn_together.text.splitlines() if line != "(the first 200 rows)"
+    ]
+
+
+def test_a_capture_with_nothing_to_draw_says_so(tmp_path: Path) -> None:
+    path = capture(tmp_path / "other.pcap", [bytes(12) + b"\x08\x06" + bytes(46)])
+    assert repr(uetproto.open(path).ladder()) == (
+        "(no packets to draw; not drawn: 1 packet without UET or RoCE between IP addresses)"
+    )
+    for command, told in (("ladder", "no packets to draw"), ("report", "the page has no ladder")):
+        done = invoke(command, str(path), *(["-o", str(tmp_path / "x.html")] if command == "report" else []))
+        assert done.exit_code == 0
+        assert told in done.stderr
 
 
 def test_the_reasons_cite_sections_that_exist() -> None:

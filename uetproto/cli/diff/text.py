@@ -82,10 +82,10 @@ def _summary(result: DiffResult, most: int) -> Iterator[str]:
     if not result.differs:
         yield f"no difference: {count(result.same, 'packet')} are the same"
     else:
-        counts = ", ".join(f"{number} {kind}" for kind, number in result.counts().items() if number)
+        counts = ", ".join(f"{number:,} {kind}" for kind, number in result.counts().items() if number)
         yield f"{count(len(result.differences), 'difference')}: {counts}; {count(result.same, 'packet')} are the same"
     if len(result.differences) > most:
-        yield f"these are the first {most}; --count N shows more"
+        yield f"these are the first {most:,}; --count N shows more"
     if result.unopened:
         sealed = count(result.unopened, "sealed packet")
         yield f"{sealed} were compared by headers and size alone; their keys (--keys) open them"

@@ -45,6 +45,7 @@ from uetproto.cli.ladder.rows import (
     as_json,
     folded,
     limited,
+    not_drawn,
     rows,
 )
 from uetproto.cli.ladder.svg import SvgStyle, ladder_svg
@@ -179,8 +180,6 @@ def command(
         raise click.UsageError("--merge draws all interfaces; --interface draws one")
     if fold and every:
         raise click.UsageError("--fold and --all exclude each other")
-    if "cwnd" in values and len(files) > 1:
-        raise click.UsageError("--columns cwnd needs one file")
     merge = merge or (len(files) > 1 and interface is None)
     check_files(files)
     check_offsets(offsets, files)
@@ -199,7 +198,7 @@ def command(
         windows = None
         if "cwnd" in values:
             options = Options(keys=read_key_ring(keys_file), **decoding.transports)
-            windows = windows_of(sources[0], options, CaptureSource.open)
+            windows = windows_of(sources, options, MergedReader)
         details = LadderDetails(windows) if values or reasons else None
         choice = LadderChoice(interface, pdc, numbers, chosen_marks, chosen, merge, details)
         places = _places(files[0], sources, decoding.anew()) if merge else Places()
@@ -264,19 +263,11 @@ def _check_interface(reader: MergedReader, wanted: str | None, name: str, tally:
 
 def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int], chosen: Sequence[str]) -> None:
     """Print on standard error how many packets were not drawn, and why."""
+    named = f"no packets match {' and '.join(chosen)}" if chosen else "no packets to draw"
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
-    elif not tally.drawn:
-        named = f"packets match {' and '.join(chosen)}" if chosen else "packets to draw"
-        click.echo(f"uetproto: no {named}", err=True)
     missing = sorted({mark - 1 for mark in marks} - tally.marked)
     if missing and tally.drawn and not tally.cut:
         click.echo(f"uetproto: not drawn: {', '.join(map(numbered, missing))} of --mark", err=True)
-    if tally.other_packets:
-        click.echo(
-            f"uetproto: not drawn: {count(tally.other_packets, 'packet')} without UET or RoCE between IP addresses",
-            err=True,
-        )
-    if tally.elsewhere:
-        others = f"{count(tally.elsewhere, 'packet')} of other interfaces (--interface)"
-        click.echo(f"uetproto: not drawn: {others}", err=True)
+    for text in not_drawn(tally, named):
+        click.echo(f"uetproto: {text}", err=True)

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, Protocol
 from uetproto import Packet
 from uetproto.analysis.decoding import Decoding
 from uetproto.cli.ladder.details import LadderDetails
+from uetproto.errors import argument
 from uetproto.impair.frame_outcome import FrameOutcome
 from uetproto.wire.capture.pcap import CaptureInterface, CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
-from uetproto.wire.words.summary import hosts, pds_layer, ses_layer, summary, tone
+from uetproto.wire.words.summary import count, hosts, pds_layer, ses_layer, summary, tone
 from uetproto.wire.words.uet import cc_words
 
 TONES = {
@@ -125,6 +126,16 @@ class LadderTally:
     marked: set[int] = field(default_factory=set)  # packets that are drawn as marked, on request
     drawn: int = 0  # rows that were drawn, without pauses
     cut: bool = False  # whether the limit of rows was reached
+
+
+def not_drawn(tally: LadderTally, none: str) -> Iterator[str]:
+    """Yield what a ladder leaves out, in words; `none` says that no packet was drawn."""
+    if not tally.drawn and not tally.cut:
+        yield none
+    if tally.other_packets:
+        yield f"not drawn: {count(tally.other_packets, 'packet')} without UET or RoCE between IP addresses"
+    if tally.elsewhere:
+        yield f"not drawn: {count(tally.elsewhere, 'packet')} of other interfaces ({argument('interface')})"
 
 
 @dataclass(slots=True)

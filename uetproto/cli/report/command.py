@@ -25,6 +25,7 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.report.data import ROWS
+from uetproto.report.page import NOTHING
 
 
 @click.command(
@@ -84,6 +85,8 @@ def command(
             capture = capture.filter(wanted.text)
         capture.report(output, rows=rows, complete=complete)
         length = sum(1 for _ in capture)
+    if not capture.stats().packets:
+        click.echo(f"uetproto: {NOTHING}", err=True)
     for damage in capture.damage:
         click.echo(f"uetproto: {printable(str(damage))}", err=True)
     click.echo(f"{length:,} packet{'s' * (length != 1)}, {os.path.getsize(output):,} bytes: {printable(output)}")

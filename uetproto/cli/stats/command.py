@@ -197,6 +197,8 @@ def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
 def _text(report: AuditReport, measured: list[Measurements], number: int | None) -> None:
     out = console()
     paint = painter()
+    if not measured:
+        click.echo("no packets")
     for one in stats_text.shown(measured):
         for line in stats_text.heading(one, paint):
             click.echo(line)

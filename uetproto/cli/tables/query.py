@@ -27,10 +27,12 @@ Example:
   uetproto query capture.pcapng 'SELECT protocol, count(*) AS n, sum(length) AS bytes FROM packets GROUP BY ALL'
   uetproto query capture.pcapng 'SELECT "uetp.opcode", count(*) FROM packets GROUP BY 1 ORDER BY 2 DESC'
   uetproto query capture.pcapng 'SELECT src, dst, latency_ns FROM messages ORDER BY latency_ns DESC LIMIT 5'
+  uetproto query packets.parquet 'SELECT count(*) FROM packets WHERE "uetp.retx"'
   uetproto query tables 'SELECT max(cack_psn) FROM "pds.ack"' --json
 
 Views of a capture: packets, as the table of uetproto export, with names such as "uetp.psn" in quotes; pdcs, messages,
-as of stats --json; findings, as of audit --json. Views of a folder: its Parquet files by their names.
+as of stats --json; findings, as of audit --json. Views of a folder: its Parquet files by their names. View of a table
+(.parquet, .arrow, .csv): packets.
 
 {EXIT_STATUS}""",
 )
@@ -52,13 +54,16 @@ def command(
     decoding: Decoding,
     keys_file: str | None,
 ) -> None:
-    """Answer SQL over a capture, or over a folder of tables of `uetproto export`. It needs DuckDB."""
+    """Answer SQL over a capture, or over a table or a folder of tables of `uetproto export`. It needs DuckDB."""
     check_files([source])
     answers, opened = SqlSource(), None
+    of_tables = os.path.isdir(source) or source.endswith(TABLES)
+    if of_tables and (wanted is not None or keys_file is not None or analysis):
+        raise LocalError("--filter, --keys, --analysis", "with tables", "with a capture")
     if os.path.isdir(source):
-        if wanted is not None or keys_file is not None or analysis:
-            raise LocalError("--filter, --keys, --analysis", "with a folder of tables", "with a capture")
         answers.add_folder(source)
+    elif source.endswith(TABLES):
+        answers.add_table(source)
     else:
         opened = captures(ctx, (source,), decoding, keys_file, wanted)
         answers.add_capture(opened, analysis)
@@ -77,6 +82,10 @@ def command(
         tell("  ".join(cell.ljust(size) for cell, size in zip(line, wide, strict=True)).rstrip() for line in lines)
     if opened is not None and tell_damage(opened.damage):
         ctx.exit(FAULT)
+
+
+TABLES = (".parquet", ".arrow", ".csv")
+"""Endings of the names of tables."""
 
 
 def _plain(value: Any) -> Any:

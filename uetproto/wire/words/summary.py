@@ -10,6 +10,7 @@ from uetproto.wire.words.roce import roce_summary, roce_tone
 from uetproto.wire.words.sharp import sharp_words
 from uetproto.wire.words.text import code as code
 from uetproto.wire.words.text import count as count
+from uetproto.wire.words.text import octets as octets
 from uetproto.wire.words.text import ranges as ranges
 from uetproto.wire.words.text import span as span
 from uetproto.wire.words.uet import pds_words, request_words, response_words, tss_words
@@ -148,7 +149,7 @@ def summary(packet: Packet) -> str:
     for layer in packet.layers:
         top = layer.form.split(".", 1)[0]
         if top == "tss" and "sealed" in packet.notes:
-            parts += [tss_words(layer.values), count(len(packet.payload), "byte")]
+            parts += [tss_words(layer.values), octets(len(packet.payload))]
         elif top == "pds" and not parts:
             parts.append(pds_words(layer.form, layer.values))
         elif top == "ses" and len(parts) == 1:

@@ -15,7 +15,13 @@ def code(names: type[IntEnum], value: int, what: str = "code") -> str:
 
 
 def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return a number of things as text: "1 packet", "12,288 packets"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def octets(number: int) -> str:
+    """Return the size of a part of a packet as text, in the form of values of fields: "12288 bytes"."""
+    return f"{number} byte" if number == 1 else f"{number} bytes"
 
 
 def numbered(index: int) -> str:
@@ -27,7 +33,7 @@ def span(first: int, length: int | None, total: int) -> str:
     """Return a range of bytes of a message as text, with exclusive end: "4096–8192 of 12288", or "100 bytes" for the
     whole message. `length` None means that the end of the range is not known."""
     if first == 0 and length == total:
-        return count(total, "byte")
+        return octets(total)
     return f"{first}–{'…' if length is None else first + length} of {total}"
 
 

@@ -18,7 +18,7 @@ from uetproto.wire.headers.uet_ses import (
 )
 from uetproto.wire.packet import Layer
 from uetproto.wire.serial import add32, diff32
-from uetproto.wire.words.text import code, count, ranges, span
+from uetproto.wire.words.text import code, octets, ranges, span
 
 Values = Mapping[str, Any]
 
@@ -140,7 +140,7 @@ def response_words(values: Values) -> str:
     if "payload_length" in values:
         length = values["payload_length"]
         if "original_request_psn" in values:
-            text = f"data of PSN {values['original_request_psn']} {count(length, 'byte')}"
+            text = f"data of PSN {values['original_request_psn']} {octets(length)}"
         else:
             which = span(values["message_offset"], length, values["modified_length"])
             text = f"data of id {values['read_request_message_id']} {which}"
