@@ -51,6 +51,6 @@ def test_notebook(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_index_names_each_notebook() -> None:
-    page = (NOTEBOOKS.parent / "python.md").read_text(encoding="utf-8")
+    page = (NOTEBOOKS.parent / "howto" / "python.md").read_text(encoding="utf-8")
     assert {path.name for path in NOTEBOOKS.iterdir()} == {f"{name}.ipynb" for name in ALL}
-    assert all(f"(notebooks/{path.name})" in page for path in NOTEBOOKS.iterdir())
+    assert all(f"(../notebooks/{path.name})" in page for path in NOTEBOOKS.iterdir())

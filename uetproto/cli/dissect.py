@@ -143,7 +143,7 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
     "psn_offset": lambda v: f"Start_PSN {add32(v['psn'], -v['psn_offset'])}",
     "pdc_info": lambda v: "use_rsv_pdc" if v["pdc_info"] & 8 else "",
     "ack_psn_offset": lambda v: f"ACK_PSN {add32(v['cack_psn'], v['ack_psn_offset'])}",
-    "mpr": lambda v: count(v["mpr"] * 128, "PSN"),
+    "mpr": lambda v: f"{v['mpr'] * 128} PSNs",
     "sack_psn_offset": lambda v: f"SACK base {sack_base(v)}",
     "sack_bitmap": lambda v: f"received {ranges(sacked(v))}" if v["sack_bitmap"] else "",
     "credit_target": lambda v: octets(v["credit_target"] * 256),

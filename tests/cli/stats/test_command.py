@@ -83,7 +83,7 @@ def test_other_packets_are_told_of(tmp_path: Path) -> None:
 
 def test_an_empty_capture(tmp_path: Path) -> None:
     done = call(capture(tmp_path / "a.pcapng", []))
-    assert (done.exit_code, done.stdout) == (0, "")
+    assert (done.exit_code, done.stdout) == (0, "no packets\n")
 
 
 @pytest.mark.parametrize(
