@@ -634,6 +634,8 @@ class CongestionContext(Protocol):
     ccc_id: int
     demands: bool
     """Whether requests carry req_cc_state."""
+    wants_probe: bool
+    """Whether a PROBE should be sent, for a base RTT without queueing. Whoever sends it sets this to False."""
 
     @property
     def heard_at(self) -> int:
@@ -651,8 +653,9 @@ class CongestionContext(Protocol):
     def sent(self, size: int, again: bool, now: int) -> bool:
         """Note a transmission, and return whether the packet should ask for an ACK. `again`: a retransmission."""
 
-    def acked(self, packets: int, report: AckReport, now: int) -> None:
-        """Note an ACK. `packets` of those in flight are no longer."""
+    def acked(self, packets: int, report: AckReport, now: int) -> int | None:
+        """Note an ACK. `packets` of those in flight are no longer. Return the time-out that fits the round-trip times
+        of the ACKs, or None if the PDC has its own, which is fixed."""
 
     def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
         """Note a NACK of a packet, which waits for its retransmission from now on. `trim`: NO for any other NACK."""
@@ -692,17 +695,11 @@ class CongestionContext(Protocol):
     def paths(self) -> PathSelection:
         """Return what chooses the entropy values of a new PDC: all PDCs on RUD share it, one on ROD has its own."""
 
-    def wants_probe(self) -> bool:
-        """Return whether a PROBE should be sent now, for a base RTT without queueing. It is True once at most."""
-
     def probed(self, rtt: int) -> None:
         """Note the round-trip time of a PROBE in picoseconds."""
 
     def speculate(self) -> None:
         """Let one packet be sent without credit, as no PDC is open by which credit could be asked for."""
-
-    def rto(self) -> int | None:
-        """Return the time-out that fits the round-trip times of the ACKs. None: the PDC has its own, which is fixed."""
 
     def deadline(self) -> int:
         """Return when `on_time` has something to do, or NEVER."""

@@ -210,7 +210,7 @@ def test_one_probe_follows_the_first_answer_for_the_base_rtt(refused: bool) -> N
     world.write(0, b"", Mode.RUD)
     world.world.run(random.Random(1), CALM)
     context = world.windows[A].contexts[B, Mode.RUD]
-    context.unprobed = True
+    context.wants_probe = True
     before = len(world.world.trace)
     world.write(0, bytes(4 * 1024), Mode.RUD)
     if refused:

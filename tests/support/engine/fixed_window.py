@@ -37,7 +37,7 @@ class FixedWindow:
         """Credit and ooo_count of all ACKs."""
         self.probes: list[int] = []
         """Round-trip times of PROBEs."""
-        self.unprobed = False
+        self.wants_probe = False
         """Whether a PROBE for the base RTT is wanted."""
 
     def state(self, size: int, now: int) -> CccState:
@@ -69,7 +69,7 @@ class FixedWindow:
         assert self.waiting >= 0
         return self.flying == self.window
 
-    def acked(self, packets: int, report: AckReport, now: int) -> None:
+    def acked(self, packets: int, report: AckReport, now: int) -> int | None:
         self.heard_at = now
         self.flying -= packets
         self.inflight -= report.new
@@ -78,6 +78,7 @@ class FixedWindow:
         if report.rtt is not None:
             self.rtts.append(report.rtt)
         assert self.flying >= 0
+        return None
 
     def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
         self.trims.append(trim)
@@ -105,18 +106,11 @@ class FixedWindow:
         assert self.flying >= 0
         assert self.waiting >= 0
 
-    def wants_probe(self) -> bool:
-        wanted, self.unprobed = self.unprobed, False
-        return wanted
-
     def probed(self, rtt: int) -> None:
         self.probes.append(rtt)
 
     def speculate(self) -> None:
         """There is no credit."""
-
-    def rto(self) -> int | None:
-        return None
 
     def credited(self, credit: int, now: int) -> None:
         """Grants change nothing."""

@@ -3,7 +3,7 @@
 ses.md §2.3)."""
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag
 from ipaddress import ip_address
 
@@ -50,12 +50,14 @@ class Address:
     initiator_id: int | None = None
     absolute: bool = False
     mtu_limited: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Hash of the fields in which the addresses of one vector differ, as each operation looks its peer up."""
 
     def __hash__(self) -> int:
-        # The fields in which the addresses of one vector differ: each operation looks its peer up.
-        return hash((self.fa, self.start_index, self.initiator_id))
+        return self._hash
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.fa, self.start_index, self.initiator_id)))
         if self.ip_version not in (4, 6):
             raise invalid("ip_version", self.ip_version, "4, 6")
         widths = {

@@ -13,6 +13,7 @@ from uetproto.api.fi.errors import Errno, invalid
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import FileMemory
 
+_LISTS = list, tuple
 _NAMES = re.compile(":[^:]*:")
 """Matches the names of fields in the format of a buffer (PEP 3118)."""
 
@@ -50,10 +51,13 @@ class Buffers:
             self.views: list[memoryview] = []
             self.length = self._file.length
             return
-        parts = buffer if isinstance(buffer, list | tuple) else [buffer]
-        if len(parts) > limit:
-            raise invalid(name, f"a list of {len(parts)}", f"at most {limit} buffers (iov_limit)")
-        self.views = [view_of(name, part, writable) for part in parts]
+        if not isinstance(buffer, _LISTS):
+            view = view_of(name, buffer, writable)
+            self.views, self.length = [view], len(view)
+            return
+        if len(buffer) > limit:
+            raise invalid(name, f"a list of {len(buffer)}", f"at most {limit} buffers (iov_limit)")
+        self.views = [view_of(name, part, writable) for part in buffer]
         self.length = sum(map(len, self.views))
 
     def pieces(self, offset: int, length: int) -> Iterable[memoryview]:

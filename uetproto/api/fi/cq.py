@@ -16,7 +16,7 @@ from uetproto.engine.contract import EndpointDriver, PdsError
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CqEntry:
     """This record represents `fi_cq_entry`, an entry of the format CONTEXT."""
 
@@ -27,7 +27,7 @@ class CqEntry:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CqMsgEntry(CqEntry):
     """This record represents `fi_cq_msg_entry`, an entry of the format MSG."""
 
@@ -36,7 +36,7 @@ class CqMsgEntry(CqEntry):
     """Length of the message in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CqDataEntry(CqMsgEntry):
     """This record represents `fi_cq_data_entry`, an entry of the format DATA."""
 
@@ -46,7 +46,7 @@ class CqDataEntry(CqMsgEntry):
     """Completion data of 64 bits, which is valid only if `flags` has REMOTE_CQ_DATA."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CqTaggedEntry(CqDataEntry):
     """This record represents `fi_cq_tagged_entry`, an entry of the format TAGGED."""
 
@@ -54,7 +54,7 @@ class CqTaggedEntry(CqDataEntry):
     """Tag of the message that a tagged receive has taken; it is 0 for other operations."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CqErrEntry(CqTaggedEntry):
     """This record represents `fi_cq_err_entry`, the entry of an operation that failed."""
 
@@ -166,8 +166,12 @@ class CompletionQueue(FiObject):
         """`fi_cq_readfrom` reads as `read` does, and returns each entry with the handle (`fi_addr_t`) of the peer from
         which the message came, or with ADDR_UNSPEC if the peer is unknown."""
         _count("count", count)
+        return self._take(count)
+
+    def _take(self, count: int) -> list[tuple[CqEntry, int]]:
         self._usable()
-        return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
+        entries = self._entries
+        return [entries.popleft() for _ in range(min(count, len(entries)))]
 
     def sread(self, count: int = 1, timeout: int | str | None = None, *, threshold: int = 1) -> list[CqEntry]:
         """`fi_cq_sread` lets time pass until `threshold` entries are there, and then reads up to `count` entries.
@@ -180,11 +184,13 @@ class CompletionQueue(FiObject):
         _count("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)
         self._usable()
-        self.driver.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
-        return self.read(count)
+        entries, wanted = self._entries, min(threshold, self.size)
+        self.driver.wait(lambda: len(entries) >= wanted or self.overrun, limit)
+        return [entry for entry, _ in self._take(count)]
 
     def _usable(self) -> None:
-        super()._usable()
+        if self.closed:
+            super()._usable()
         if self.overrun and not self._entries:
             raise FiError(Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size")
 

@@ -94,7 +94,11 @@ class EpState(Enum):
     CLOSED = "closed"
 
 
-_ENABLED = EpState.ENABLED
+# Looked up once: with every operation, Class.MEMBER would cost as much as a call.
+_ENABLED, _CLOSED, _DGRAM, _WRITE = EpState.ENABLED, EpState.CLOSED, EpType.DGRAM, Opcode.WRITE
+_COUNTED_WRITE, _COUNTED_RECV = Flag.WRITE, Flag.RECV
+_END = 1 << 64
+"""First address beyond a region."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +114,7 @@ class FiOperation:
     """Kind under which bound counters count the operation: SEND, RECV, READ or WRITE."""
     wanted: bool
     """Whether the completion queue gets an entry if the operation succeeds; a failure always has an entry."""
-    peer: Address | None = None
+    peer: "_Peer | None" = None
     fenced: bool = False
     work: SesWork | None = None
 
@@ -119,10 +123,15 @@ _IDLE_PEERS = 256
 """Number of peers up to which an endpoint keeps what it knows of peers without open operations."""
 
 
-@dataclass(slots=True)
-class _PeerOperations:
-    """This class holds the open operations towards one peer, for FI_FENCE."""
+@dataclass(slots=True, eq=False)
+class _Peer:
+    """This class holds what operations towards one peer have in common, and those that are open, for FI_FENCE."""
 
+    address: Address
+    addressed: dict[str, Any]
+    """Arguments that every work towards the peer has."""
+    most: int
+    """Largest number of bytes of a message."""
     open: int = 0
     """Number of operations that were passed to the engine and are not complete."""
     waiting: deque[FiOperation] = field(default_factory=deque)
@@ -149,7 +158,7 @@ class Endpoint:
         self._min_multi_recv = 64
         self._selective = Flag.NONE  # the directions, TRANSMIT and RECV, that are bound with SELECTIVE_COMPLETION
         self._counters: list[tuple[Counter, Flag]] = []
-        self._by_peer: dict[Address, _PeerOperations] = {}
+        self._peers: dict[Address, _Peer] = {}
         self._posted: dict[bool, dict[Receive, None]] = {False: {}, True: {}}  # by whether they are tagged
         self._transmits = 0
 
@@ -299,36 +308,34 @@ class Endpoint:
         if self._transmits >= self.domain.config.tx_size:
             legal = f"{self.domain.config.tx_size} at a time (tx_size): read the completion queue, then try again"
             raise FiError(Errno.FI_EAGAIN, "endpoint", f"{self._transmits} operations are open", legal)
-        assert transfer.peer is not None
-        towards = self._by_peer.get(transfer.peer)
-        if towards is None:
-            towards = self._by_peer[transfer.peer] = _PeerOperations()
+        peer = transfer.peer
+        assert peer is not None
         self._transmits += 1
-        if towards.waiting or (fence and towards.open):
+        if peer.waiting or (fence and peer.open):
             transfer.fenced = fence
-            towards.waiting.append(transfer)
+            peer.waiting.append(transfer)
             return
         try:
-            self._submit(transfer, towards)
+            self._submit(transfer, peer)
         except LocalError as error:
             self._transmits -= 1
             raise FiError(Errno.FI_EINVAL, *error.args) from error
 
-    def _submit(self, transfer: FiOperation, towards: _PeerOperations) -> None:
+    def _submit(self, transfer: FiOperation, peer: _Peer) -> None:
         assert transfer.work is not None
-        towards.open += 1
+        peer.open += 1
         try:
             self.domain.node.submit(transfer.work)
         except LocalError:
-            towards.open -= 1
+            peer.open -= 1
             raise
 
-    def _release(self, towards: _PeerOperations) -> None:
+    def _release(self, peer: _Peer) -> None:
         """Pass on the operations that waited behind a fence, up to the next fence."""
-        while towards.waiting and not (towards.waiting[0].fenced and towards.open) and self.state is not EpState.CLOSED:
-            transfer = towards.waiting.popleft()
+        while peer.waiting and not (peer.waiting[0].fenced and peer.open) and self.state is not EpState.CLOSED:
+            transfer = peer.waiting.popleft()
             try:
-                self._submit(transfer, towards)
+                self._submit(transfer, peer)
             except LocalError:  # the engine refuses the operation, which has failed
                 self._transmits -= 1
                 self._end(transfer, CompletionFacts(err=Errno.FI_EINVAL, return_code=ReturnCode.NULL))
@@ -350,14 +357,14 @@ class Endpoint:
 
     def completed(self, transfer: FiOperation, event: Completion) -> None:
         """Complete an operation that sends a request (a send, RMA operation or atomic), with the engine's event."""
-        assert transfer.peer is not None
-        towards = self._by_peer[transfer.peer]
-        towards.open -= 1
+        peer = transfer.peer
+        assert peer is not None
+        peer.open -= 1
         self._transmits -= 1
-        if towards.waiting:
-            self.domain.node.driver.call_soon(lambda: self._release(towards))
-        elif not towards.open and len(self._by_peer) > _IDLE_PEERS:
-            del self._by_peer[transfer.peer]
+        if peer.waiting:
+            self.domain.node.driver.call_soon(lambda: self._release(peer))
+        elif not peer.open and len(self._peers) > _IDLE_PEERS:
+            self._peers.pop(peer.address, None)
         if event.ok:
             self._end(transfer, CompletionFacts(length=event.length))
         else:
@@ -408,7 +415,7 @@ class Endpoint:
 
     def _end(self, transfer: FiOperation, record: CompletionFacts) -> None:
         """Add the entry of an operation and count it; a closed endpoint does neither."""
-        if self.state is EpState.CLOSED:
+        if self.state is _CLOSED:
             return
         record.context = transfer.context
         record.flags = transfer.flags if record.flags is _NONE else record.flags | transfer.flags
@@ -416,7 +423,7 @@ class Endpoint:
         for counter, kinds in self._counters:
             if transfer.counted in kinds:
                 counter.adderr() if failed else counter.add()
-        cq = self.rx_cq if transfer.counted is Flag.RECV else self.tx_cq
+        cq = self.rx_cq if transfer.counted is _COUNTED_RECV else self.tx_cq
         if cq is not None and (failed or transfer.wanted):
             cq.add(record)
 
@@ -459,20 +466,23 @@ class Endpoint:
         asked = self._flags("send", flags, _SEND, data)
         source = self._local("buf", buf, asked)
         peer = self._peer(dest)
+        address = peer.address
         mode = mode_of(self.type, self.msg_order)
         if tag is not None and mode is Mode.UUD:
             raise self._unsupported("tagged messages")
         self._fits(source, peer)
-        config = self.domain.config
-        kind = send_kind(config, mode, peer, source.length)
-        if asked & _INJECT or (kind is SendKind.RENDEZVOUS and peer.absolute is not self.domain.absolute):
+        kind = send_kind(self.domain.config, mode, address, source.length)
+        if asked & _INJECT or (kind is SendKind.RENDEZVOUS and address.absolute is not self.domain.absolute):
             kind = SendKind.PLAIN  # the READ of a rendezvous uses the addressing of the request, absolute or relative
-        check_peer_can(_OPCODES[mode is Mode.UUD, kind, tag is not None], peer)
+        check_peer_can(_OPCODES[mode is Mode.UUD, kind, tag is not None], address)
         transfer = self._transfer(
             Flag.SEND | (Flag.MSG if tag is None else Flag.TAGGED), Flag.SEND, peer, asked, context, silent
         )
         transfer.work = Send(
-            **self._addressed(peer, mode, asked, transfer),
+            **peer.addressed,
+            mode=mode,
+            delivery_complete=asked & _DELIVERY_COMPLETE != 0,
+            context=transfer,
             data=source.copied() if asked & _INJECT else source.whole,
             tag=tag,
             completion_data=data,
@@ -480,7 +490,7 @@ class Endpoint:
             local_pid=self.domain.pid_on_fep,
             local_index=self.resource_index,
         )
-        self._transmit(transfer, bool(asked & _FENCE))
+        self._transmit(transfer, asked & _FENCE != 0)
 
     # Receives
 
@@ -585,16 +595,19 @@ class Endpoint:
         asked = self._flags("write", flags, _RMA, data)
         source = self._local("buf", buf, asked)
         peer = self._remote(dest, addr, key, source)
-        check_peer_can(Opcode.WRITE, peer)
-        transfer = self._transfer(_WRITES, Flag.WRITE, peer, asked, context, silent)
+        check_peer_can(_WRITE, peer.address)
+        transfer = self._transfer(_WRITES, _COUNTED_WRITE, peer, asked, context, silent)
         transfer.work = Write(
-            **self._addressed(peer, rma_mode(self.msg_order, peer, key, data is not None), asked, transfer),
+            **peer.addressed,
+            mode=rma_mode(self.msg_order, peer.address, key, data is not None),
+            delivery_complete=asked & _DELIVERY_COMPLETE != 0,
+            context=transfer,
             data=source.copied() if asked & _INJECT else source.whole,
             key=key,
             offset=addr,
             completion_data=data,
         )
-        self._transmit(transfer, bool(asked & _FENCE))
+        self._transmit(transfer, asked & _FENCE != 0)
 
     def read(self, buf: Any, src: Peer, addr: int, key: int, *, flags: Flag = Flag.NONE, context: Any = None) -> None:
         """`fi_read`, `fi_readv` and `fi_readmsg` read as many bytes as the writable `buf` holds from a memory region of
@@ -606,16 +619,19 @@ class Endpoint:
         asked = self._flags("read", flags, _READ, None)
         into = self._local("buf", buf, asked, writable=True)
         peer = self._remote(src, addr, key, into, "src")
-        check_peer_can(Opcode.READ, peer)
+        check_peer_can(Opcode.READ, peer.address)
         transfer = self._transfer(_READS, Flag.READ, peer, asked, context)
         transfer.work = Read(
-            **self._addressed(peer, rma_mode(self.msg_order, peer, key, False), asked, transfer),
+            **peer.addressed,
+            mode=rma_mode(self.msg_order, peer.address, key, False),
+            delivery_complete=asked & _DELIVERY_COMPLETE != 0,
+            context=transfer,
             into=into.whole,
             length=into.length,
             key=key,
             offset=addr,
         )
-        self._transmit(transfer, bool(asked & _FENCE))
+        self._transmit(transfer, asked & _FENCE != 0)
 
     # Atomics
 
@@ -696,12 +712,15 @@ class Endpoint:
                 _elements(parts[name], size, size, name)
         peer = self._remote(dest, addr, key, operand)
         opcode = _ATOMICS[tagged, result is not None]
-        check_peer_can(opcode, peer)
+        check_peer_can(opcode, peer.address)
         counted = Flag.READ if result is not None else Flag.WRITE
         told = counted | Flag.ATOMIC | (Flag.TAGGED if tagged else Flag.NONE)
         transfer = self._transfer(told, counted, peer, asked, context, silent)
         transfer.work = Atomic(
-            **self._addressed(peer, mode_of(self.type, self.msg_order), asked, transfer),
+            **peer.addressed,
+            mode=mode_of(self.type, self.msg_order),
+            delivery_complete=asked & _DELIVERY_COMPLETE != 0,
+            context=transfer,
             opcode=op,
             datatype=datatype,
             data=operand.copied() if len(operand.views) > 1 or asked & _INJECT else operand.whole,
@@ -711,7 +730,7 @@ class Endpoint:
             offset=addr,
             tag=key if tagged else None,
         )
-        self._transmit(transfer, bool(asked & _FENCE))
+        self._transmit(transfer, asked & _FENCE != 0)
 
     # Checks that calls share
 
@@ -748,52 +767,52 @@ class Endpoint:
             check_registered(name, buffers, (region.owner for region in self.domain.regions.values()))
         return buffers
 
-    def _peer(self, dest: Peer, name: str = "dest") -> Address:
-        peer = self.av.lookup(dest, name)
-        if peer.fa == self.domain.node.fep.address and not self.domain.node.shares_address:
-            raise invalid(name, str(peer), "an endpoint of another node (there is no loop-back)")
+    def _peer(self, dest: Peer, name: str = "dest") -> _Peer:
+        """Return the peer with a handle or an address of the vector."""
+        address = self.av.lookup(dest, name)
+        return self._peers.get(address) or self._new_peer(address, name)
+
+    def _new_peer(self, address: Address, name: str) -> _Peer:
+        domain = self.domain
+        if address.fa == domain.node.fep.address and not domain.node.shares_address:
+            raise invalid(name, str(address), "an endpoint of another node (there is no loop-back)")
+        addressed = {
+            "peer": address.fa,
+            "job_id": domain.job.job_id,
+            "pid_on_fep": address.pid_on_fep or 0,
+            "resource_index": 15 if address.start_index is None else address.start_index,
+            "initiator": self.initiator_id,
+            "relative": not address.absolute,
+        }
+        one_packet = address.mtu_limited or self.type is EpType.DGRAM
+        most = domain.config.payload_mtu if one_packet else domain.config.max_msg_size
+        peer = self._peers[address] = _Peer(address, addressed, most)
         return peer
 
-    def _fits(self, local: Buffers, peer: Address) -> None:
-        config = self.domain.config
-        most = config.payload_mtu if peer.mtu_limited or self.type is EpType.DGRAM else config.max_msg_size
-        if local.length > most:
-            raise invalid("buf", f"{local.length} bytes", f"at most {most}", Errno.FI_EMSGSIZE)
+    def _fits(self, local: Buffers, peer: _Peer) -> None:
+        if local.length > peer.most:
+            raise invalid("buf", f"{local.length} bytes", f"at most {peer.most}", Errno.FI_EMSGSIZE)
 
-    def _remote(self, dest: Peer, addr: int, key: int, local: Buffers, name: str = "dest") -> Address:
+    def _remote(self, dest: Peer, addr: int, key: int, local: Buffers, name: str = "dest") -> _Peer:
         """Return the peer of an RMA or atomic operation, after checks of address, key and length."""
         bits("addr", addr, 64)
         bits("key", key, 64)
         peer = self._peer(dest, name)
-        if self.type is EpType.DGRAM:
+        if self.type is _DGRAM:
             raise self._unsupported("RMA and atomics")
         self._fits(local, peer)
-        if addr + local.length > 1 << 64:
+        if addr + local.length > _END:
             raise invalid("addr", f"{addr:#x} and {local.length} bytes", "what ends within 64 bits")
         return peer
 
     def _transfer(
-        self, told: Flag, counted: Flag, peer: Address | None, flags: int, context: Any, silent: bool = False
+        self, told: Flag, counted: Flag, peer: _Peer | None, flags: int, context: Any, silent: bool = False
     ) -> FiOperation:
         wanted = not silent
         if wanted and self._selective is not _NONE:
             direction = Flag.RECV if counted is Flag.RECV else Flag.TRANSMIT
             wanted = direction not in self._selective or bool(flags & _COMPLETION)
         return FiOperation(self, context, told, counted, wanted, peer)
-
-    def _addressed(self, peer: Address, mode: Mode, flags: int, transfer: FiOperation) -> dict[str, Any]:
-        """Return the arguments that every work towards a peer has."""
-        return {
-            "peer": peer.fa,
-            "mode": mode,
-            "job_id": self.domain.job.job_id,
-            "pid_on_fep": peer.pid_on_fep or 0,
-            "resource_index": 15 if peer.start_index is None else peer.start_index,
-            "initiator": self.initiator_id,
-            "relative": not peer.absolute,
-            "delivery_complete": bool(flags & _DELIVERY_COMPLETE),
-            "context": transfer,
-        }
 
 
 _OPCODES: dict[tuple[bool, SendKind, bool], Opcode] = {  # UUD, kind, tagged

@@ -112,6 +112,15 @@ class WatchedContext:
         """Return when the peer was heard of last."""
         return self.context.heard_at
 
+    @property
+    def wants_probe(self) -> bool:
+        """Return whether a PROBE should be sent."""
+        return self.context.wants_probe
+
+    @wants_probe.setter
+    def wants_probe(self, value: bool) -> None:
+        self.context.wants_probe = value
+
     def _check_window(self, before: WindowBefore | None, now: int) -> None:
         if before is not None and self.model.nscc is not None:
             for check in _WINDOW:
@@ -161,11 +170,11 @@ class WatchedContext:
         self._check_state()
         return ask
 
-    def acked(self, packets: int, report: AckReport, now: int) -> None:
+    def acked(self, packets: int, report: AckReport, now: int) -> int | None:
         self._now = now
         cms_11_sample(report, self.named, self.retx, now, self.service)
         before = self._window()
-        self.context.acked(packets, report, now)
+        rto = self.context.acked(packets, report, now)
         self.model.inflight_pkts -= packets
         if self.model.nscc is not None:
             self.model.nscc.ack(report, now)
@@ -174,6 +183,7 @@ class WatchedContext:
             if report.credit is not None:
                 self.model.rccc.grant(report.credit)
         self._check_window(before, now)
+        return rto
 
     def nacked(self, size: int, trim: Trim, marked: bool, rtt: int | None, now: int) -> None:
         self._now = now
@@ -248,9 +258,6 @@ class WatchedContext:
             self._paths = WatchedPaths(chooser)
         return self._paths
 
-    def wants_probe(self) -> bool:
-        return self.context.wants_probe()
-
     def probed(self, rtt: int) -> None:
         before = self._window()
         self.context.probed(rtt)
@@ -265,9 +272,6 @@ class WatchedContext:
         if self.model.rccc is not None:
             self.model.rccc.refunded += self.config.mtu
         self._check_state()
-
-    def rto(self) -> int | None:
-        return self.context.rto()
 
     def deadline(self) -> int:
         return self.context.deadline()

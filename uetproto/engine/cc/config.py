@@ -82,6 +82,11 @@ class CcConfig:
         return self.sleek == "on" or (self.sleek == "auto" and not (self.form == "htsim" and self.trimming))
 
     @cached_property
+    def measures_rto(self) -> bool:
+        """Return whether the time-out of a packet follows from round-trip times."""
+        return self.rto == "rtt"
+
+    @cached_property
     def bdp(self) -> int:
         """Return the bandwidth-delay product in bytes."""
         return self.rate * self.base_rtt // (8 * SECOND)

@@ -22,8 +22,8 @@ class Ccc:
     """
 
     __slots__ = (
-        "_algorithms", "_config", "_srtt", "_unprobed", "_variation", "backlog", "ccc_id", "demands", "heard_at",
-        "inflight_pkts", "paths", "rtx_backlog", "waiting_rtx",
+        "_algorithms", "_config", "_srtt", "_variation", "backlog", "ccc_id", "demands", "heard_at",
+        "inflight_pkts", "paths", "rtx_backlog", "waiting_rtx", "wants_probe",
     )  # fmt: skip
 
     def __init__(
@@ -34,8 +34,7 @@ class Ccc:
         self._algorithms = tuple(algorithms)
         self._config = config
         self.paths = paths
-        self._unprobed = config.base_rtt_probe and config.window
-        """Whether a PROBE for the base RTT has still to be sent."""
+        self.wants_probe = config.base_rtt_probe and config.window
         self.heard_at = 0
         self._srtt = self._variation = 0
         """Smoothed round-trip time and its variation in picoseconds; with a fixed time-out the last one and 0. 0: not
@@ -86,16 +85,18 @@ class Ccc:
             ask |= one.sent(size, now)
         return ask
 
-    def acked(self, packets: int, report: AckReport, now: int) -> None:
+    def acked(self, packets: int, report: AckReport, now: int) -> int | None:
         self.inflight_pkts -= packets
         self.heard_at = now
-        if report.rtt is not None:
-            if self._config.rto == "rtt":
-                self._measure(report.rtt)
+        rtt = report.rtt
+        if rtt is not None:
+            if self._config.measures_rto:
+                self._measure(rtt)
             else:
-                self._srtt = report.rtt
+                self._srtt = rtt
         for one in self._algorithms:
             one.acked(report, now)
+        return self.rto() if self._config.measures_rto else None
 
     def _measure(self, rtt: int) -> None:
         """Note a round-trip time as RFC 6298 does."""
@@ -110,13 +111,10 @@ class Ccc:
             one.speculate()
 
     def rto(self) -> int | None:
-        if not self._srtt or self._config.rto != "rtt":
+        """Return the time-out that fits the round-trip times of the ACKs. None: it is fixed, or there was no ACK."""
+        if not self._srtt or not self._config.measures_rto:
             return None
         return max(self._srtt + 4 * self._variation, LEAST_RTO * self._config.base_rtt)
-
-    def wants_probe(self) -> bool:
-        wanted, self._unprobed = self._unprobed, False
-        return wanted
 
     def probed(self, rtt: int) -> None:
         if self._config.base_rtt_probe:

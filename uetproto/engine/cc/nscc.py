@@ -56,24 +56,24 @@ class Nscc:
         self.received += new
         self.achieved += new
         limited = (report.penalty or report.restore) and self._limit(report)
-        rtt = report.rtt
+        rtt, config = report.rtt, self._config
         if rtt is None:
             return
-        self._note_rtt(rtt)
-        delay, target = rtt - self.base_rtt, self._config.target_qdelay
+        if rtt < self.base_rtt:
+            self._note_rtt(rtt)
+        delay, target = rtt - self.base_rtt, config.target_qdelay
         self._average(delay, marked, now)
-        if self._quick_adapt(False, marked, delay, now):
+        if config.quick_adapt and self._quick_adapt(False, marked, delay, now):
             return
         if not marked:
             if limited:
                 pass
             elif delay >= target:
-                self.inc_bytes += self._config.fi * new
+                self.inc_bytes += config.fi * new
             else:
                 self._increase(new, delay, target)
         elif delay >= target:
             self._decrease(target, now)
-        config = self._config
         if now - self.last_adjust >= config.base_rtt or self.received > 8 * config.mtu:
             self._fulfill(now)
 
@@ -88,7 +88,7 @@ class Nscc:
         if trim is Trim.LAST_HOP and self._config.credits:
             return
         self.trigger_qa = True
-        if not self._quick_adapt(True, True, 0, now):
+        if not (self._config.quick_adapt and self._quick_adapt(True, True, 0, now)):
             self.cwnd = max(self.cwnd - size, self._config.mtu)
 
     def lost(self, size: int, now: int) -> None:
@@ -175,17 +175,12 @@ class Nscc:
         """Set the window to what was delivered in the last period, at most once a period; return whether the ACK or
         NACK changes nothing else."""
         config = self._config
-        if not config.quick_adapt:
-            return False
-        handled = False
+        handled = marked and self.bytes_ignored < self.bytes_to_ignore  # an old packet, from before the cut
         over = now > self.qa_endtime if config.form == "htsim" else now >= self.qa_endtime
-        if self.bytes_ignored < self.bytes_to_ignore and marked:
-            handled = True  # an old packet, from before the cut
-        elif over:
+        if over and not handled:
             threshold = config.qa_threshold
-            late = threshold is not None and delay > threshold
-            needed = self.trigger_qa or loss or late
-            if self.qa_endtime and needed and self.achieved < self.max_wnd / 2**QA_GATE:
+            needed = self.trigger_qa or loss or (threshold is not None and delay > threshold)
+            if needed and self.qa_endtime and self.achieved < self.max_wnd / 2**QA_GATE:
                 self.cwnd = max(self.achieved, config.mtu)
                 self.bytes_to_ignore, self.bytes_ignored = self.inflight, 0
                 self.trigger_qa = False

@@ -27,16 +27,16 @@ from uetproto.engine.pds.service import Outgoing
 from uetproto.engine.pds.states import Input
 from uetproto.wire.headers.uet_pds import CcType, CtlType, NackCode
 from uetproto.wire.serial import diff32
-from uetproto.wire.tuples import PdsCcStateCreditHeader, PdsCcStateNsccHeader, PdsReqCcStateHeader, PdsRudReqHeader
+from uetproto.wire.tuples import PdsCcStateCreditHeader, PdsCcStateNsccHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.pds.sublayer import Pds
 
-_PLAIN = PdsRudReqHeader.size
-_WITH_STATE = _PLAIN + PdsReqCcStateHeader.size
 _QUANTUM = 256
 """Bytes of a unit of rcvd_bytes."""
 _M24, _M32 = 0xFFFFFF, 0xFFFFFFFF
+_SIGN = 1 << 31
+"""Bit of a difference of PSNs that is set if the first PSN is below the second."""
 _SERVICE_UNIT = 128_000
 """Picoseconds of a unit of service_time."""
 _UNKNOWN_SERVICE = 0xFFFF
@@ -73,15 +73,6 @@ class PacedRecord(SendRecord):
 # Before a transmission
 
 
-def size_of(pdc: Pdc, header: bytes, payload: object) -> int:
-    """Return the nominal size of a request with this SES header and payload."""
-    cc, manager = pdc.cc, pdc.owner.congestion
-    assert cc is not None
-    assert manager is not None
-    front = _WITH_STATE if cc.demands else _PLAIN
-    return front + len(header) + len(payload) + manager.overhead  # type: ignore[arg-type]
-
-
 def offer(pdc: Pdc, message: Outgoing) -> None:
     """Tell the context of a message that waits on this PDC."""
     if pdc.cc is not None:
@@ -100,7 +91,7 @@ def withdraw(pdc: Pdc, messages: Iterable[Outgoing]) -> None:
 
 def _left(pdc: Pdc, message: Outgoing) -> int:
     packets, size = message.unsent()
-    return packets * size_of(pdc, b"", b"") + size
+    return packets * pdc.overhead + size
 
 
 def may_send(pdc: Pdc, now: int) -> bool:
@@ -119,12 +110,12 @@ def sent_first(pdc: Pdc, record: PacedRecord, now: int) -> bool:
     """Note the first transmission of a packet, and return whether it should ask for an ACK."""
     cc = pdc.cc
     assert cc is not None
-    record.size = size_of(pdc, record.header, record.payload)
-    pdc.backlog -= record.size
-    pdc.inflight += record.size
+    record.size = size = pdc.overhead + len(record.header) + len(record.payload)
+    pdc.backlog -= size
+    pdc.inflight += size
     _note(record, now)
-    ask = cc.sent(record.size, False, now)
-    if pdc.open_message is None and not pdc.queue and pdc.backlog:
+    ask = cc.sent(size, False, now)
+    if pdc.backlog and pdc.open_message is None and not pdc.queue:
         cc.offered(-pdc.backlog)  # a message that ended early
         pdc.backlog = 0
     return ask
@@ -275,21 +266,16 @@ def refused(pdc: Pdc, record: SendRecord, nack: Nack, datagram: Datagram, now: i
     record.marked, record.rtt = bool(nack.marked), _rtt(record, nack.retx, 0, now)
     trimmed = nack.code == NackCode.TRIMMED
     mark = PathFeedback.ECN if nack.marked else PathFeedback.NO_ECN
-    _tell_path(pdc, datagram, PathFeedback.NACK if trimmed else mark, now)
-
-
-def _tell_path(pdc: Pdc, datagram: Datagram, feedback: PathFeedback, now: int) -> None:
-    """Pass on what an answer says of an entropy value, unless it answers a control packet, which has the entropy value
-    of its PDC."""
-    if pdc.cc is not None and datagram.entropy != pdc.entropy:
-        pdc.selection.heard(datagram.entropy, feedback, now)
+    if datagram.entropy != pdc.entropy:  # as in `acked`
+        pdc.selection.heard(datagram.entropy, PathFeedback.NACK if trimmed else mark, now)
 
 
 def _probe_once(pdc: Pdc, now: int) -> None:
     """Send a PROBE after the first answer that a context gets, if it wants one and the PDC may send it (cms.md
     §3.5)."""
     cc = pdc.cc
-    if cc is not None and pdc.peer_id and pdc.allows(Input.SEND_PROBE) and cc.wants_probe():
+    if cc is not None and cc.wants_probe and pdc.peer_id and pdc.allows(Input.SEND_PROBE):
+        cc.wants_probe = False
         pdc.step(Input.SEND_PROBE, now)
 
 
@@ -308,42 +294,43 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
     for record in landed:
         if not isinstance(record, PacedRecord):
             continue
-        counts, record.reported = not record.reported, True
         if record.flying:
             record.flying = False
             packets += 1
-            size += record.size if counts else 0
+            if not record.reported:
+                size += record.size
         elif record.waits:  # it was given up, and arrived after all
             record.waits = False
-            if counts:
+            if record.reported:
+                cc.settled(0, 0, 1, record.size)
+            else:
                 cc.found(record.size)
                 pdc.inflight += record.size
                 size += record.size
-            else:
-                cc.settled(0, 0, 1, record.size)
+        record.reported = True
     landed.clear()
-    marked = bool(ack.marked)
+    marked, new = bool(ack.marked), size
+    service = penalty = restore = 0
+    credit = ooo_count = None
     if ack.cc_state and ack.cc_type == _NSCC:
-        state = PdsCcStateNsccHeader.read(ack.cc_state)
-        report = AckReport(
-            _newly_received(pdc, state.rcvd_bytes, size), marked, _named_rtt(named, ack.retx, state.service_time, now),
-            state.rcv_cwnd_pend, bool(state.restore_cwnd), None, state.ooo_count,
-        )  # fmt: skip
+        service, restore, penalty, rcvd_bytes, ooo_count = PdsCcStateNsccHeader.unpack(ack.cc_state)
+        new = _newly_received(pdc, rcvd_bytes, size)
     else:
         pdc.uncounted += size
-        report = AckReport(new=size, marked=marked, rtt=_named_rtt(named, ack.retx, 0, now))
         if ack.cc_state and ack.cc_type == CcType.CREDIT:
             granted = PdsCcStateCreditHeader.read(ack.cc_state)
-            report = report._replace(credit=granted.credit, ooo_count=granted.ooo_count)
-    pdc.inflight -= report.new
-    cc.acked(packets, report, now)
-    pdc.tx.rto = cc.rto()
-    if ack.probe_opaque is None:
+            credit, ooo_count = granted.credit, granted.ooo_count
+    rtt = _rtt(named, ack.retx, service, now) if isinstance(named, PacedRecord) else None
+    pdc.inflight -= new
+    pdc.tx.rto = cc.acked(packets, AckReport(new, marked, rtt, penalty, bool(restore), credit, ooo_count), now)
+    if cc.wants_probe and ack.probe_opaque is None:
         _probe_once(pdc, now)
-    pdc.ooo_count = report.ooo_count or 0
-    if diff32(ack.ack_psn, pdc.highest_acked) > 0:
+    pdc.ooo_count = ooo_count or 0
+    ahead = (ack.ack_psn - pdc.highest_acked) & _M32
+    if 0 < ahead < _SIGN:
         pdc.highest_acked = ack.ack_psn
-    _tell_path(pdc, datagram, _ECN if marked else _NO_ECN, now)
+    if datagram.entropy != pdc.entropy:  # that of control packets tells nothing of a path of requests
+        pdc.selection.heard(datagram.entropy, _ECN if marked else _NO_ECN, now)
 
 
 def _newly_received(pdc: Pdc, rcvd_bytes: int, size: int) -> int:
@@ -385,10 +372,6 @@ def surely_lost(pdc: Pdc, missing: list[SendRecord], now: int) -> list[SendRecor
     if not patience:
         return missing
     return [one for one in missing if not isinstance(one, PacedRecord) or now - one.sent_at >= patience]
-
-
-def _named_rtt(named: SendRecord | None, retx: int, service: int, now: int) -> int | None:
-    return _rtt(named, retx, service, now) if isinstance(named, PacedRecord) else None
 
 
 def _rtt(record: PacedRecord, retx: int, service: int, now: int) -> int | None:

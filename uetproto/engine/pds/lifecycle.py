@@ -121,7 +121,7 @@ def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
         if record.ctl_type is not None:
             pdc.send_control(record.ctl_type, record.psn, 1, record.index, 0)
         elif not congestion.is_held(record):
-            emit_request(pdc, record, 0, record.ar, record.clear_psn)
+            emit_request(pdc, record, 0, record.ar, record.clear_psn, now)
     pdc.rx = PsnWindow(pdc.tx.start, pdc.config.mp_range, pdc.rx.rod)
     for name in ("clear_sent", "clear_wanted", "message_clear"):
         setattr(pdc, name, (getattr(pdc, name) + delta) & _M32)

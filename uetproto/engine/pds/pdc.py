@@ -20,12 +20,16 @@ from uetproto.engine.pds.states import LOCAL, Input, Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.serial import diff32
+from uetproto.wire.tuples import PdsReqCcStateHeader, PdsRudReqHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.pds.congestion import PacedRecord
     from uetproto.engine.pds.sublayer import Pds
 
 _M32 = 0xFFFFFFFF
+_PLAIN = PdsRudReqHeader.size
+_WITH_STATE = _PLAIN + PdsReqCcStateHeader.size
+"""Sizes of the header of a request, and of one with congestion control state."""
 
 Row = tuple[Callable[..., Any], State] | None
 """Action and next state for an input in a state, or None if the state does not accept the input."""
@@ -43,9 +47,9 @@ class Pdc:
         "clear_asked_at", "clear_asks", "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn",
         "close_req", "closing_ack", "config", "context", "counters", "cps", "demanded", "entropy", "held",
         "highest_acked", "idle_time", "idle_wake", "inflight", "local_id", "locks", "message_clear", "mode",
-        "ooo_count", "open_message", "opened", "owner", "paths", "peer", "peer_id", "pending_at", "probe", "probe_at",
-        "probes_left", "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx", "selection", "state",
-        "stored_at", "touched", "tx", "unblock_at", "uncounted", "user", "wake_at",
+        "ooo_count", "open_message", "opened", "overhead", "owner", "paths", "peer", "peer_id", "pending_at", "probe",
+        "probe_at", "probes_left", "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx",
+        "selection", "state", "stored_at", "touched", "tx", "unblock_at", "uncounted", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -102,9 +106,11 @@ class Pdc:
         """Congestion control context of the sending half, or None without congestion control."""
         self.cc_rx: CongestionReceiver | None = None if manager is None else manager.receiver(peer, mode, local_id)
         """Congestion control of the receiving half, or None."""
-        if self.cc is not None:
+        if self.cc is not None and manager is not None:
             self.selection: PathSelection = self.cc.paths()
             """What chooses the entropy values of requests with congestion control."""
+            self.overhead = manager.overhead + (_WITH_STATE if self.cc.demands else _PLAIN)
+            """Number of bytes that the nominal size of a request has beyond its SES header and payload."""
         self.again: deque[PacedRecord] | None = None
         """Packets that wait for their retransmission, in its order. None: there was none (`pds.congestion`)."""
         self.backlog = 0
@@ -165,10 +171,23 @@ class Pdc:
         action, target = found
         before = self.state
         if action(self, *arguments) is not False and target is not before and self.state is before:
-            self.enter(target)
-            self.watch_idle(arguments[-1])
-            if self.close_req and target is State.ESTABLISHED:
-                self.step(Input.CLOSE, arguments[-1])  # requested in CREATING
+            self._move(target, arguments[-1])
+
+    def take(self, event: Input, packet: Any, datagram: Datagram, now: int) -> None:
+        """Do the same as `step` for an input that is a packet, without the time that it takes to collect arguments."""
+        found = self.rows[event]
+        if found is None:
+            return
+        action, target = found
+        before = self.state
+        if action(self, packet, datagram, now) is not False and target is not before and self.state is before:
+            self._move(target, now)
+
+    def _move(self, state: State, now: int) -> None:
+        self.enter(state)
+        self.watch_idle(now)
+        if self.close_req and state is State.ESTABLISHED:
+            self.step(Input.CLOSE, now)  # requested in CREATING
 
     def enter(self, state: State) -> None:
         """Set the state, and select its part of the state table, without running an action."""

@@ -246,10 +246,12 @@ class SendWindow:
         if self.recovery_end is not None and diff32(cack, self.recovery_end) >= 0:
             self.recovery_end = None
         records, una = self.records, self.una
+        if not records:
+            return answered  # `drained` follows
         covered = diff32(cack, una) + 1
         if covered > 0:
             self.una = (cack + 1) & _M32
-            for psn in range(una, una + covered) if records else ():
+            for psn in range(una, una + covered):
                 record = records.pop(psn & _M32, None)
                 if record is not None:
                     record.rto_at = record.retx_at = NEVER

@@ -92,7 +92,7 @@ def _pump_again(pdc: Pdc, now: int, limit: int) -> int:
         if anew:
             pdc.touched = now
             _arm(pdc, record, now)
-            emit_request(pdc, record, 0, int(ask or record.ar), record.clear_psn)
+            emit_request(pdc, record, 0, int(ask or record.ar), record.clear_psn, now)
         else:
             _retransmit_now(pdc, record, now, record.cause)
         sent += 1
@@ -173,7 +173,7 @@ def send(pdc: Pdc, now: int) -> None:
     else:
         record = paced = congestion.PacedRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
         record.ar = ar = congestion.sent_first(pdc, paced, now) or ar
-    emit_request(pdc, record, 0, ar, clear)
+    emit_request(pdc, record, 0, ar, clear, now)
     tx.track(record, now)
     pdc.counters.data_tx += 1
     if record.rto_at < pdc.wake_at:
@@ -193,24 +193,25 @@ def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
         pdc.step(Input.CLOSE, now)
 
 
-def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -> None:
-    psn, mode, owner = record.psn, pdc.mode, pdc.owner
+def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, now: int) -> None:
+    psn, mode, owner, cc = record.psn, pdc.mode, pdc.owner, pdc.cc
     message, target, kind, header = None, None, int(mode), record.header
-    if pdc.cc is None:
+    if cc is None:
         entropy = pdc.entropy if mode is _ROD else pdc.next_entropy()
     else:
-        entropy = pdc.selection.next(owner.now)
+        entropy = pdc.selection.next(now)
         if isinstance(record, congestion.PacedRecord):
             record.entropy = entropy
-        target = pdc.cc.demand()
-        if target is not None:
+        if cc.demands:
+            target = cc.demand()
+            assert target is not None
             kind = _WITH_STATE[mode]
-            header = PdsReqCcStateHeader.pack(pdc.cc.ccc_id, target) + header
+            header = PdsReqCcStateHeader.pack(cc.ccc_id, target) + header
     if owner.objects:
         syn = int(pdc.state is _CREATING)
         message = Request(
             mode, record.next_hdr, retx, ar, syn, clear, psn, pdc.local_id, 0 if syn else pdc.peer_id,
-            pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved), 0 if pdc.cc is None else pdc.cc.ccc_id, target,
+            pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved), 0 if cc is None else cc.ccc_id, target,
         )  # fmt: skip
         header = record.header
     elif pdc.state is _CREATING:
@@ -276,17 +277,15 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         pdc.learn(ack.spdcid)
     older = (cack - tx.peer_cack) & _SIGN
     answer = pdc.user.on_response
-    named = None if pdc.cc is None else tx.records.get(ack.ack_psn)
-    if ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
-        record = tx.records.get(ack.ack_psn)
-        if record is not None:
-            response, next_hdr = datagram.header[ack.size :], ack.next_hdr
-            if is_no_response(response, next_hdr):
-                _mark_pending(pdc, record, now)
-            else:
-                tx.forget(record)
-                if record.message is not None:
-                    answer(record.message, record.index, next_hdr, response, now)
+    named = tx.records.get(ack.ack_psn)
+    if named is not None and ack.probe_opaque is None:  # the answer to a PROBE has no ACK_PSN (§20 row 25)
+        response, next_hdr = datagram.header[ack.size :], ack.next_hdr
+        if is_no_response(response, next_hdr):
+            _mark_pending(pdc, named, now)
+        else:
+            tx.forget(named)
+            if named.message is not None:
+                answer(named.message, named.index, next_hdr, response, now)
     if not older and cack != tx.peer_cack:
         for record in tx.take_cack(cack):
             if record.message is not None:
@@ -294,7 +293,8 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
     if ack.type != _ACK:
         if not older and ack.mpr:
             tx.offer(ack.mpr)
-        tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
+        if ack.sack_bitmap:
+            tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
     if pdc.cc is not None:
         congestion.acked(pdc, ack, named, datagram, now)
     if tx.records:
@@ -501,7 +501,7 @@ def _retransmit_now(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
         if pdc.config.clear_on_retransmission == "current":
             clear = tx.clear_psn if pdc.config.clear_source == "explicit" else tx.peer_cack
         pdc.counters.count_retransmission(cause)
-        emit_request(pdc, record, 1, 1, clear)
+        emit_request(pdc, record, 1, 1, clear, now)
 
 
 # Inferred loss (pds.md §11.4)
@@ -516,7 +516,7 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
     tx = pdc.tx
     probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None
     by_count = pdc.config.inferred_loss == "ooo"
-    if tx.recovery_end is None or by_count:
+    if tx.records and (by_count or tx.recovery_end is None):
         lost = congestion.overtaken(pdc) if by_count else []
         if lost:
             pass

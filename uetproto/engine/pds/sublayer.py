@@ -483,7 +483,7 @@ class Pds:
         if request.mode is not pdc.mode:  # row 13
             self._refuse(NackCode.PDC_MODE_MISMATCH, request, packet, pdc.local_id)
             return
-        pdc.step(Input.TRIMMED if trimmed else _REQUEST, request, packet, now)
+        pdc.take(Input.TRIMMED if trimmed else _REQUEST, request, packet, now)
         self._received(pdc, now)
 
     def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
@@ -515,7 +515,7 @@ class Pds:
         if self.config.cp_mode_check and bool(control.isrod) != (pdc.mode is Mode.ROD):
             self._refuse(NackCode.PDC_MODE_MISMATCH, control, packet, pdc.local_id)
             return
-        pdc.step(event, control, packet, now)
+        pdc.take(event, control, packet, now)
         self._received(pdc, now)
 
     def _receive_ack(self, ack: Ack, packet: Datagram, now: int) -> None:
@@ -528,7 +528,7 @@ class Pds:
         ):  # row 3  # fmt: skip
             self.counters.bad_ack += 1
         else:
-            pdc.step(_ACK, ack, packet, now)
+            pdc.take(_ACK, ack, packet, now)
             self._received(pdc, now)
 
     def _receive_nack(self, nack: Nack, packet: Datagram, now: int) -> None:
@@ -544,7 +544,7 @@ class Pds:
         if event is None or packet.src != pdc.peer or (nack.spdcid and not is_sender(pdc, packet.src, nack.spdcid)):
             self.counters.bad_nack += 1
             return
-        pdc.step(event, nack, packet, now)
+        pdc.take(event, nack, packet, now)
         self._received(pdc, now)
 
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
@@ -754,8 +754,8 @@ class Pds:
 
     def _bind(self, message: Outgoing, now: int) -> None:
         """Queue a message on the PDC of {mode, peer, context}, on a new PDC, or until a PDC is free (pds.md §6.1)."""
-        pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
-        if pdc is None or pdc.rows[_SEND] is None or pdc.close_req:  # as `_taker` says
+        pdc = self._taker(message)
+        if pdc is None:
             if not self.pool.has_room(message.reserved):
                 if not self._waiting:
                     self._events.append(Paused(True))

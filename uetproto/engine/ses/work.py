@@ -6,7 +6,7 @@ It checks the arguments and chooses opcode, header form and header fields.
 
 from collections.abc import Callable
 from dataclasses import fields
-from operator import attrgetter, lt
+from operator import attrgetter, rshift
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from uetproto.engine.config import SesConfig
@@ -136,17 +136,21 @@ _INTEGERS = {int}
 
 
 def _check_fields(work: Addressed) -> None:
-    values_of, ends, checked = _ENDS[type(work)]
+    needed, values_of, widths, optional = _NUMBERS[type(work)]
     values = values_of(work)
-    # The common case, without a loop in Python, which would cost as much as the operation.
-    if {*map(type, values)} == _INTEGERS and min(values) >= 0 and all(map(lt, values, ends)):
-        return
-    for value, (name, end) in zip(values, checked, strict=True):
-        if type(value) is int and 0 <= value < end:
-            continue
-        if value is not None or name not in _OPTIONAL:
-            none = "None, " if name in _OPTIONAL else ""
-            raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {end - 1:#x}")
+    # The common case is seen without a loop in Python, which would cost as much as the operation.
+    if {*map(type, values)} != _INTEGERS or any(map(rshift, values, widths)):
+        for name, value in zip(needed, values, strict=True):
+            _check_number(name, value, "")
+    for name in optional:
+        value = getattr(work, name)
+        if value is not None:
+            _check_number(name, value, "None, ")
+
+
+def _check_number(name: str, value: object, none: str) -> None:
+    if type(value) is not int or value >> _BITS[name]:
+        raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {(1 << _BITS[name]) - 1:#x}")
 
 
 def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
@@ -380,15 +384,16 @@ _KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
 
 def _numbers_of(
     kind: type,
-) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[int, ...], tuple[tuple[str, int], ...]]:
+) -> tuple[list[str], Callable[[Any], tuple[Any, ...]], list[int], list[str]]:
     names = [name for name in _BITS if name in {field.name for field in fields(kind)}]
-    ends = tuple(1 << _BITS[name] for name in names)
-    return attrgetter(*names), ends, tuple(zip(names, ends, strict=True))
+    needed = [name for name in names if name not in _OPTIONAL]
+    optional = [name for name in names if name in _OPTIONAL]
+    return needed, attrgetter(*needed), [_BITS[name] for name in needed], optional
 
 
-_ENDS = {kind: _numbers_of(kind) for kind in _KINDS}
-"""For each kind of work a function that returns the fields that hold numbers, the first number that is too great for
-each, and the same with their names."""
+_NUMBERS = {kind: _numbers_of(kind) for kind in _KINDS}
+"""For each kind of work the fields that hold numbers, a function that returns these and their sizes in bits, and the
+fields that hold a number or None."""
 
 
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
