@@ -535,6 +535,8 @@ class RoceTarget(Target):
         super()._session_ended(session)
 
     def _collect(self) -> None:
+        for tested in self._tested.values():
+            tested.collect()
         for entry in self._cq.poll(len(self._cq)) if len(self._cq) else ():
             if entry.status is not verbs.Status.SUCCESS:
                 self.failures.append(f"queue pair {entry.qp_num}: {entry.status.name}")

@@ -12,7 +12,9 @@ from uetproto.conform.player import ConformanceVerdict, Failed
 from uetproto.conform.roce.pairs import (
     KINDS,
     MEMORY,
-    MOST,
+    MOST_AT_ONCE,
+    MOST_REGIONS,
+    MOST_ROOM,
     NEEDS,
     POSTS,
     SETTINGS,
@@ -32,8 +34,6 @@ _PSN = 1 << 24
 _SHOWN = 1 << 14
 """Largest number of bytes of a message that are told."""
 _MESSAGES = 64
-_COMPLETIONS = 1024
-"""Number of completions that find room: of all receives and work of the queue pairs of a test."""
 _READS = (verbs.WcOpcode.RDMA_READ, verbs.WcOpcode.COMP_SWAP, verbs.WcOpcode.FETCH_ADD)
 _READ, _WRITE = verbs.Access.REMOTE_READ, verbs.Access.REMOTE_WRITE | verbs.Access.LOCAL_WRITE
 _MEMORY: dict[str, tuple[verbs.Access, bool]] = {
@@ -53,6 +53,8 @@ class _Served:
     posted: dict[int, verbs.MR] = field(default_factory=dict)
     """Memory of work of its own, by its number."""
     done: list[Json] = field(default_factory=list)
+    again: bool = False
+    """Whether receives that were taken are posted again."""
 
 
 class TestedPairs:
@@ -73,22 +75,25 @@ class TestedPairs:
         legal."""
         self.close()
         wishes = told.get("pairs")
-        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST or not all(map(_is_wish, wishes)):
-            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST} objects with kind")
-        self._cq = self._pd.device.create_cq(_COMPLETIONS)  # of its own: what a client does fills no other
+        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST_AT_ONCE or not all(map(_is_wish, wishes)):
+            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST_AT_ONCE} objects with kind")
+        room = sum(_set(wish, "receives", 4) * _set(wish, "receive_size", 2 * self._path_mtu) for wish in wishes)
+        if room > MOST_ROOM:
+            raise LocalError("receive_size", f"the receives of all queue pairs have {room:,} bytes", f"{MOST_ROOM:,}")
+        most = sum(_set(wish, "receives", 4) + _MESSAGES for wish in wishes)
+        self._cq = self._pd.device.create_cq(most)  # of its own: what a client does fills no other
         try:
             pairs = [self._pair(wish) for wish in wishes]
-            regions = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
+            memory = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
+            regions = [self._region(verbs.ALL, False, size) for size in _sizes_of(told)]
         except BaseException:
             self.close()
             raise
-        memory = {
-            name: {"key": mr.rkey, "address": mr.addr, "length": mr.length} for name, mr in regions.items()
-        }  # fmt: skip
-        return {"pairs": pairs, "memory": memory}
+        made = {name: _told(mr) for name, mr in memory.items()}
+        return {"pairs": pairs, "memory": made, "regions": [_told(mr) for mr in regions]}
 
-    def _region(self, rights: verbs.Access, other: bool) -> verbs.MR:
-        mr = (self._other if other else self._pd).reg_mr(bytearray(MEMORY), rights)
+    def _region(self, rights: verbs.Access, other: bool, size: int = MEMORY) -> verbs.MR:
+        mr = (self._other if other else self._pd).reg_mr(bytearray(size), rights)
         self._memory.append(mr)
         return mr
 
@@ -107,6 +112,7 @@ class TestedPairs:
         }  # fmt: skip
         for state, values in bring_up_steps(kind, self._pd.device.config, wanted):
             qp.modify(state, **values)
+        served.again = bool(set_.get("again"))
         size = set_.get("receive_size", 2 * self._path_mtu)
         for at in range(set_.get("receives", 4)):
             mr = self._pd.reg_mr(bytearray(size))
@@ -116,11 +122,13 @@ class TestedPairs:
 
     def collect(self) -> None:
         """Take the completions that are there."""
-        for entry in self._cq.poll(_COMPLETIONS) if self._cq is not None and len(self._cq) else ():
+        for entry in self._cq.poll(len(self._cq)) if self._cq is not None and len(self._cq) else ():
             self._take(self.served[entry.qp_num], entry)
 
     def _take(self, served: _Served, entry: verbs.WorkCompletion) -> None:
-        if entry.receive and entry.status is verbs.Status.SUCCESS and len(served.taken) < _MESSAGES:
+        if entry.receive and entry.status is verbs.Status.SUCCESS and served.again:
+            served.qp.post_recv(served.regions[entry.wr_id], wr_id=entry.wr_id)
+        elif entry.receive and entry.status is verbs.Status.SUCCESS and len(served.taken) < _MESSAGES:
             data = served.regions[entry.wr_id].read(0, min(served.regions[entry.wr_id].length, _SHOWN))
             served.taken.append({
                 "data": data[: entry.byte_len].hex(), "length": entry.byte_len, "immdt": entry.imm_data,
@@ -186,6 +194,26 @@ class TestedPairs:
             self._cq = None
 
 
+def _told(mr: verbs.MR) -> Json:
+    return {"key": mr.rkey, "address": mr.addr, "length": mr.length}
+
+
+def _sizes_of(told: Json) -> list[int]:
+    """Return the sizes of further memory that a client wishes."""
+    wished = told.get("regions", [])
+    if not isinstance(wished, list) or len(wished) > MOST_REGIONS:
+        raise LocalError("regions", f"{str(wished)[:80]} is not legal", f"at most {MOST_REGIONS} sizes")
+    sizes = [number({"regions": size}, "regions", 1, MOST_ROOM) for size in wished]
+    if sum(sizes) > MOST_ROOM:
+        raise LocalError("regions", f"{sum(sizes):,} bytes are more than this peer has", f"{MOST_ROOM:,}")
+    return sizes
+
+
+def _set(wish: Json, name: str, usual: int) -> int:
+    """Return a setting that a queue pair shall have."""
+    return number(wish, name, *SETTINGS[name], usual)
+
+
 def _is_wish(wish: Any) -> bool:
     return isinstance(wish, dict) and wish.get("kind") in KINDS
 
@@ -198,12 +226,13 @@ class AskedPairs:
         self.gone = False
         self._rendezvous = rendezvous
 
-    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
         asked = [
             {"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes
         ]  # fmt: skip
         try:
-            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked))
+            more = {"regions": [*regions]} if regions else {}
+            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked, **more), len(regions))
         except UetError as error:
             self.gone = isinstance(error, RemoteError)
             return f"the peer makes no queue pairs: {error}"
@@ -248,7 +277,7 @@ class AskedPairs:
         """Do nothing: what the next test asks for replaces this, and the end of the session frees all."""
 
 
-def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
+def opened_of(wishes: Sequence[PairWish], answer: Json, regions: int = 0) -> PeerSetup:
     """Return what a peer says that it made. Raises `LocalError` for what is no answer."""
     pairs, memory = answer.get("pairs"), answer.get("memory")
     if not isinstance(pairs, list) or len(pairs) != len(wishes) or not isinstance(memory, dict):
@@ -261,15 +290,23 @@ def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
         for wish, pair in zip(wishes, pairs, strict=True) if isinstance(pair, dict)
     ]  # fmt: skip
     places = {
-        name: PeerMemory(
-            number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
-            number(place, "length", 0, 2**64 - 1),
-        )
-        for name, place in memory.items() if (not name or name in NEEDS) and isinstance(place, dict)
-    }  # fmt: skip
-    if len(found) != len(wishes) or "" not in places:
+        name: _memory_of(place)
+        for name, place in memory.items()
+        if (not name or name in NEEDS) and isinstance(place, dict)
+    }
+    told = answer.get("regions", [])
+    more = [_memory_of(place) for place in told if isinstance(place, dict)] if isinstance(told, list) else []
+    if len(found) != len(wishes) or "" not in places or len(more) != regions:
         raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
-    return PeerSetup(found, places)
+    return PeerSetup(found, places, more)
+
+
+def _memory_of(place: Json) -> PeerMemory:
+    """Return memory that a peer tells of. Raises `LocalError` for what is none."""
+    return PeerMemory(
+        number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
+        number(place, "length", 0, 2**64 - 1),
+    )  # fmt: skip
 
 
 def work_of(told: Json) -> CompletedWork:
