@@ -34,7 +34,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "howto" / "conform.md").read_text(encoding="utf-8")
-    text, of_act, of_roce = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, of_act, of_roce = re.findall(r"```toml\n(\[\[test\]\].*?)```", page, re.DOTALL)
     assert len(text.splitlines()) <= 25
     [test] = load([written(tmp_path, text)])
     assert play(test, AdapterLink(), FACTS, "1", Patience()).verdict is ConformanceVerdict.PASS

@@ -12,15 +12,16 @@ from tests.conform.faulty_roce_peers import ROCE_FAULTS, roce_peer_with
 from tests.support.conform_roce import RoceLink, RocePeer
 from tests.support.effort import effort
 from uetproto.cli.live.tested_pairs import AskedPairs
+from uetproto.conform.catalogue import INITIATOR, ConformanceTest, load, of_role
 from uetproto.conform.catalogue import ROCE as FOLDER
-from uetproto.conform.catalogue import ConformanceTest, load
 from uetproto.conform.player import ConformanceVerdict, Patience, judge, round_trip
+from uetproto.conform.roce.hand import HandPairs
 from uetproto.conform.roce.packets import RoceFacts
-from uetproto.conform.roce.pairs import HandPairs, OpenPair, PeerMemory
+from uetproto.conform.roce.pairs import OpenPair, PeerMemory
 from uetproto.conform.roce.play import ROCE, gentle_first, play
 from uetproto.errors import RemoteError
 
-TESTS = load(shipped=FOLDER)
+TESTS = of_role(load(shipped=FOLDER), INITIATOR)
 SHARE = effort(8, 1, 1)
 """One of so many tests that a fault does not touch is played beside those that it does."""
 
@@ -76,7 +77,7 @@ def by_hand(peer: RocePeer) -> RoceFacts:
         OpenPair(one["kind"], one["qp_num"], made["qp_num"], 77, q_key=made["q_key"])
         for one, made in zip(told, answer["pairs"], strict=True)
     ]
-    return replace(peer.facts, pairs=HandPairs(pairs, PeerMemory(**answer["memory"][""])))
+    return replace(peer.facts, pairs=HandPairs(pairs, {"": PeerMemory(**answer["memory"][""])}))
 
 
 def test_queue_pairs_made_by_hand_serve_until_the_peer_refuses_a_request() -> None:

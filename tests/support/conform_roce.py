@@ -10,15 +10,19 @@ from typing import Any
 from uetproto.api import verbs
 from uetproto.api.node import NodePlace
 from uetproto.api.verbs.node import VerbsNode
-from uetproto.cli.live.tested_pairs import TestedPairs, message_of, opened_of, work_of
+from uetproto.cli.live.tested_pairs import TestedPairs, opened_of, work_of
+from uetproto.conform.acting import PeerAct
 from uetproto.conform.roce.packets import RoceFacts
-from uetproto.conform.roce.pairs import CompletedWork, OpenPair, PairWish, PeerSetup, TakenMessage
+from uetproto.conform.roce.pairs import CompletedWork, OpenPair, PairWish, PeerSetup, TakenMessage, message_of
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.hca import Hca
+from uetproto.examples import conform_driver
 from uetproto.framing.roce import RoceFramer
 
 US, PEER, PATH_MTU = "10.0.0.1", "10.0.0.2", 256
+US_OF = {4: US, 6: "fe80::1"}
+_READS = ("read", "fetch", "cas")
 _LATENCY = 5 * MICROSECOND
 
 
@@ -40,7 +44,7 @@ class RocePeer:
         self.framer = RoceFramer(address, version, self.settings)
         network = verbs.Network.driven(self, {"peer": self.node}, random.Random(7))
         device = network.device("peer")
-        pd, other = device.alloc_pd(), device.alloc_pd()
+        pd, other = self.pd, _ = device.alloc_pd(), device.alloc_pd()
         self.tested = TestedPairs(pd, other, peer, path_mtu)
         self.facts = RoceFacts(
             address=address, local=peer, ip_version=version, path_mtu=path_mtu, pairs=DirectPairs(self)
@@ -80,16 +84,62 @@ class RocePeer:
         return frames
 
 
+class RoceActor:
+    """Implements `roce.acting.PairActor` with the adapter of a peer as the requester, whose queue pair has a number of
+    its own."""
+
+    tells = True
+
+    def __init__(self, peer: RocePeer) -> None:
+        self.peer = peer
+        self.cq: verbs.CQ | None = None
+
+    def begin(self, act: PeerAct) -> None:
+        self.end()
+        pd, self.act = self.peer.pd, act
+        self.cq = pd.device.create_cq()
+        self.qp = pd.create_qp(verbs.QpType[act.mode.upper()], self.cq)
+        self.first = act.place["peer_psn"]
+        number = {**act.place, "length": act.length}
+        conform_driver.connect(self.qp, US_OF[self.peer.node.ip_version], number)
+        self.made()
+        self.entries: list[verbs.WorkCompletion] = []
+        self.mr = conform_driver.post(self.qp, act.operation, US_OF[self.peer.node.ip_version], number, act.data)
+
+    def made(self) -> None:
+        """Is called once the queue pair is there."""
+
+    def pair(self) -> tuple[int, int] | None:
+        return self.qp.qp_num, self.first
+
+    def ended(self) -> str | None:
+        assert self.cq is not None
+        self.entries += self.cq.poll(8)
+        return ("ok" if self.entries[0].ok else "error") if self.entries else None
+
+    def words(self) -> str:
+        return str(self.entries)
+
+    def result(self) -> bytes | None:
+        return conform_driver.result(self.mr, self.act.operation) if self.act.operation in _READS else None
+
+    def end(self) -> None:
+        if self.cq is not None:
+            self.qp.destroy()
+            self.mr.dereg()
+            self.cq.destroy()
+            self.cq = None
+
+
 class DirectPairs:
     """The queue pairs of a peer in this process."""
 
     def __init__(self, peer: RocePeer, lacks: Sequence[str] = ()) -> None:
         self.peer, self.lacks, self.gone = peer, lacks, False
 
-    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         asked = [{"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes]
-        told = {"pairs": asked, "regions": [*regions]}
-        return opened_of(wishes, self.peer.tested.open(told), len(regions))
+        return opened_of(wishes, self.peer.tested.open({"pairs": asked}))
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         found = []

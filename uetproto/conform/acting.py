@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module plays the tests in which the peer is the initiator: it acts, and we answer as the test says."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,11 +14,13 @@ from uetproto.conform.packets import IDEMPOTENT_SAFE, AnswerPacket, PeerFacts
 from uetproto.conform.player import (
     ALWAYS,
     LIVENESS,
+    AnswerT,
     ConformanceVerdict,
     Failed,
     Link,
     Outcome,
     Patience,
+    Play,
     Suite,
     UetPlay,
 )
@@ -48,10 +51,10 @@ class PeerAct:
     length: int
     """Number of bytes."""
     data: bytes
-    """Bytes that the peer has to write or send; the operand of an atomic, most significant byte first. They are empty
+    """Bytes that the peer has to write or send; the operands of an atomic, most significant byte first. They are empty
     for a read."""
     place: Mapping[str, int]
-    """Variables of the test with the address: key, addr, job, pid, index, initiator, mtu."""
+    """Numbers by name, of which a driver gets those that it knows: key, addr, mtu and so on."""
 
 
 class Actor(Protocol):
@@ -100,17 +103,10 @@ def _play(actor: Actor, test: ConformanceTest, link: Link, peer: PeerFacts, seed
     return kind(test, link, peer, seed, patience, actor).outcome()
 
 
-class _ActPlay(UetPlay):
-    """Plays one test in which the peer acts."""
+class ActedPlay(Play[AnswerT]):
+    """This base class plays one test in which the peer acts."""
 
-    def __init__(
-        self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience, actor: Actor
-    ) -> None:  # fmt: skip
-        super().__init__(test, link, peer, seed, patience)
-        self.actor = actor
-        del self.variables["start"]  # the peer chooses it
-        self.came: dict[int, list[int]] = {}
-        """Times at which the copies of each PSN of the peer came."""
+    actor: Actor
 
     def outcome(self) -> Outcome:
         try:
@@ -122,18 +118,32 @@ class _ActPlay(UetPlay):
         """Let the peer act."""
         super().begin()
         mode, operation, length = self.test.act.split(maxsplit=2)
-        with self._placed("act"):
+        with self.placed("act"):
             size = value_of("act", length, _NUMBER, self.variables)
-            data, mtu = self.craft.bytes_of(size, "act"), self.variables["mtu"]  # of a read what our memory has
+            data, mtu = self.data_of_act(size), self.variables["mtu"]  # of a read what our memory has
         for number, at in enumerate(range(0, size, mtu), 1):
-            self.craft.data[f"act.{number}"] = data[at : at + mtu]
-        place = self.peer.variables()
-        if mode == "rudi":
-            place["key"] |= IDEMPOTENT_SAFE
-        self.actor.begin(PeerAct(self.test, mode, operation, size, b"" if operation == "read" else data, place))
+            self.keep(f"act.{number}", data[at : at + mtu])
+        written = b"" if operation == "read" else data
+        self.actor.begin(PeerAct(self.test, mode, operation, size, written, self.place()))
+
+    @abstractmethod
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep data of the test by a name."""
+
+    @abstractmethod
+    def data_of_act(self, size: int) -> bytes:
+        """Return the bytes of the act, and keep them as "act"."""
+
+    @abstractmethod
+    def place(self) -> Mapping[str, int]:
+        """Return where the peer has to act, and how: values of `PeerAct.place`."""
+
+    @abstractmethod
+    def acknowledge(self, found: AnswerT) -> None:
+        """Acknowledge a packet of the peer and all before it. Nothing is judged any more."""
 
     @contextmanager
-    def _placed(self, key: str) -> Iterator[None]:
+    def placed(self, key: str) -> Iterator[None]:
         """Add file and line of the test, and a key of it, to a `LocalError` of the block."""
         try:
             yield
@@ -158,6 +168,71 @@ class _ActPlay(UetPlay):
             if frame is not None:
                 break
         return frame
+
+    def compares(self, told: Any) -> bool:
+        return not (str(told).startswith("@act") and "data" in self.without)
+
+    @property
+    @abstractmethod
+    def without(self) -> frozenset[str]:
+        """Return what the peer does not have."""
+
+    def leave(self) -> None:
+        """Acknowledge what the peer still sends until its act ends, and judge its end."""
+        test, result, actor = self.test, self.result, self.actor
+        judged = result.verdict is ConformanceVerdict.PASS and actor.tells and bool(test.ends or test.result)
+        until = self.link.now + (self.patience.end if judged else self.patience.silence)
+        while actor.ended() is None and self.link.now < until:
+            found = self.take(min(until, self.link.now + _LOOK))
+            if found is not None and test.ends != "error":
+                self.acknowledge(found)
+        if judged:
+            self._judge_end()
+
+    def _judge_end(self) -> None:
+        """Fail a test that passed if the act of the peer did not end as it has to."""
+        test, actor = self.test, self.actor
+        ended, why, right = actor.ended(), "", None
+        if test.result:
+            with self.placed("result"):
+                right = self.bytes_of(test.result)
+        if test.ends and ended != test.ends:
+            wrong = "did not end" if ended is None else f"ended otherwise ({ended})"
+            why = f"the act has to end in {test.ends!r} at the peer, and {wrong}: {actor.words()}"
+        elif (found := actor.result()) is not None and right is not None and found != right:
+            told = f"{right[:32].hex()} ({len(right)} bytes)"
+            why = f"the peer read {found[:32].hex()} ({len(found)} bytes), and it was sent {told}"
+        if why:
+            self.result.verdict, self.result.reason = ConformanceVerdict.FAIL, why
+
+
+class _ActPlay(ActedPlay[AnswerPacket], UetPlay):
+    """Plays one test in which the peer acts."""
+
+    def __init__(
+        self, test: ConformanceTest, link: Link, peer: PeerFacts, seed: str, patience: Patience, actor: Actor
+    ) -> None:  # fmt: skip
+        super().__init__(test, link, peer, seed, patience)
+        self.actor = actor
+        del self.variables["start"]  # the peer chooses it
+        self.came: dict[int, list[int]] = {}
+        """Times at which the copies of each PSN of the peer came."""
+
+    def keep(self, name: str, data: bytes) -> None:
+        self.craft.data[name] = data
+
+    def data_of_act(self, size: int) -> bytes:
+        return self.craft.bytes_of(size, "act")
+
+    def place(self) -> Mapping[str, int]:
+        place = self.peer.variables()
+        if self.test.act.startswith("rudi"):
+            place["key"] |= IDEMPOTENT_SAFE
+        return place
+
+    @property
+    def without(self) -> frozenset[str]:
+        return self.peer.without
 
     def matters(self, found: AnswerPacket) -> bool:
         """Return whether a packet belongs to the act of the peer.
@@ -193,39 +268,7 @@ class _ActPlay(UetPlay):
         again = bool(found.values.get("copies")) and bool(found.values["retx"])
         return again or found.kind in _AS_INITIATOR
 
-    def compares(self, told: Any) -> bool:
-        return not (str(told).startswith("@act") and "data" in self.peer.without)
-
-    def leave(self) -> None:
-        """Acknowledge what the peer still sends until its act ends, and judge its end."""
-        test, result, actor = self.test, self.result, self.actor
-        judged = result.verdict is ConformanceVerdict.PASS and actor.tells and bool(test.ends or test.result)
-        until = self.link.now + (self.patience.end if judged else self.patience.silence)
-        while actor.ended() is None and self.link.now < until:
-            found = self.take(min(until, self.link.now + _LOOK))
-            if found is not None and test.ends != "error":
-                self._acknowledge(found)
-        if judged:
-            self._judge_end()
-
-    def _judge_end(self) -> None:
-        """Fail a test that passed if the act of the peer did not end as it has to."""
-        test, actor = self.test, self.actor
-        ended, why, right = actor.ended(), "", None
-        if test.result:
-            with self._placed("result"):
-                right = self.bytes_of(test.result)
-        if test.ends and ended != test.ends:
-            wrong = "did not end" if ended is None else f"ended otherwise ({ended})"
-            why = f"the act has to end in {test.ends!r} at the peer, and {wrong}: {actor.words()}"
-        elif (found := actor.result()) is not None and right is not None and found != right:
-            told = f"{right[:32].hex()} ({len(right)} bytes)"
-            why = f"the peer read {found[:32].hex()} ({len(found)} bytes), and it was sent {told}"
-        if why:
-            self.result.verdict, self.result.reason = ConformanceVerdict.FAIL, why
-
-    def _acknowledge(self, found: AnswerPacket) -> None:
-        """Acknowledge a packet of the peer and all before it. Nothing is judged any more."""
+    def acknowledge(self, found: AnswerPacket) -> None:
         if not self.matters(found) or found.kind not in _HAS_PSN or "start" not in self.variables:
             return
         self.counted(found)

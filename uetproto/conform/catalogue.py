@@ -3,7 +3,7 @@
 user."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,13 +21,18 @@ _KEYS = {"id", "section", "covers", "purpose", "needs", "act", "ends", "result",
 _NEEDED = ("id", "section", "purpose", "steps")
 _KINDS_OF_STEPS = ("send", "expect", "any", "all", "allow", "forbid")
 MODES = ("rud", "rod", "rudi", "uud")
-"""Modes of acts of a peer."""
+"""Modes of acts of a peer of UET; those of RoCE are `roce.pairs.KINDS`."""
 ACTS = {
     "write": "write", "read": "read", "send": "send", "tagged": "send (tagged)", "atomic": "add (ATOMIC, SUM, UINT64)",
     "fetch": "fetch and add (FETCHING_ATOMIC, SUM, UINT64)", "deferrable": "send (DEFERRABLE_SEND)",
     "rendezvous": "send (RENDEZVOUS_SEND)",
 }  # fmt: skip
-"""What a test may want the peer to do, in words."""
+"""What a test may want a peer of UET to do, in words."""
+ROCE_ACTS = {
+    "write": "RDMA WRITE", "write_imm": "RDMA WRITE with immediate", "read": "RDMA READ", "send": "SEND",
+    "send_imm": "SEND with immediate", "send_inv": "SEND with invalidate", "fetch": "FETCH_ADD", "cas": "COMPARE_SWAP",
+}  # fmt: skip
+"""What a test may want a peer of RoCE to do, in words."""
 ENDS = ("ok", "error")
 INITIATOR, TARGET = "initiator", "target"
 """Our side of a test."""
@@ -113,7 +118,7 @@ class ConformanceFile(TomlFile):
             raise self.refuse(f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014")
         lists = {name: self._texts(f"{at}.{name}", row.get(name, [])) for name in ("covers", "needs")}
         pairs = self._pairs(f"{at}.pairs", row["pairs"]) if "pairs" in row else ()
-        known = roce_pairs.NEEDS if pairs else PeerFacts(address=0, local=0).offers
+        known = {**roce_pairs.NEEDS, **roce_pairs.OPTIONAL} if pairs else PeerFacts(address=0, local=0).offers
         for name in lists["needs"]:
             if name not in known:
                 raise self.refuse(f"{at}.needs", f"{name!r}{similar(name, known)}", ", ".join(known))
@@ -124,15 +129,16 @@ class ConformanceFile(TomlFile):
             self._check(f"{at}.steps", f"step {number}", step, len(pairs))
         act, ends = row.get("act", ""), row.get("ends", "")
         words = act.split(maxsplit=2)
-        if act and (len(words) < 3 or words[0] not in MODES or words[1] not in ACTS):
-            legal = f"{' | '.join(MODES)}, {' | '.join(ACTS)} and a length, such as rud write 8"
+        modes, acts = ((pairs[0]["kind"],), ROCE_ACTS) if pairs else (MODES, ACTS)
+        if act and (len(words) < 3 or words[0] not in modes or words[1] not in acts):
+            legal = f"{' | '.join(modes)}, {' | '.join(acts)} and a length, such as {modes[0]} write 8"
             raise self.refuse(f"{at}.act", shown(act), legal)
         if ends and ends not in ENDS:
             raise self.refuse(f"{at}.ends", shown(ends), ", ".join(ENDS))
         if not act and not any("send" in step or "post" in step for step in steps):
             raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
         used = [need for name, (need, _) in _OF_ROCE.items() if any(name in step for step in steps)]
-        used += [] if pairs else [*_used(steps), *words[:2]]
+        used += _used_of_roce(steps, pairs, words) if pairs else [*_used(steps), *words[:2]]
         lists["needs"] += tuple(name for name in used if name in known and name not in lists["needs"])
         line = self.lines.get(at, 1)
         return ConformanceTest(
@@ -214,6 +220,29 @@ def _used(steps: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     return dict.fromkeys((*(word for word in words if word in OPTIONAL), *keys))
 
 
+_ROCE_WORDS = {
+    "read": ("rdma_read", "rdma_read_request"),
+    "atomic": ("atomic_cmp_and_swp", "atomic_fetch_and_add", "compare_swap", "fetch_add", "fetch", "cas"),
+    "invalidate": ("send_only_with_invalidate", "send_last_with_invalidate", "send_with_inv", "send_inv"),
+    "immediate": (
+        "send_only_with_immediate", "send_last_with_immediate", "rdma_write_only_with_immediate",
+        "rdma_write_last_with_immediate", "send_with_imm", "rdma_write_with_imm", "send_imm", "write_imm",
+    ),
+}  # fmt: skip
+"""Operations, work and acts of what not every adapter of RoCE has."""
+
+
+def _used_of_roce(
+    steps: Iterable[Mapping[str, Any]], pairs: Iterable[Mapping[str, Any]], act: Sequence[str]
+) -> Iterable[str]:  # fmt: skip
+    """Return what a test of RoCE uses that not every adapter has."""
+    words = {pair["kind"] for pair in pairs} | {
+        step[name] for step in steps for name in ("send", "post") if name in step
+    }
+    words |= {*act[1:2]}
+    return [name for name in roce_pairs.OPTIONAL if name in words or words & {*_ROCE_WORDS.get(name, ())}]
+
+
 def load(files: Iterable[Path] = (), shipped: Path = SHIPPED) -> list[ConformanceTest]:
     """Return the tests of files, or of a folder of the package if there are none, by their ids. Raises `LocalError` for
     what is no test, and for an id that two tests have."""
@@ -239,5 +268,6 @@ def chosen(tests: Iterable[ConformanceTest], globs: Iterable[str]) -> list[Confo
     for glob in globs:
         if not any(fnmatchcase(test.id, glob) for test in tests):
             names = [test.id for test in tests]
-            raise LocalError("--only", f"{glob!r} matches no test{similar(glob, names)}", "a glob, such as UET-PDS-*")
+            legal = f"a glob, such as {names[0].rpartition('-')[0]}-*" if names else "a test"
+            raise LocalError("--only", f"{glob!r} matches no test{similar(glob, names)}", legal)
     return [test for test in tests if not globs or any(fnmatchcase(test.id, glob) for glob in globs)]

@@ -64,19 +64,52 @@ class KnownPeer:
     """Capabilities that the peer is said to have, with file and line."""
 
 
-class PeerFile(TomlFile):
-    """This class reads one PEER.toml."""
+class SectionedFile(TomlFile):
+    """This base class reads a TOML file of tables with declared keys."""
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         """Raise `LocalError`, as no key is set from the command line."""
         raise LocalError(name, "is not to be set", "keys of the file")
 
+    def sections(
+        self, declared: Mapping[str, Mapping[str, KeyType]], others: tuple[str, ...] = ()
+    ) -> dict[str, dict[str, Any]]:  # fmt: skip
+        """Return the values of all declared tables by their names. Raises `LocalError` with file and line for a table
+        that is neither declared nor one of `others`, and for a key or a value that is not legal."""
+        legal = (*declared, *others)
+        for name in self.data:
+            if name not in legal:
+                raise self.refuse(name, f"is not legal{similar(name, legal)}", ", ".join(legal))
+        return {name: self.values(name, self.data.get(name, {}), keys) for name, keys in declared.items()}
+
+    def values(self, name: str, table: Any, keys: Mapping[str, KeyType]) -> dict[str, Any]:
+        """Return the values of a table. Raises `LocalError` with file and line for what is not legal."""
+        if not isinstance(table, dict):
+            raise self.refuse(name, shown(table), f"a table [{name}]")
+        found = {}
+        for key, value in table.items():
+            if key not in keys:
+                raise self.refuse(f"{name}.{key}", f"is not legal{similar(key, keys)}", ", ".join(keys))
+            try:
+                found[key] = keys[key].check(value)
+            except (ValueError, LocalError):
+                raise self.refuse(f"{name}.{key}", f"{shown(value)} is not legal", keys[key].legal) from None
+        return found
+
+    def claims(self, capabilities: Mapping[str, bool]) -> dict[str, Location]:
+        """Return the capabilities that the peer is said to have, with file and line."""
+        return {
+            name: Location(str(self.path), self.lines.get(f"capabilities.{name}", 1))
+            for name, has in capabilities.items() if has
+        }  # fmt: skip
+
+
+class PeerFile(SectionedFile):
+    """This class reads one PEER.toml of a peer of UET."""
+
     def known(self) -> KnownPeer:
         """Return what the file says. Raises `LocalError` with file and line for a key or a value that is not legal."""
-        for name in self.data:
-            if name not in SECTIONS:
-                raise self.refuse(name, f"is not legal{similar(name, SECTIONS)}", ", ".join(SECTIONS))
-        found = {name: self._section(name, keys) for name, keys in SECTIONS.items()}
+        found = self.sections(SECTIONS)
         link, end, memory = found["link"], found["endpoint"], found["memory"]
         if "udp_port" in link and "ip_protocol" in link:
             raise self.refuse("link.ip_protocol", "goes without udp_port", "one of udp_port, ip_protocol")
@@ -102,25 +135,8 @@ class PeerFile(TomlFile):
             },
             rto_ms=link.get("rto_ms"),
             lacking=frozenset(name for name, has in capabilities.items() if not has),
-            claims={
-                name: Location(str(self.path), self.lines.get(f"capabilities.{name}", 1))
-                for name, has in capabilities.items() if has
-            },
+            claims=self.claims(capabilities),
         )  # fmt: skip
-
-    def _section(self, name: str, keys: Mapping[str, KeyType]) -> dict[str, Any]:
-        table = self.data.get(name, {})
-        if not isinstance(table, dict):
-            raise self.refuse(name, shown(table), f"a table [{name}]")
-        found = {}
-        for key, value in table.items():
-            if key not in keys:
-                raise self.refuse(f"{name}.{key}", f"is not legal{similar(key, keys)}", ", ".join(keys))
-            try:
-                found[key] = keys[key].check(value)
-            except (ValueError, LocalError):
-                raise self.refuse(f"{name}.{key}", f"{shown(value)} is not legal", keys[key].legal) from None
-        return found
 
 
 def peer_toml(
@@ -153,20 +169,21 @@ def peer_toml(
         "# docs/howto/conform.md explains the keys; `uetproto conform --peer-file FILE` uses them.",
     ]
     for name, rows in sections.items():
-        lines += ["", f"[{name}]", *(_row(key, value, note) for key, value, note in rows)]
+        lines += ["", f"[{name}]", *(toml_row(key, value, note) for key, value, note in rows)]
     lines += ["", "[capabilities]", "# true: the tests that need it are played; false: they are left out"]
     told = {answer.name: answer for answer in answers}
     for name, words in OPTIONAL.items():
         answer = told.get(name)
         if answer is None or answer.has is None:
             note = f"{words}: cannot be asked, by hand" if answer is None else answer.words
-            lines.append(_row(name, name not in facts.without, note))
+            lines.append(toml_row(name, name not in facts.without, note))
         else:
-            lines.append(_row(name, answer.has, answer.words))
+            lines.append(toml_row(name, answer.has, answer.words))
     return "\n".join([*lines, ""])
 
 
-def _row(key: str, value: Any, note: str) -> str:
+def toml_row(key: str, value: Any, note: str) -> str:
+    """Return a line of a TOML file: a key with its value, and a comment."""
     text = (
         ("false", "true")[value] if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
     )

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
-from uetproto.api import fi
+from uetproto.api import fi, verbs
 from uetproto.live import Interface
 
 _PATIENCE = "60 s"
@@ -23,6 +24,10 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     if "action" not in told:
         print("UETPROTO_ACTION is missing: uetproto conform --as target --driver … runs this program", file=sys.stderr)
         return 2
+    return _over_roce(told) if "qpn" in told else _over_uet(told)
+
+
+def _over_uet(told: Mapping[str, str]) -> int:
     action, mode, number = told["action"], told["mode"], {name: int(told[name]) for name in _NUMBERS}
     how = fi.Encapsulation(
         udp=bool(told["port"]), crc=told["crc"] == "on", udp_port=int(told["port"] or 4793),
@@ -75,6 +80,75 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     return 0 if ended else 1
 
 
+def _over_roce(told: Mapping[str, str]) -> int:
+    """Do an act over RoCEv2, on a queue pair with the numbers that were told."""
+    number = {name: int(told[name]) for name in _ROCE_NUMBERS if told[name]}
+    config = verbs.RoceConfig(path_mtu=number["mtu"], udp_port=number["port"])
+    network = verbs.Network(live=Interface(told["peer"]), config=config)
+    pd, cq = network.device("local").alloc_pd(), network.device("local").create_cq()
+    qp = pd.create_qp(verbs.QpType[told["mode"].upper()], cq, qp_num=number["peer_qpn"])
+    # A stack that chooses the number itself tells it: Path(told["pair"]).write_text(f"{qp.qp_num} {first_psn}\n")
+    connect(qp, told["target"], number)
+    mr = post(qp, told["action"], told["target"], number, Path(told["file"]).read_bytes() if told["file"] else b"")
+    entries = cq.wait(1, _PATIENCE)
+    ended = bool(entries) and entries[0].ok
+    if ended and told["action"] in ("read", "fetch", "cas"):
+        Path(told["to"]).write_bytes(result(mr, told["action"]))
+    network.close(drain=ended)
+    if not ended:
+        print(entries[0] if entries else f"nothing ended within {_PATIENCE}", file=sys.stderr)
+    return 0 if ended else 1
+
+
+def connect(qp: verbs.QP, target: str, number: Mapping[str, int]) -> None:
+    """Bring up a queue pair that is connected to that of the target."""
+    if qp.qp_type is verbs.QpType.UD:
+        qp.modify(verbs.QpState.INIT, pkey_index=0, port=1, qkey=number["q_key"])
+        qp.modify(verbs.QpState.RTR)
+        qp.modify(verbs.QpState.RTS, sq_psn=number["peer_psn"])
+        return
+    more = {name: number[name] for name in ("timeout", "retry_cnt", "rnr_retry")}
+    verbs.connect_to(
+        qp, target, dest_qpn=number["qpn"], sq_psn=number["peer_psn"], rq_psn=number["psn"], path_mtu=number["mtu"],
+        **more if qp.qp_type is verbs.QpType.RC else {},
+    )  # fmt: skip
+
+
+def post(qp: verbs.QP, action: str, target: str, number: Mapping[str, int], data: bytes) -> verbs.MR:
+    """Post the work of an act, and return its memory."""
+    size = number["length"]
+    atomic = {"fetch": number.get("operand", 0), "cas": number.get("compare", 0)}
+    mr = qp.pd.reg_mr(bytearray(data) if data and action not in atomic else bytearray(size))
+    fields: dict[str, Any] = {}
+    if not action.startswith("send"):
+        fields |= {"remote_addr": number["addr"], "rkey": number["key"]}
+    if action.endswith("_imm"):
+        fields["imm_data"] = number["imm"]
+    if action == "send_inv":
+        fields["invalidate_rkey"] = number["imm"]
+    if action in atomic:
+        fields |= {"compare_add": atomic[action], "swap": number["operand"] if action == "cas" else 0}
+    if qp.qp_type is verbs.QpType.UD:
+        fields |= {"ah": qp.pd.create_ah(target), "remote_qpn": number["qpn"], "remote_qkey": number["q_key"]}
+    qp.post_send(_OPCODES[action], mr, **fields)
+    return mr
+
+
+def result(mr: verbs.MR, action: str) -> bytes:
+    """Return what was read; of an atomic the value most significant byte first, as on the wire."""
+    data = bytes(mr.read(0, mr.length))
+    return data if action == "read" else int.from_bytes(data, sys.byteorder).to_bytes(8, "big")
+
+
+_OPCODES = {
+    "write": verbs.Opcode.RDMA_WRITE, "write_imm": verbs.Opcode.RDMA_WRITE_WITH_IMM, "send": verbs.Opcode.SEND,
+    "send_imm": verbs.Opcode.SEND_WITH_IMM, "send_inv": verbs.Opcode.SEND_WITH_INV, "read": verbs.Opcode.RDMA_READ,
+    "fetch": verbs.Opcode.ATOMIC_FETCH_AND_ADD, "cas": verbs.Opcode.ATOMIC_CMP_AND_SWP,
+}  # fmt: skip
+_ROCE_NUMBERS = (
+    "length", "port", "mtu", "key", "addr", "qpn", "psn", "peer_qpn", "peer_psn", "q_key", "imm", "operand", "compare",
+    "timeout", "retry_cnt", "rnr_retry",
+)  # fmt: skip
 _NUMBERS = ("length", "key", "addr", "job", "pid", "index", "initiator", "mtu", "operand", "tag")
 
 

@@ -4,7 +4,8 @@ protocol."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,28 +17,35 @@ from uetproto import LocalError
 from uetproto.cli.choice import Choice
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
 from uetproto.cli.conform.hints import hints
+from uetproto.cli.conform.known import filled_from, known_of
 from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.cli.conform.peer import Claims, initialise
 from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.options import RC, LinkOptions, some_link_options
-from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of
+from uetproto.cli.live.options import ROCE as SERVICES
+from uetproto.cli.live.options import UC, UD, UET, LinkOptions, some_link_options
+from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of, hand_pairs
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, make_folder
 from uetproto.cli.terminal import printable, status, tell, write_text
 from uetproto.conform import captures
-from uetproto.conform.acting import Actor, acting, patience_for
+from uetproto.conform.acting import acting, patience_for
 from uetproto.conform.catalogue import INITIATOR, KEYS, ROCE, TARGET, TSS, ConformanceTest, chosen, load, of_role
 from uetproto.conform.packets import OPTIONAL, PeerFacts
-from uetproto.conform.peer_file import KnownPeer, PeerFile
+from uetproto.conform.peer_file import KnownPeer
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, Suite, judge
+from uetproto.conform.roce.acting import DriverPairs, roce_acting, timeout_of
 from uetproto.conform.roce.packets import RoceFacts
+from uetproto.conform.roce.pairs import NEEDS as ROCE_NEEDS
+from uetproto.conform.roce.pairs import OPTIONAL as ROCE_OPTIONAL
+from uetproto.conform.roce.peer_file import KnownRocePeer
 from uetproto.conform.roce.play import gentle_first
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import similar
+from uetproto.framing.uet import Encapsulation
 from uetproto.live.interface import address_of
-from uetproto.live.rendezvous import Json
+from uetproto.wire.words.text import count
 
 _DEAD = "the peer answers nothing; the test was not played"
 _IDLE = "the peer does not act; the test was not played"
@@ -53,7 +61,8 @@ Example:
   uetproto conform --peer 10.0.0.2 -o report
   uetproto conform --peer 10.0.0.2 --only "UET-SES-*,UET-PDS-02?" --seed 7
   uetproto conform --peer 10.0.0.2 --keys rack.keys.toml
-  uetproto conform --peer 10.0.0.2 --transport rc --only "ROCE-UD-*"
+  uetproto conform --peer 10.0.0.2 --transport ud
+  uetproto conform --peer 10.0.0.2 --transport rc --rendezvous off --rkey 7 --init PEER.toml
   uetproto conform --peer 10.0.0.2 --rendezvous off --key 7 --addr 0x10000 --init PEER.toml
   uetproto conform --peer-file PEER.toml --junit report.xml
   uetproto conform --peer 10.0.0.2 --as target --driver "my-test --{{action}} {{what}} --to {{target}} --key {{key}}"
@@ -69,7 +78,12 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @click.option("--peer-file", metavar="FILE", help="TOML file with what is known of the peer, as --init writes it.")
 @click.option("--only", metavar="GLOB,…", help="Play the tests whose ids match, such as UET-PDS-*.")
 @click.option("--tests", multiple=True, metavar="FILE", help="Play the tests of a file of yours; may be repeated.")
-@click.option("--without", metavar="NAME,…", default="", help=f"What the peer does not have: {', '.join(OPTIONAL)}.")
+@click.option(
+    "--without",
+    metavar="NAME,…",
+    default="",
+    help=f"What the peer does not have: {', '.join(OPTIONAL)}; of RoCE {', '.join(ROCE_OPTIONAL)}.",
+)
 @click.option(
     "--tries",
     type=click.IntRange(1, 100),
@@ -92,7 +106,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.0.0.2
 @some_link_options(
     "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
     "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
-    "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi", "seed", "as_json",
+    "qpn", "psn", "peer_qpn", "peer_psn", "length", "keys", "sdi", "ssi", "seed", "as_json", services=True,
 )  # fmt: skip
 def command(
     options: LinkOptions, listed: bool, peer: str | None, only: str | None, tests: tuple[str, ...], without: str,
@@ -110,17 +124,12 @@ def command(
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:
         raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
-    is_roce = options.transport == RC
-    if tests:
-        found = load(map(Path, tests))
-    else:
-        found = load(shipped=ROCE) if is_roce else load() + load(shipped=TSS)
-    for test in found:
-        if bool(test.pairs) is not is_roce:
-            told = f"{test.id} is no test of {options.transport}"
-            raise LocalError("--transport", told, "uet, or rc", place=test.place)
+    known = None if peer_file is None else known_of(Path(peer_file), options)
+    if isinstance(known, KnownRocePeer):
+        options = replace(options, transport=known.transport)
+    found = _tests_of(options, tests)
     playing = of_role(chosen(found, wanted), BOTH if listed else role)
-    if is_roce and options.rendezvous_at is None:
+    if options.is_roce and options.rendezvous_at is None:
         playing = gentle_first(playing)
     if options.domain is None and not (listed or tests):
         sealed, playing = playing, [test for test in playing if KEYS not in test.needs]
@@ -133,26 +142,20 @@ def command(
             if value is not None:
                 raise LocalError(name, f"does not go with --as {role}", f"--as {TARGET}, --as {BOTH}")
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
-    if lacking and is_roce:
-        raise LocalError("--without", "does not go with --transport rc", "--transport uet")
-    for name in lacking - {*OPTIONAL}:
-        raise LocalError("--without", f"{name!r} is not legal{similar(name, OPTIONAL)}", ", ".join(OPTIONAL))
+    optional = {**ROCE_OPTIONAL, **ROCE_NEEDS} if options.is_roce else OPTIONAL
+    for name in lacking - {*optional}:
+        raise LocalError("--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional))
     if listed:
         _list(playing, options.as_json)
         return
-    if is_roce:
-        for name, value in (("--init", init_file), ("--peer-file", peer_file)):
-            if value is not None:
-                raise LocalError(name, f"does not go with --transport {RC}", "--transport uet")
-    known = None if peer_file is None else PeerFile(Path(peer_file)).known()
     given, left_out = options, lacking
     if known is not None:
-        peer, options, lacking = _from_file(known, str(peer_file), options, peer, lacking)
+        peer, options, lacking = filled_from(known, str(peer_file), options, peer, lacking)
         rto = rto if known.rto_ms is None else known.rto_ms
     if peer is None:
         raise LocalError("--peer", "is missing", "the address of the peer that is tested, or --list")
     if init_file is not None:
-        initialise(options, peer, init_file, lacking, overwrite=overwrite, rto_ms=int(rto))
+        initialise(options, peer, init_file, lacking, overwrite=overwrite, rto_ms=int(rto), tests=playing)
         return
     if overwrite:
         raise LocalError("--overwrite", "goes with --init")
@@ -161,10 +164,11 @@ def command(
         make_folder("-o", folder)
     spare = TemporaryDirectory()
     asks = role != TARGET
+    results: list[Outcome] = []
     with (
         Interrupt() as interrupt,
         spare as spare_folder,
-        bench_for(options, peer, lacking, asked=asks, known=None if known is None else dict(known.told)) as bench,
+        bench_for(options, peer, lacking, asked=asks, known=known) as bench,
     ):
         place = Path(folder or spare_folder)
         sides: dict[str, Side] = {}
@@ -180,11 +184,16 @@ def command(
             more += ["--as", TARGET, *(["--driver", driver] if driver else []), "--rto", f"{rto:g}"]
             more += [] if acts_from is None else ["--acts-from", acts_from]
             repeat = repeating(given, peer, bench.number, left_out, more)
-            facts = _act_facts(options, bench, acts_from or peer, dict(known.told) if known else {}, lacking)
-            actor = _actor(bench, facts, driver, place, interrupt, options.as_json)
             seconds = wait if wait is not None else 60 if driver is None else 10
-            patience = replace(patience_for(int(rto * MILLISECOND)), act=int(seconds * SECOND))
-            sides[TARGET] = Side(acting(actor), facts, patience, repeat)
+            sides[TARGET] = _acting_side(
+                options,
+                bench,
+                acts_from or peer,
+                known,
+                lacking,
+                _Acting(driver, place, interrupt, rto, seconds),
+                repeat,
+            )
         if not options.as_json:
             tell(
                 [
@@ -195,16 +204,34 @@ def command(
             )
         parts: list[PagePart] | None = None if html_file is None else []
         keep = Keeping(place, folder is not None, options.as_json, parts)
-        results = _played(bench, sides, playing, keep, tries, interrupt)
-        if junit_file is not None:
-            write_text(junit_file, junit(results, {role: side.repeat for role, side in sides.items()}))
-        if html_file is not None and parts is not None:
-            write_text(html_file, page(parts, _page_facts(bench, driver)))
-        _sum_up(results, bench, options)
+        with ExitStack() as ends:  # whatever happens, all of this is done, in reverse order
+            ends.callback(_sum_up, results, bench, options)
+            if html_file is not None and parts is not None:
+                ends.callback(lambda: write_text(html_file, page(parts, _page_facts(bench, driver))))
+            if junit_file is not None:
+                repeats = {role: side.repeat for role, side in sides.items()}
+                ends.callback(lambda: write_text(junit_file, junit(results, repeats)))
+            _play_all(bench, sides, playing, keep, tries, interrupt, results)
     if interrupt:
+        click.echo("uetproto: partial: interrupted before the end", err=True)
         raise click.exceptions.Exit(interrupt.status)
     if (asks and bench.rtt is None) or any(one.verdict is ConformanceVerdict.FAIL or one.silent for one in results):
         raise click.exceptions.Exit(FAULT)
+
+
+def _tests_of(options: LinkOptions, files: tuple[str, ...]) -> list[ConformanceTest]:
+    """Return the tests of the transport, or those of the files. Raises `LocalError` for a test of another transport."""
+    if files:
+        found = load(map(Path, files))
+    else:
+        found = load(shipped=ROCE) if options.is_roce else load() + load(shipped=TSS)
+    for test in found:
+        if bool(test.pairs) is not options.is_roce:
+            told = f"{test.id} is no test of {options.transport}"
+            raise LocalError("--transport", told, ", ".join((UET, *SERVICES)), place=test.place)
+    if options.transport in (UC, UD):
+        found = [test for test in found if test.pairs[0]["kind"] == options.transport]
+    return found
 
 
 @dataclass
@@ -224,54 +251,59 @@ class Side:
     """Number of tests, one after the other, in which the peer did not act."""
 
 
-def _act_facts(
-    options: LinkOptions, bench: PeerBench, actor_address: str, told: Json, lacking: frozenset[str]
-) -> PeerFacts:  # fmt: skip
-    """Return what is known of a peer that acts; its packets are taken from now on."""
+@dataclass(frozen=True, slots=True)
+class _Acting:
+    """Says who makes the peer act, and how long that may take."""
+
+    driver: str | None
+    place: Path
+    interrupt: Interrupt
+    rto: float
+    seconds: float
+
+
+def _acting_side(
+    options: LinkOptions, bench: PeerBench, actor_address: str, known: KnownPeer | KnownRocePeer | None,
+    lacking: frozenset[str], how: _Acting, repeat: str,
+) -> "Side":  # fmt: skip
+    """Return how the tests are played in which the peer acts; its packets are taken from now on."""
     address = address_of("--acts-from", actor_address)
     if address.version != bench.facts.ip_version:
         wrong = f"{address} is of IPv{address.version}"
         raise LocalError("--acts-from", wrong, f"an address of IPv{bench.facts.ip_version}")
     bench.link.peers |= {int(address)}
-    found = facts_of(options, str(address), bench.local, told)
-    return replace(found, without=lacking, security=bench.facts.security)
+    rto = int(how.rto * MILLISECOND)
+    if isinstance(bench.facts, RoceFacts):
+        code, rto = timeout_of(rto)
+        of_roce = known if isinstance(known, KnownRocePeer) else None
+        pairs = hand_pairs(options, of_roce) if how.driver is None else DriverPairs()
+        facts: Any = replace(bench.facts, address=int(address), pairs=pairs)
+        suite = roce_acting(_actor(bench, facts, facts.udp_port, how, options.as_json), code)
+    else:
+        found = facts_of(options, str(address), bench.local, dict(known.told) if known else {})
+        facts = replace(found, without=lacking, security=bench.facts.security)
+        suite = acting(_actor(bench, facts, facts.how, how, options.as_json))
+    patience = replace(patience_for(rto), act=int(how.seconds * SECOND))
+    return Side(suite, facts, patience, repeat)
 
 
 def _actor(
-    bench: PeerBench, facts: PeerFacts, driver: str | None, place: Path, interrupt: Interrupt, as_json: bool
-) -> Actor:  # fmt: skip
+    bench: PeerBench, facts: PeerFacts | RoceFacts, link: Encapsulation | int, how: _Acting, as_json: bool
+) -> DriverActor | PersonActor:  # fmt: skip
     """Return what makes the peer act."""
-    places = ActPlaces(place, bench.local, _address_text(facts), facts.how)
-    if driver is not None:
-        return DriverActor(driver, places)
-    return PersonActor(places, lambda line: tell([line]), lambda: bool(interrupt), as_json)
+    places = ActPlaces(how.place, bench.local, _address_text(facts), link)
+
+    def stopped() -> bool:
+        return bool(how.interrupt)
+
+    if how.driver is not None:
+        return DriverActor(how.driver, places, stopped)
+    return PersonActor(places, lambda line: tell([line]), stopped, as_json)
 
 
-def _address_text(facts: PeerFacts) -> str:
+def _address_text(facts: PeerFacts | RoceFacts) -> str:
     """Return the address of a peer as text."""
     return str(ip_address(facts.address.to_bytes(4 if facts.ip_version == 4 else 16, "big")))
-
-
-def _from_file(
-    known: KnownPeer, file: str, options: LinkOptions, peer: str | None, lacking: frozenset[str]
-) -> tuple[str | None, LinkOptions, frozenset[str]]:
-    """Return address, options and what is lacking, as a file says, too. Raises `LocalError` for an option that says
-    otherwise."""
-    told = {**known.options, **known.told["endpoint"], "pid": known.told["endpoint"].get("pid_on_fep")}
-    told |= {"crc": ("off", "on")[known.told["crc"]], "payload_mtu": known.told.get("payload_mtu")}
-    told |= {"key": known.told["memory"]["key"], "addr": known.told["memory"]["address"]}
-    for name in sorted(options.given & {*told}):
-        ours = {"key": options.memory_key, "addr": options.address}.get(name, getattr(options, name))
-        if told[name] not in (None, ours):
-            raise LocalError(f"--{name.replace('_', '-')}", f"{ours} is not what {file} says", str(told[name]))
-    if None not in (peer, known.address) and ip_address(str(peer)) != ip_address(str(known.address)):
-        raise LocalError("--peer", f"{peer} is not the peer of {file}", str(known.address))
-    filled = {name: value for name, value in told.items() if value is not None and name in _NAMES_OF_OPTIONS}
-    filled |= {"key": str(told["key"]), "addr": str(told["addr"])}
-    return peer or known.address, replace(options, **filled), lacking | known.lacking
-
-
-_NAMES_OF_OPTIONS = frozenset(one.name for one in fields(LinkOptions))
 
 
 def _list(tests: list[ConformanceTest], as_json: bool) -> None:
@@ -305,13 +337,12 @@ def _page_facts(bench: PeerBench, driver: str | None) -> dict[str, str]:
     return facts | {"Seed": str(bench.number)} | ({} if driver is None else {"Driver": driver})
 
 
-def _played(
+def _play_all(
     bench: PeerBench, sides: Mapping[str, Side], tests: list[ConformanceTest], keep: Keeping, tries: int,
-    interrupt: Interrupt,
-) -> list[Outcome]:  # fmt: skip
-    """Play the tests, tell of each, and return the outcomes. A peer that answers nothing, or does not act, is asked no
-    more."""
-    results: list[Outcome] = []
+    interrupt: Interrupt, results: list[Outcome],
+) -> None:  # fmt: skip
+    """Play the tests, tell of each, and add the outcomes to `results`. A peer that answers nothing, or does not act, is
+    asked no more."""
     with status() as show:
         for at, test in enumerate(sorted(tests, key=lambda one: one.role), 1):
             side = sides[test.role]
@@ -343,7 +374,6 @@ def _played(
                 click.echo(json.dumps(found))
             elif outcome.verdict is not ConformanceVerdict.PASS and outcome.reason not in (_DEAD, _IDLE):
                 tell(verdict_lines(outcome, side.repeat))
-    return results
 
 
 def _sum_up(results: list[Outcome], bench: PeerBench, options: LinkOptions) -> None:
@@ -356,4 +386,4 @@ def _sum_up(results: list[Outcome], bench: PeerBench, options: LinkOptions) -> N
         }))  # fmt: skip
     else:
         words: list[Any] = [f"{counts[verdict.value]} {verdict.value}" for verdict in ConformanceVerdict]
-        tell([f"{len(results)} tests: {', '.join(words)}", *told])
+        tell([f"{count(len(results), 'test')}: {', '.join(words)}", *told])

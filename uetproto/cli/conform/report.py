@@ -19,7 +19,7 @@ from uetproto.wire.capture.pcap import open_capture
 _COLUMNS = 120
 _REPEATED = ("transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc",
              "checksum", "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr",
-             "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi")  # fmt: skip
+             "qpn", "psn", "peer_qpn", "peer_psn", "length", "keys", "sdi", "ssi")  # fmt: skip
 _USUAL: dict[str, Any] = {
     "transport": UET,
     "path": "auto", "crc": "on", "checksum": "auto", "rendezvous": "4793", "job_id": 1, "pid": 0, "resource_index": 15,

@@ -34,7 +34,9 @@ from uetproto.wire.forms import UDP_PORT
 from uetproto.wire.headers.roce import MULTICAST_QP, PMTUS
 from uetproto.wire.headers.uet_ses import PAYLOAD_MTUS
 
-UET, RC = "uet", "rc"
+UET, RC, UC, UD = "uet", "rc", "uc", "ud"
+ROCE = (RC, UC, UD)
+"""Transports over RoCEv2. Most commands have RC alone, which stands for RoCEv2."""
 OFF = "off"
 USUAL_QPN = 0x11
 """Number of the queue pair of either end, unless somebody says otherwise: the first one of an adapter."""
@@ -83,6 +85,7 @@ class LinkOptions:
     psn: str | None
     peer_qpn: str | None
     peer_psn: str | None
+    length: str | None
     keys: str | None
     sdi: int | None
     ssi: int | None
@@ -107,19 +110,34 @@ class LinkOptions:
             raise LocalError(
                 "--personality", f"{self.personality!r} is not legal{hint}", ", ".join((*PERSONALITIES, AUTO))
             )
-        if self.transport == RC:
+        if self.is_roce:
+            told = f"does not go with --transport {self.transport}"
             for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
                 if value is not None:
-                    raise LocalError(name, "does not go with --transport rc", "--transport uet")
+                    raise LocalError(name, told, "--transport uet")
             if self.keys is not None:
-                raise LocalError("--keys", "does not go with --transport rc: nobody seals RoCEv2", "--transport uet")
+                raise LocalError("--keys", f"{told}: nobody seals RoCEv2", "--transport uet")
             if self.memory_key >= 1 << 32:
-                raise LocalError("--key", f"{self.key} is not legal with --transport rc", "0 … 2^32 - 1")
+                told = f"{self.key} is not legal with --transport {self.transport}"
+                raise LocalError("--key", told, "0 … 2^32 - 1")
         for name in ("qpn", "psn", "peer_qpn", "peer_psn"):
-            if getattr(self, name) is not None and (self.transport != RC or self.rendezvous != OFF):
+            if getattr(self, name) is not None and not (self.is_roce and self.rendezvous == OFF):
                 told = "goes with --transport rc and --rendezvous off: the rendezvous tells it"
                 raise LocalError(f"--{name.replace('_', '-')}", told)
+        if self.length is not None and self.rendezvous != OFF:
+            raise LocalError("--length", "goes with --rendezvous off: the rendezvous tells it")
         _ = self.faulty, self.rendezvous_at, self.memory_key, self.address, self.by_hand, self.domain
+        _ = self.memory_length
+
+    @property
+    def is_roce(self) -> bool:
+        """Return whether packets are those of RoCEv2."""
+        return self.transport in ROCE
+
+    @property
+    def memory_length(self) -> int:
+        """Return the number of bytes of the memory of a peer that has no rendezvous."""
+        return _USUAL_LENGTH if self.length is None else of_size("--length", self.length, 0, 1 << 62)
 
     @property
     def faulty(self) -> Faults | None:
@@ -219,7 +237,7 @@ class LinkOptions:
     def payload_for(self, mtu: int, version: int) -> int:
         """Return the payload MTU: the option, that of the personality, or the largest one that fits into an MTU of the
         link. Raises `LocalError` if none fits."""
-        if self.transport == RC:
+        if self.is_roce:
             sizes, around, name = tuple(PMTUS), around_roce(version), "--payload-mtu"
         else:
             sizes, around, name = PAYLOAD_MTUS, around_uet(self, version), "--payload-mtu"
@@ -249,9 +267,13 @@ class LinkOptions:
         return verbs.Network(live=self.live_interface(local), config=config)
 
 
+def _transport(names: tuple[str, ...], words: str) -> Callable[[Any], Any]:
+    return click.option("--transport", type=Choice(names), default=UET, show_default=True, help=words)
+
+
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--local", metavar="A", help="Address of this host; sockets bind to it and to no other."),
-    click.option("--transport", type=Choice((UET, RC)), default=UET, show_default=True, help="UET or RoCEv2."),
+    _transport((UET, RC), "UET or RoCEv2."),
     click.option("--path", default=AUTO, show_default=True, metavar="P", help=f"{', '.join(PATHS)}, or {AUTO}."),
     click.option("--interface", metavar="IF", help="Network interface; for link-local addresses and the path tap."),
     click.option("--vlan", type=click.IntRange(1, 4094), metavar="N", help="VLAN of the paths packet and tap."),
@@ -295,6 +317,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--psn", metavar="N", help="First PSN of this end, without a rendezvous; default: 0."),
     click.option("--peer-qpn", metavar="N", help=f"Queue pair of the peer; default: {USUAL_QPN:#x}."),
     click.option("--peer-psn", metavar="N", help="First PSN of the peer; default: 0."),
+    click.option("--length", metavar="SIZE", help="Memory of the peer, without a rendezvous; default: 64 KiB."),
     click.option("--keys", metavar="FILE", help="Seal all packets (TSS) with a key file that both ends have."),
     click.option("--sdi", type=click.IntRange(0, 2**24 - 1), metavar="N", help="Secure domain of the key file."),
     click.option("--ssi", type=click.IntRange(0, 2**32 - 1), metavar="N", help="Secure source identifier of this end."),
@@ -308,13 +331,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the shared options to a command, which gets them as its first argument."""
-    return some_link_options(*_NAMES)(command)
+    """Add the shared options to a command, which gets them as its first argument. All but --length are of both ends."""
+    return some_link_options(*(name for name in _NAMES if name != "length"))(command)
 
 
-def some_link_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def some_link_options(*names: str, services: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds some of the shared options to a command. The command gets all as its first argument,
-    and the others have their defaults."""
+    and the others have their defaults. With `services`, UC and UD are transports, too."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -328,12 +351,13 @@ def some_link_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..
 
         for option, name in zip(reversed(_OPTIONS), reversed(_NAMES), strict=True):
             if name in names:
-                called = option(called)
+                called = (_SERVICES if services and name == "transport" else option)(called)
         return called
 
     return add
 
 
+_SERVICES = _transport((UET, *ROCE), "UET, RoCEv2 with all services (rc), or one of its unreliable services.")
 _NAMES = tuple(one.name for one in fields(LinkOptions) if one.default is MISSING)
 
 
@@ -437,5 +461,6 @@ def sealed_offer(options: LinkOptions) -> Json:
     return {} if options.domain is None else {"sdi": options.domain.sdi, "ssi": options.ssi}
 
 
+_USUAL_LENGTH = 1 << 16
 _USUAL_MTU = 1500
 """MTU of an interface that is yet to be made."""

@@ -9,17 +9,21 @@ from ipaddress import ip_address
 from typing import Any
 
 from uetproto import LocalError
+from uetproto.api.verbs import QKEY
 from uetproto.cli.conform.report import repeating
 from uetproto.cli.live.initiator import begun
-from uetproto.cli.live.options import RC, LinkOptions, local_towards, mtu_of
+from uetproto.cli.live.options import LinkOptions, local_towards, mtu_of
 from uetproto.cli.live.tested_pairs import AskedPairs
 from uetproto.cli.live.words import duration
 from uetproto.cli.terminal import printable
 from uetproto.conform.live_link import LiveLink
 from uetproto.conform.packets import PeerFacts
+from uetproto.conform.peer_file import KnownPeer
 from uetproto.conform.player import UET, Patience, Suite, round_trip
+from uetproto.conform.roce.hand import HandPairs
 from uetproto.conform.roce.packets import RoceFacts
-from uetproto.conform.roce.pairs import MEMORY, HandPairs, OpenPair, PairSource, PeerMemory
+from uetproto.conform.roce.pairs import OpenPair, PairSource, PeerMemory
+from uetproto.conform.roce.peer_file import KnownRocePeer
 from uetproto.conform.roce.play import ROCE
 from uetproto.conform.tss.play import SEALED
 from uetproto.conform.tss.sealing import Sealing
@@ -51,8 +55,7 @@ class PeerBench:
         self.number = secrets.randbits(32) if options.seed is None else options.seed
         self.seed = f"{self.number}#{self.clock.of_day(0)}"
         self.patience, self.rtt = Patience(), None
-        lacking = facts.without if isinstance(facts, PeerFacts) else frozenset()
-        self.repeat = repeating(options, peer, self.number, lacking)
+        self.repeat = repeating(options, peer, self.number, facts.without)
 
     rtt: int | None
     """Measured round-trip time in picoseconds; None: the peer does not answer."""
@@ -76,7 +79,7 @@ class PeerBench:
             why = (printable(self.why),) if self.why else ()
             answer = ", ".join(("does NOT answer", *self.path.counters.refused, *why))
         else:
-            answer = f"answers in {duration(self.rtt)}"
+            answer = f"answers in {duration(self.rtt)}" if self.rtt else "cannot be asked whether it answers"
         return f"{printable(self.peer)} from {self.local}: {answer}, {self.words_of_path()}"
 
     def words_of_path(self) -> str:
@@ -108,7 +111,7 @@ def facts_of(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFac
         resource_index=number(end, "resource_index", 1, 4095, options.resource_index),
         initiator_id=options.initiator_id, relative=bool(relative), key=key,
         base=number(memory, "address", 0, 2**64 - 1, options.address),
-        length=number(memory, "length", 0, 2**64 - 1, 0 if told else 1 << 16),
+        length=number(memory, "length", 0, 2**64 - 1, 0 if told else options.memory_length),
         receives=number(receive, "count", 0, 2**32, 0 if told else 1),
         payload_mtu=number(told, "payload_mtu", 1024, 8192, mtu), idempotent=bool(key & IDEMPOTENT_SAFE),
     )  # fmt: skip
@@ -132,21 +135,31 @@ def _sealing(options: LinkOptions, local: str) -> Sealing | None:
     return Sealing(options.domain, int(ip_address(local)), options.ssi, counter_now())
 
 
+def hand_pairs(options: LinkOptions, known: KnownRocePeer | None) -> HandPairs:
+    """Return the queue pairs that were made by hand: those of PEER.toml, or the one of the options."""
+    if known is not None and known.hand is not None:
+        return known.hand
+    hand = options.by_hand
+    pair = OpenPair(options.transport, hand.mine, hand.theirs, hand.my_psn, first=hand.their_psn, q_key=QKEY)
+    return HandPairs([pair], {"": PeerMemory(options.memory_key, options.address, options.memory_length)})
+
+
 def _of_roce(
-    options: LinkOptions, peer: str, local: str, told: Json, rendezvous: RendezvousClient | None
+    options: LinkOptions, peer: str, local: str, told: Json, rendezvous: RendezvousClient | None,
+    lacking: frozenset[str], known: KnownRocePeer | None,
 ) -> PeerBench:  # fmt: skip
     version = ip_address(peer).version
     mtu = options.payload_for(mtu_of(options, local), version)
     port = options.udp_port or number(told, "udp_port", 1, 65535, RoceConfig().udp_port)
-    if rendezvous is None:
-        hand = options.by_hand
-        pair = OpenPair("rc", hand.mine, hand.theirs, hand.my_psn)
-        pairs: PairSource = HandPairs([pair], PeerMemory(options.memory_key, options.address, MEMORY))
-    else:
+    pairs: PairSource
+    if rendezvous is not None:
         pairs = AskedPairs(rendezvous, () if told.get("cnp") is True else ("cnp",))
+    else:
+        pairs = hand_pairs(options, known)
     facts = RoceFacts(
         address=int(ip_address(peer)), local=int(ip_address(local)), ip_version=version, udp_port=port,
         path_mtu=number(told, "payload_mtu", min(PMTUS), max(PMTUS), mtu), pairs=pairs,
+        p_key=0xFFFF if known is None else known.p_key, without=lacking,
     )  # fmt: skip
     framer = RoceFramer(facts.local, version, RoceConfig(udp_port=port), local_port=options.local_udp_port)
     setup = PathSetup(
@@ -157,20 +170,26 @@ def _of_roce(
 
 @contextmanager
 def bench_for(
-    options: LinkOptions, peer: str, lacking: frozenset[str], *, asked: bool = True, known: Json | None = None
+    options: LinkOptions, peer: str, lacking: frozenset[str], *, asked: bool = True,
+    known: KnownPeer | KnownRocePeer | None = None,
 ) -> Iterator[PeerBench]:  # fmt: skip
     """Open the link to the peer, which tells of itself at the rendezvous, and close it at the end.
 
-    `known` has what a rendezvous would tell; then there is none. A peer that is not `asked` has no rendezvous, and no
-    round-trip time is measured: it acts, and need not answer.
+    `known` has what PEER.toml says of it; then there is no rendezvous, unless the file names one. A peer that is not
+    `asked` has no rendezvous, and no round-trip time is measured: it acts, and need not answer.
     """
     local = local_towards(options, peer)
     peer = str(address_of("--peer", peer))  # it may be a GID
-    rendezvous, told = begun(options, peer, local) if asked and known is None else (None, known or {})
+    told: Json = {} if known is None else dict(known.told)
+    rendezvous = None
+    if asked and (known is None or (isinstance(known, KnownRocePeer) and known.rendezvous is not None)):
+        rendezvous, found = begun(options, peer, local)
+        told = found | told
     bench: PeerBench | None = None
     try:
-        if options.transport == RC:
-            bench = _of_roce(options, peer, local, told, rendezvous)
+        if options.is_roce:
+            of_roce = known if isinstance(known, KnownRocePeer) else None
+            bench = _of_roce(options, peer, local, told, rendezvous, lacking, of_roce)
         else:
             bench = _of_uet(options, peer, local, told, lacking)
         if told.get("takes_no_checksum") is True and options.checksum == "auto":

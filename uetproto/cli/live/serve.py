@@ -26,6 +26,7 @@ Example:
   uetproto serve --local 127.0.0.2 --count 1 -o served.pcapng
   uetproto serve --local 10.0.0.2 --transport rc --memory "256 MiB"
   uetproto serve --local 10.0.0.2 --transport rc --rendezvous off --peer-gid 10.0.0.1 --peer-qpn 0x123 --peer-psn 7
+  uetproto serve --local 10.0.0.2 --transport rc --rendezvous off --peer-gid 10.0.0.1 --pairs PEER.toml
   uetproto serve --local 127.0.0.2 --scenario ses-read --count 1
   uetproto serve --local 10.0.0.2 --keys rack.keys.toml
   uetproto serve --local 10.0.0.2 --personality auto --rendezvous off --json
@@ -43,11 +44,15 @@ Then, at another host: uetproto send --write FILE --peer 10.0.0.2
 )  # fmt: skip
 @click.option("--scenario", metavar="F", help="Play the target of a scenario, in place of memory and receives.")
 @click.option("--peer-gid", metavar="A", help="Address or GID of the peer of RoCE, without a rendezvous.")
+@click.option(
+    "--pairs", metavar="FILE",
+    help="Make the queue pairs of a PEER.toml of conform --init, by hand, and write their numbers into it.",
+)  # fmt: skip
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after the sessions of N peers.")
 @link_options
 def command(
     options: LinkOptions, memory: str, allow: tuple[str, ...], scenario: str | None, peer_gid: str | None,
-    count: int | None,
+    pairs: str | None, count: int | None,
 ) -> None:  # fmt: skip
     """Serve memory and receives to peers over UET or RoCEv2, until Ctrl-C.
 
@@ -59,16 +64,16 @@ def command(
     size = of_size("--memory", memory, 1, 1 << 34)
     allowed = prefixes("--allow", allow)
     with Interrupt() as interrupt:
-        one = target(options, options.local, size, allowed, scenario, peer_gid)
+        one = target(options, options.local, size, allowed, scenario, peer_gid, pairs)
         try:
-            _announce(options, one, allow)
+            _announce(options, one, allow, pairs)
             _serve(options, one, count, interrupt)
             if one.recognised is not None:  # nothing was taken from the peer, which will send it again
                 one.close()
                 options = replace(options, personality=one.recognised)
                 one = target(options, options.local or "", size, allowed, scenario)
                 _session(options, one, "the peer", f"is recognised as {options.personality}")
-                _announce(options, one, allow)
+                _announce(options, one, allow, pairs)
                 _serve(options, one, count, interrupt)
         finally:
             one.close()
@@ -83,7 +88,7 @@ def command(
         raise click.exceptions.Exit(FAULT)
 
 
-def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None:
+def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...], pairs: str | None) -> None:
     told = one.told
     if options.as_json:
         at = options.rendezvous_at
@@ -107,6 +112,8 @@ def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...]) -> None
         if name in told:
             pair = told[name]
             lines.append(f"  {words}  {pair['qp_num']:#x}, first PSN {pair['psn']}, GID {pair['gid']}")
+    if "queue_pairs" in told:
+        lines.append(f"  queue pairs  {len(told['queue_pairs'])}, whose numbers are in {printable(pairs or '')}")
     if told.get("security"):
         lines.append(f"  sealed  SDI {told['security']['sdi']}, mode {told['security']['mode']}")
     lines.append(f"  payload MTU {told['payload_mtu']:,}, receive buffer {told['buffer']:,} bytes")

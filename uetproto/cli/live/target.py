@@ -4,16 +4,18 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
-from uetproto.cli.live.options import RC, LinkOptions, mtu_of, own_address
+from uetproto.cli.live.options import LinkOptions, mtu_of, own_address
 from uetproto.cli.live.tested_pairs import TestedPairs
 from uetproto.cli.live.words import link_facts
+from uetproto.conform.roce.peer_file import RocePeerFile, with_numbers
 from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
@@ -407,10 +409,13 @@ class RoceTarget(Target):
     """This class serves peers over RoCEv2, with a queue pair for each."""
 
     def __init__(
-        self, options: LinkOptions, local: str, size: int, allowed: list[Network], peer: str | None = None
-    ) -> None:
-        """Serve the clients of the rendezvous; without one the `peer` whose queue pair is known by hand."""
+        self, options: LinkOptions, local: str, size: int, allowed: list[Network], peer: str | None = None,
+        pairs: Path | None = None,
+    ) -> None:  # fmt: skip
+        """Serve the clients of the rendezvous; without one the `peer` whose queue pair is known by hand, or for which
+        the queue pairs of the file `pairs` are made."""
         super().__init__(options, size, allowed)
+        self._pairs_file = pairs
         payload = options.payload_for(mtu_of(options, local), ip_address(local).version)
         network = options.network(local, payload)
         self.world = network.live
@@ -448,12 +453,29 @@ class RoceTarget(Target):
         found, local = address_of("--peer-gid", peer), self.world.interface.address
         if found.version != local.version:
             raise LocalError("--peer-gid", f"{peer} is not legal", f"an address of IPv{local.version}, or its GID")
+        if self._pairs_file is not None:
+            return RoceSession(str(found), tested=self._tested_by_hand(self._pairs_file, int(found)))
         numbers = self.options.by_hand
         qp = self._queue_pair(str(found), numbers.theirs, numbers.my_psn, numbers.their_psn, numbers.mine)
         gid = f"::ffff:{found}" if found.version == 4 else str(found)
         self.told["queue_pair"] = {"qp_num": qp.qp_num, "psn": numbers.my_psn, "gid": self._device.gid}
         self.told["peer_queue_pair"] = {"qp_num": numbers.theirs, "psn": numbers.their_psn, "gid": gid}
         return RoceSession(str(found), qp)
+
+    def _tested_by_hand(self, file: Path, peer: int) -> TestedPairs:
+        """Make the queue pairs of a PEER.toml, and write their numbers into it where it has none."""
+        text = file.read_text(encoding="utf-8")
+        known = RocePeerFile(file, text).known(filled=False)
+        if known.hand is None:
+            raise LocalError("--pairs", f"{file} has no [pairs]", "a file of conform --init with --rendezvous off")
+        mtu = known.told.get("payload_mtu", self.told["payload_mtu"])
+        tested = TestedPairs(self._pd, self._other, peer, mtu)
+        numbers = tested.open_by_hand(known.hand, known.names)
+        filled = with_numbers(text, numbers)
+        if filled != text:
+            file.write_text(filled, encoding="utf-8")
+        self.told["queue_pairs"] = numbers
+        return tested
 
     def turn(self, until: int) -> None:
         super().turn(until)
@@ -471,7 +493,10 @@ class RoceTarget(Target):
         elif count and now - session.since > QUIET:
             self.ended += 1
             self.on_session(session.peer, f"has been silent for {QUIET // SECOND} s")
-            self._forget(session.qp)
+            if session.qp is not None:
+                self._forget(session.qp)
+            if session.tested is not None:
+                session.tested.close()
             self.world.driver.seen.pop(int(ip_address(session.peer)))
             self._by_hand = self._expect(session.peer)
 
@@ -535,8 +560,8 @@ class RoceTarget(Target):
         super()._session_ended(session)
 
     def _collect(self) -> None:
-        for tested in self._tested.values():
-            tested.collect()
+        if self._by_hand is not None and self._by_hand.tested is not None:
+            self._by_hand.tested.collect()
         for entry in self._cq.poll(len(self._cq)) if len(self._cq) else ():
             if entry.status is not verbs.Status.SUCCESS:
                 self.failures.append(f"queue pair {entry.qp_num}: {entry.status.name}")
@@ -561,27 +586,36 @@ def _compare_ssis(ours: int | None, theirs: Any) -> None:
 
 @dataclass
 class RoceSession:
-    """This class has the session of a peer whose queue pair is known by hand."""
+    """This class has the session of a peer whose queue pairs are known by hand: one, or those of a PEER.toml."""
 
     peer: str
-    qp: verbs.QP
+    qp: verbs.QP | None = None
+    tested: TestedPairs | None = None
     heard: int = 0
     """Number of packets that have come, and `since` the time when it had grown."""
     since: int = 0
 
 
 def target(
-    options: LinkOptions, local: str, size: int, allowed: list[Network], scenario: str | None, peer: str | None = None
-) -> Target:
-    """Return the target for the transport of the options, or for a scenario. `peer` is that of a queue pair by hand."""
-    by_hand = options.transport == RC and options.rendezvous_at is None and scenario is None
-    if peer is not None and not by_hand:
-        raise LocalError("--peer-gid", "goes with --transport rc and --rendezvous off: the rendezvous tells it")
+    options: LinkOptions, local: str, size: int, allowed: list[Network], scenario: str | None, peer: str | None = None,
+    pairs: str | None = None,
+) -> Target:  # fmt: skip
+    """Return the target for the transport of the options, or for a scenario. `peer` is that of queue pairs by hand,
+    `pairs` the file that has them."""
+    by_hand = options.is_roce and options.rendezvous_at is None and scenario is None
+    for name, value in (("--peer-gid", peer), ("--pairs", pairs)):
+        if value is not None and not by_hand:
+            raise LocalError(name, "goes with --transport rc and --rendezvous off: the rendezvous tells it")
+    if pairs is not None:
+        known = RocePeerFile(Path(pairs)).known(filled=False)
+        memory = None if known.hand is None else known.hand.memory[""]
+        if memory is not None:
+            options, size = replace(options, key=str(memory.key), addr=str(memory.address)), memory.length
     if scenario is not None:
         from uetproto.cli.live.scenario import loaded
         from uetproto.cli.live.steps import StepTarget
 
         return (StepTarget if loaded(scenario).script else ScenarioTarget)(options, local, scenario, allowed)
-    if options.transport == RC:
-        return RoceTarget(options, local, size, allowed, peer)
+    if options.is_roce:
+        return RoceTarget(options, local, size, allowed, peer, None if pairs is None else Path(pairs))
     return UetTarget(options, local, size, allowed)

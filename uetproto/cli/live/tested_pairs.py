@@ -2,19 +2,20 @@
 """This module makes the queue pairs and the memory that `uetproto conform` asks of `uetproto serve` for a test of
 RoCE, and asks for them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from uetproto import LocalError
 from uetproto.api import verbs
 from uetproto.conform.player import ConformanceVerdict, Failed
+from uetproto.conform.roce.hand import HandPairs
 from uetproto.conform.roce.pairs import (
     KINDS,
     MEMORY,
-    MOST_AT_ONCE,
-    MOST_REGIONS,
-    MOST_ROOM,
+    MOST,
     NEEDS,
     POSTS,
     SETTINGS,
@@ -24,6 +25,8 @@ from uetproto.conform.roce.pairs import (
     PeerMemory,
     PeerSetup,
     TakenMessage,
+    bytes_told,
+    message_of,
 )
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.engine.roce.segments import ATOMIC_SIZE
@@ -34,6 +37,11 @@ _PSN = 1 << 24
 _SHOWN = 1 << 14
 """Largest number of bytes of a message that are told."""
 _MESSAGES = 64
+_HAND_RECEIVES = 32
+"""Number of receives of a queue pair made by hand."""
+_HAND_COMPLETIONS = 1 << 14
+_COMPLETIONS = 1024
+"""Number of completions that find room: of all receives and work of the queue pairs of a test."""
 _READS = (verbs.WcOpcode.RDMA_READ, verbs.WcOpcode.COMP_SWAP, verbs.WcOpcode.FETCH_ADD)
 _READ, _WRITE = verbs.Access.REMOTE_READ, verbs.Access.REMOTE_WRITE | verbs.Access.LOCAL_WRITE
 _MEMORY: dict[str, tuple[verbs.Access, bool]] = {
@@ -50,11 +58,11 @@ class _Served:
     qp: verbs.QP
     regions: list[verbs.MR]
     taken: list[Json] = field(default_factory=list)
+    again: bool = False
+    """Whether a receive is posted again once it is taken."""
     posted: dict[int, verbs.MR] = field(default_factory=dict)
     """Memory of work of its own, by its number."""
     done: list[Json] = field(default_factory=list)
-    again: bool = False
-    """Whether receives that were taken are posted again."""
 
 
 class TestedPairs:
@@ -69,71 +77,101 @@ class TestedPairs:
         self._peer, self._path_mtu = peer, path_mtu
         self.served: dict[int, _Served] = {}
         self._memory: list[verbs.MR] = []
+        self._reports: Path | None = None
 
     def open(self, told: Json) -> Json:
         """Free what the test before had, and make queue pairs and memory. Raises `LocalError` for a wish that is not
         legal."""
         self.close()
         wishes = told.get("pairs")
-        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST_AT_ONCE or not all(map(_is_wish, wishes)):
-            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST_AT_ONCE} objects with kind")
-        room = sum(_set(wish, "receives", 4) * _set(wish, "receive_size", 2 * self._path_mtu) for wish in wishes)
-        if room > MOST_ROOM:
-            raise LocalError("receive_size", f"the receives of all queue pairs have {room:,} bytes", f"{MOST_ROOM:,}")
-        most = sum(_set(wish, "receives", 4) + _MESSAGES for wish in wishes)
-        self._cq = self._pd.device.create_cq(most)  # of its own: what a client does fills no other
+        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST or not all(map(_is_wish, wishes)):
+            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST} objects with kind")
+        self._cq = self._pd.device.create_cq(_COMPLETIONS)  # of its own: what a client does fills no other
         try:
             pairs = [self._pair(wish) for wish in wishes]
-            memory = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
-            regions = [self._region(verbs.ALL, False, size) for size in _sizes_of(told)]
+            regions = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
         except BaseException:
             self.close()
             raise
-        made = {name: _told(mr) for name, mr in memory.items()}
-        return {"pairs": pairs, "memory": made, "regions": [_told(mr) for mr in regions]}
+        memory = {
+            name: {"key": mr.rkey, "address": mr.addr, "length": mr.length} for name, mr in regions.items()
+        }  # fmt: skip
+        return {"pairs": pairs, "memory": memory}
 
-    def _region(self, rights: verbs.Access, other: bool, size: int = MEMORY) -> verbs.MR:
-        mr = (self._other if other else self._pd).reg_mr(bytearray(size), rights)
+    def open_by_hand(self, hand: HandPairs, names: Mapping[int, str]) -> dict[str, int]:
+        """Make the queue pairs and the memory of a PEER.toml, beside the memory without a name. Returns the numbers of
+        the queue pairs by their `names`. Raises `LocalError` for a key or a number that is not to be had."""
+        self.close()
+        self._cq = self._pd.device.create_cq(_HAND_COMPLETIONS)
+        self._reports = hand.reports
+        found: dict[str, int] = {}
+        try:
+            for name, place in hand.memory.items():
+                if name:
+                    rights, other = _MEMORY[name]
+                    pd = self._other if other else self._pd
+                    mr = pd.reg_mr(bytearray(place.length), rights, addr=place.address, rkey=place.key)
+                    self._memory.append(mr)
+            for pair in hand.pairs:
+                wish = {
+                    "receives": _HAND_RECEIVES, **pair.settings, "kind": pair.kind, "qp_num": pair.number,
+                    "psn": pair.psn, "first": pair.first,
+                }  # fmt: skip
+                made = self._pair(wish, pair.theirs or None, pair.q_key or verbs.QKEY)
+                self.served[made["qp_num"]].again = "receives" not in pair.settings
+                found[names[pair.number]] = made["qp_num"]
+        except BaseException:
+            self.close()
+            raise
+        return found
+
+    def _region(self, rights: verbs.Access, other: bool) -> verbs.MR:
+        mr = (self._other if other else self._pd).reg_mr(bytearray(MEMORY), rights)
         self._memory.append(mr)
         return mr
 
-    def _pair(self, wish: Json) -> Json:
+    def _pair(self, wish: Json, own: int | None = None, q_key: int = verbs.QKEY) -> Json:
+        """Make the queue pair of a wish, with a number of its `own`, if one was agreed on."""
         kind = verbs.QpType[str(wish["kind"]).upper()]
         set_ = {name: number(wish, name, *SETTINGS[name]) for name in SETTINGS if name in wish}
         theirs, psn = number(wish, "qp_num", 2, _PSN - 1), number(wish, "psn", 0, _PSN - 1)
         ours = set_.get("first", self._pd.device.psns.getrandbits(24))
         assert self._cq is not None
-        qp = self._pd.create_qp(kind, self._cq)
+        qp = self._pd.create_qp(kind, self._cq, qp_num=own)
         self.served[qp.qp_num] = served = _Served(qp, [])
         wanted = {
             "pkey_index": 0, "port": 1, "av": verbs.AddressVector(self._peer), "path_mtu": self._path_mtu,
-            "access_flags": verbs.Access(set_.get("access", int(verbs.ALL))), "qkey": verbs.QKEY,
+            "access_flags": verbs.Access(set_.get("access", int(verbs.ALL))), "qkey": q_key,
             "dest_qpn": theirs, "sq_psn": ours, "rq_psn": psn, **set_,
         }  # fmt: skip
         for state, values in bring_up_steps(kind, self._pd.device.config, wanted):
             qp.modify(state, **values)
-        served.again = bool(set_.get("again"))
         size = set_.get("receive_size", 2 * self._path_mtu)
         for at in range(set_.get("receives", 4)):
             mr = self._pd.reg_mr(bytearray(size))
             served.regions.append(mr)
             qp.post_recv(mr, wr_id=at)
-        return {"qp_num": qp.qp_num, "q_key": verbs.QKEY, "first": ours}
+        return {"qp_num": qp.qp_num, "q_key": q_key, "first": ours}
 
     def collect(self) -> None:
         """Take the completions that are there."""
-        for entry in self._cq.poll(len(self._cq)) if self._cq is not None and len(self._cq) else ():
+        for entry in self._cq.poll(_COMPLETIONS) if self._cq is not None and len(self._cq) else ():
             self._take(self.served[entry.qp_num], entry)
 
     def _take(self, served: _Served, entry: verbs.WorkCompletion) -> None:
-        if entry.receive and entry.status is verbs.Status.SUCCESS and served.again:
-            served.qp.post_recv(served.regions[entry.wr_id], wr_id=entry.wr_id)
-        elif entry.receive and entry.status is verbs.Status.SUCCESS and len(served.taken) < _MESSAGES:
-            data = served.regions[entry.wr_id].read(0, min(served.regions[entry.wr_id].length, _SHOWN))
-            served.taken.append({
-                "data": data[: entry.byte_len].hex(), "length": entry.byte_len, "immdt": entry.imm_data,
-                "se": int(entry.solicited), "srcqp": entry.src_qp,
-            })  # fmt: skip
+        if entry.receive and entry.status is verbs.Status.SUCCESS:
+            mr = served.regions[entry.wr_id]
+            told = {
+                "data": mr.read(0, min(mr.length, _SHOWN))[: entry.byte_len].hex(), "length": entry.byte_len,
+                "immdt": entry.imm_data, "se": int(entry.solicited), "srcqp": entry.src_qp,
+            }  # fmt: skip
+            if served.again:
+                served.qp.post_recv(mr, wr_id=entry.wr_id)
+            if self._reports is not None:
+                with self._reports.open("a", encoding="utf-8") as file:
+                    file.write(f"{json.dumps({'qp_num': entry.qp_num, **told})}\n")
+            elif len(served.taken) < _MESSAGES:
+                served.taken.append(told)
         elif not entry.receive and entry.wr_id in served.posted:
             mr = served.posted[entry.wr_id]
             data = mr.read(0, mr.length) if entry.opcode in _READS and entry.ok else b""
@@ -194,26 +232,6 @@ class TestedPairs:
             self._cq = None
 
 
-def _told(mr: verbs.MR) -> Json:
-    return {"key": mr.rkey, "address": mr.addr, "length": mr.length}
-
-
-def _sizes_of(told: Json) -> list[int]:
-    """Return the sizes of further memory that a client wishes."""
-    wished = told.get("regions", [])
-    if not isinstance(wished, list) or len(wished) > MOST_REGIONS:
-        raise LocalError("regions", f"{str(wished)[:80]} is not legal", f"at most {MOST_REGIONS} sizes")
-    sizes = [number({"regions": size}, "regions", 1, MOST_ROOM) for size in wished]
-    if sum(sizes) > MOST_ROOM:
-        raise LocalError("regions", f"{sum(sizes):,} bytes are more than this peer has", f"{MOST_ROOM:,}")
-    return sizes
-
-
-def _set(wish: Json, name: str, usual: int) -> int:
-    """Return a setting that a queue pair shall have."""
-    return number(wish, name, *SETTINGS[name], usual)
-
-
 def _is_wish(wish: Any) -> bool:
     return isinstance(wish, dict) and wish.get("kind") in KINDS
 
@@ -226,13 +244,12 @@ class AskedPairs:
         self.gone = False
         self._rendezvous = rendezvous
 
-    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         asked = [
             {"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes
         ]  # fmt: skip
         try:
-            more = {"regions": [*regions]} if regions else {}
-            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked, **more), len(regions))
+            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked))
         except UetError as error:
             self.gone = isinstance(error, RemoteError)
             return f"the peer makes no queue pairs: {error}"
@@ -277,7 +294,7 @@ class AskedPairs:
         """Do nothing: what the next test asks for replaces this, and the end of the session frees all."""
 
 
-def opened_of(wishes: Sequence[PairWish], answer: Json, regions: int = 0) -> PeerSetup:
+def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
     """Return what a peer says that it made. Raises `LocalError` for what is no answer."""
     pairs, memory = answer.get("pairs"), answer.get("memory")
     if not isinstance(pairs, list) or len(pairs) != len(wishes) or not isinstance(memory, dict):
@@ -290,23 +307,15 @@ def opened_of(wishes: Sequence[PairWish], answer: Json, regions: int = 0) -> Pee
         for wish, pair in zip(wishes, pairs, strict=True) if isinstance(pair, dict)
     ]  # fmt: skip
     places = {
-        name: _memory_of(place)
-        for name, place in memory.items()
-        if (not name or name in NEEDS) and isinstance(place, dict)
-    }
-    told = answer.get("regions", [])
-    more = [_memory_of(place) for place in told if isinstance(place, dict)] if isinstance(told, list) else []
-    if len(found) != len(wishes) or "" not in places or len(more) != regions:
+        name: PeerMemory(
+            number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
+            number(place, "length", 0, 2**64 - 1),
+        )
+        for name, place in memory.items() if (not name or name in NEEDS) and isinstance(place, dict)
+    }  # fmt: skip
+    if len(found) != len(wishes) or "" not in places:
         raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
-    return PeerSetup(found, places, more)
-
-
-def _memory_of(place: Json) -> PeerMemory:
-    """Return memory that a peer tells of. Raises `LocalError` for what is none."""
-    return PeerMemory(
-        number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
-        number(place, "length", 0, 2**64 - 1),
-    )  # fmt: skip
+    return PeerSetup(found, places)
 
 
 def work_of(told: Json) -> CompletedWork:
@@ -314,21 +323,4 @@ def work_of(told: Json) -> CompletedWork:
     status = str(told.get("status"))
     if status not in verbs.Status.__members__:
         raise LocalError("status", f"{status[:40]!r} is not legal", ", ".join(verbs.Status.__members__))
-    return CompletedWork(status, _bytes_of(told))
-
-
-def _bytes_of(told: Json) -> bytes:
-    try:
-        return bytes.fromhex(str(told.get("data")))
-    except ValueError:
-        raise LocalError("data", f"{str(told.get('data'))[:40]!r} is not legal", "hexadecimal text") from None
-
-
-def message_of(told: Json) -> TakenMessage:
-    """Return a message that a peer tells of. Raises `LocalError` for what is none."""
-    data = _bytes_of(told)
-    immdt = None if told.get("immdt") is None else number(told, "immdt", 0, 2**32 - 1)
-    return TakenMessage(
-        data, number(told, "length", 0, 2**32), immdt, number(told, "se", 0, 1, 0),
-        number(told, "srcqp", 0, _PSN - 1, 0),
-    )  # fmt: skip
+    return CompletedWork(status, bytes_told(told))

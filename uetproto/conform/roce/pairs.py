@@ -1,37 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This module has the queue pairs of a peer that a test of RoCE talks to: those that the peer makes for each test, or
-those that somebody made by hand."""
+"""This module has the queue pairs of a peer that a test of RoCE talks to, whoever makes them (`PairSource`), and what
+peers tell of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+
+from uetproto.errors import LocalError
+from uetproto.live.rendezvous import Json, number
 
 KINDS = ("rc", "uc", "ud")
 """Services of queue pairs."""
 NEEDS = {
     "read_only": "memory that peers may only read", "write_only": "memory that peers may only write",
     "other_domain": "memory of another protection domain", "own_memory": "memory of the test alone, of a known length",
+    "own_key": "memory of the test alone, whose key it may end",
     "reports": "reports of the messages that its receives have taken", "cnp": "CNPs for marked packets",
     "posts": "work of its own that it posts when it is told to",
 }  # fmt: skip
 """What tests may need of the peer, by the names that they have for it, and in words."""
+OPTIONAL = {
+    "uc": "queue pairs of UC", "ud": "queue pairs of UD", "read": "RDMA READ", "atomic": "atomics",
+    "invalidate": "SEND with invalidate", "immediate": "immediate data", "data": "bytes of ours to write or send",
+}  # fmt: skip
+"""What not every adapter has, by the names that tests and --without have for it, and in words."""
 SETTINGS = {
-    "receives": (0, 32), "receive_size": (1, 1 << 20), "again": (0, 1), "path_mtu": (256, 4096),
-    "min_rnr_timer": (0, 31), "max_dest_rd_atomic": (0, 16), "access": (0, 15), "start": (0, (1 << 24) - 1),
-    "first": (0, (1 << 24) - 1), "timeout": (0, 31),
+    "receives": (0, 32), "receive_size": (1, 1 << 16), "min_rnr_timer": (0, 31), "max_dest_rd_atomic": (0, 16),
+    "access": (0, 15), "start": (0, (1 << 24) - 1), "first": (0, (1 << 24) - 1), "timeout": (0, 31),
     "retry_cnt": (0, 7), "rnr_retry": (0, 7),
 }  # fmt: skip
 """What a test may ask of a queue pair, with least and greatest values: `access` are the rights of roce.md §10, `start`
-is the PSN that the peer expects first, and `first` that of its own first request. With `again` receives that were taken
-are posted again."""
+is the PSN that the peer expects first, and `first` that of its own first request."""
 MOST = 4
 """Largest number of queue pairs of a test."""
-MOST_AT_ONCE = 256
-"""Largest number of queue pairs that a peer makes at a time."""
-MOST_ROOM = 256 << 20
-"""Largest number of bytes of the receives of these queue pairs, and of further memory."""
-MOST_REGIONS = 256
-"""Largest number of pieces of further memory."""
 REPORTED = ("received", "on", "data", "from", "length", "immdt", "se", "srcqp", "network")
 """Keys of a step that says what receives of the peer have taken."""
 POSTS = (
@@ -75,6 +76,10 @@ class OpenPair:
     """PSN of the first request of the peer."""
     dead: bool = False
     """Whether the peer has refused a request, after which the queue pair takes no more."""
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """Settings of a queue pair made by hand that are not usual."""
+    used: bool = False
+    """Whether a test has used a queue pair made by hand."""
 
 
 class PeerMemory(NamedTuple):
@@ -112,8 +117,6 @@ class PeerSetup(NamedTuple):
 
     pairs: Sequence[OpenPair]
     memory: Mapping[str, PeerMemory]
-    regions: Sequence[PeerMemory] = ()
-    """Memory of the sizes that were wished."""
 
 
 class PairSource(Protocol):
@@ -127,8 +130,8 @@ class PairSource(Protocol):
     def gone(self) -> bool:
         """Return whether the peer makes no more queue pairs, as its program has ended."""
 
-    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
-        """Return queue pairs for a test, or why there are none. `regions` are sizes of further memory."""
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+        """Return queue pairs for a test, or why there are none."""
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         """Return the messages that receives of a queue pair have taken since the last call."""
@@ -143,45 +146,26 @@ class PairSource(Protocol):
         """Tell that a test has ended."""
 
 
-@dataclass(slots=True)
-class HandPairs:
-    """This class has queue pairs that somebody made at the peer, connected to numbers and PSNs of ours. A queue pair
-    serves tests, one after the other, until the peer refuses a request."""
-
-    pairs: list[OpenPair]
-    memory: PeerMemory
-    lacks: Iterable[str] = tuple(NEEDS)
-    gone: bool = False
-
-    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
-        chosen: list[OpenPair] = []
-        for wish in wishes:
-            if wish.settings:
-                told = ", ".join(f"{name} {value}" for name, value in wish.settings.items())
-                return f"a queue pair with {told} is made at the rendezvous alone"
-            free = (pair for pair in self.pairs if pair.kind == wish.kind and not pair.dead and pair not in chosen)
-            found = next(free, None)
-            if found is None:
-                return f"no {wish.kind.upper()} queue pair is left that was made by hand"
-            chosen.append(found)
-        return PeerSetup(chosen, {"": self.memory})
-
-    def messages(self, pair: OpenPair) -> list[TakenMessage]:
-        return []
-
-    def post(self, pair: OpenPair, work: Mapping[str, Any]) -> None:
-        """Do nothing: such a peer lacks posts."""
-
-    def completed(self, pair: OpenPair) -> list[CompletedWork]:
-        return []
-
-    def close(self, opened: PeerSetup) -> None:
-        """Keep the queue pairs, whose PSNs the test has moved on."""
-
-
 def wishes_of(pairs: Iterable[Mapping[str, Any]], numbers: Sequence[int], psns: Sequence[int]) -> list[PairWish]:
     """Return what a test wishes."""
     return [
         PairWish(str(pair["kind"]), number, psn, {name: value for name, value in pair.items() if name != "kind"})
         for pair, number, psn in zip(pairs, numbers, psns, strict=False)
     ]
+
+
+def message_of(told: Json) -> TakenMessage:
+    """Return a message that a peer tells of. Raises `LocalError` for what is none."""
+    immdt = None if told.get("immdt") is None else number(told, "immdt", 0, 2**32 - 1)
+    return TakenMessage(
+        bytes_told(told), number(told, "length", 0, 2**32), immdt, number(told, "se", 0, 1, 0),
+        number(told, "srcqp", 0, 2**24 - 1, 0),
+    )  # fmt: skip
+
+
+def bytes_told(told: Json) -> bytes:
+    """Return the bytes that a peer tells as `data`. Raises `LocalError` for what is no hexadecimal text."""
+    try:
+        return bytes.fromhex(str(told.get("data")))
+    except ValueError:
+        raise LocalError("data", f"{str(told.get('data'))[:40]!r} is not legal", "hexadecimal text") from None

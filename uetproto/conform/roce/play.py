@@ -9,6 +9,7 @@ from uetproto.conform.catalogue import ConformanceTest
 from uetproto.conform.expressions import in_words, matches, named, value_of
 from uetproto.conform.packets import NOTHING
 from uetproto.conform.player import ConformanceVerdict, Failed, Link, Outcome, Patience, Play, Suite
+from uetproto.conform.roce.hand import ends_pairs
 from uetproto.conform.roce.packets import CNP, RoceAnswer, RoceCraft, RoceFacts, is_response, read
 from uetproto.conform.roce.pairs import OpenPair, PeerSetup, TakenMessage, wishes_of
 from uetproto.engine.contract import MILLISECOND
@@ -189,8 +190,11 @@ class RocePlay(Play[RoceAnswer]):
         return data[20 if four else 0] >> 4 == peer.ip_version and data[at : at + 2 * size] == ends
 
 
-def play(test: ConformanceTest, link: Link, peer: RoceFacts, seed: str, patience: Patience) -> Outcome:
-    """Play a test and return its outcome.
+def play(
+    test: ConformanceTest, link: Link, peer: RoceFacts, seed: str, patience: Patience,
+    make: Callable[..., RocePlay] = RocePlay,
+) -> Outcome:  # fmt: skip
+    """Play a test and return its outcome. `make` makes what plays it.
 
     First PSNs and data follow from the part of `seed` before a "#", and numbers of queue pairs from all of it, so that
     late answers to the test before are told apart. Raises `LocalError` for a step with a value that is not legal.
@@ -199,6 +203,8 @@ def play(test: ConformanceTest, link: Link, peer: RoceFacts, seed: str, patience
     for name in test.needs:
         if offers[name]:
             return Outcome(test, ConformanceVerdict.INCONCLUSIVE, offers[name])
+    if test.act and make is RocePlay:
+        return Outcome(test, ConformanceVerdict.INCONCLUSIVE, "nobody makes the peer act (--as target)")
     rng = random.Random(f"{seed.partition('#')[0]}/{test.id}")
     numbers = random.Random(f"{seed}/{test.id}/QPNs").sample(range(0x100, 0xFFFFF0), len(test.pairs))
     starts = [pair.get("start", rng.randrange(1 << 24)) for pair in test.pairs]
@@ -206,19 +212,14 @@ def play(test: ConformanceTest, link: Link, peer: RoceFacts, seed: str, patience
     if isinstance(opened, str):
         return Outcome(test, ConformanceVerdict.INCONCLUSIVE, opened, silent=peer.pairs.gone)
     try:
-        return RocePlay(test, link, peer, opened, rng, patience).outcome()
+        return make(test, link, peer, opened, rng, patience).outcome()
     finally:
         peer.pairs.close(opened)
 
 
 def gentle_first(tests: Iterable[ConformanceTest]) -> list[ConformanceTest]:
     """Return tests, those last in which the peer refuses a request: queue pairs made by hand serve none after it."""
-    return sorted(tests, key=_ends_pair)
-
-
-def _ends_pair(test: ConformanceTest) -> bool:
-    parts = (part for step in test.steps for part in step.get("any", step.get("all", [step])))
-    return any(part.get("expect") == "nak" and part.get("nak") != Nak.PSN_SEQUENCE_ERROR.name for part in parts)
+    return sorted(tests, key=lambda test: bool(ends_pairs(test)))
 
 
 LIVENESS = ConformanceTest(
