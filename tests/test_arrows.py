@@ -36,10 +36,11 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "wireshark.extcap": {"cli"},  # the program that Wireshark starts: it runs commands
     # behaviour
     "engine.contract": {"wire"},
+    "engine.train": {"engine.contract"},  # runs of packets that engines and drivers handle as one
     "engine.config": {"engine.contract", "wire"},
     "engine.memory": {"engine.contract", "wire"},
-    "engine.pds": {"engine.contract", "engine.config", "wire"},
-    "engine.ses": {"engine.contract", "engine.config", "engine.memory", "engine.pds.service", "wire"},
+    "engine.pds": {"engine.contract", "engine.config", "engine.train", "wire"},
+    "engine.ses": {"engine.contract", "engine.config", "engine.memory", "engine.pds.service", "engine.train", "wire"},
     "engine.cc": {"engine.contract", "wire"},
     "engine.tss": {"engine.contract", "wire"},
     "engine.roce": {"engine.contract", "engine.memory", "wire"},
@@ -51,9 +52,10 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
        for name in ("node", "host", "manager")},
     "engine.sharp.carriers": {"engine.contract", "engine.sharp", "engine.roce", "engine.fep", "engine.pds",
                               "wire"},
-    "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "wire"},
+    "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "engine.train",
+               "wire"},
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},
-    "framing": {"engine.contract", "engine.tss", "engine.roce", "wire"},
+    "framing": {"engine.contract", "engine.train", "engine.tss", "engine.roce", "wire"},
     # what happens to frames on their way, without a clock or I/O: virtual time and real time share it
     "impair": {"framing", "engine.contract", "wire"},
     "steps": {"engine"},  # what scripts and the fuzzer share
@@ -76,7 +78,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "emulator": set(),
     # fits congestion control to a network
     "emulator.congestion": {"emulator.network", "engine", "framing", "impair", "wire"},
-    "emulator.network": {"framing", "engine.contract", "collectives.topology", "impair", "wire"},
+    "emulator.network": {"framing", "engine.contract", "engine.train", "collectives.topology", "impair", "wire"},
     "emulator.flows": set(),
     "emulator.scenario": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing", "impair",
                           "steps", "toml", "wire"},

@@ -10,7 +10,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import OutTap, TapCapture
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
-from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.frame_outcome import FrameInTransit, FrameOutcome, FrameOutcomes
 from uetproto.impair.link import EmulatedLink
 from uetproto.wire.capture.pcap import open_capture
 
@@ -27,11 +27,19 @@ def comments(path: Path, name: str, *settings: str, taps: str = "all") -> tuple[
 # Frames ---------------------------------------------------------------------------------------------------------------
 
 
+def followed(outcomes: FrameOutcomes, frame: bytes) -> FrameInTransit:
+    """Follow a frame, and return what is known of it."""
+    outcomes.follow(frame)
+    found = outcomes.transit(frame)
+    assert found is not None
+    return found
+
+
 def test_a_frame_is_lost_with_its_last_copy() -> None:
     outcomes = FrameOutcomes()
     frame, same = bytes(64), bytes(bytearray(64))
     assert frame == same
-    way, other = outcomes.follow(frame), outcomes.follow(same)
+    way, other = followed(outcomes, frame), followed(outcomes, same)
     outcomes.copied(frame)
     outcomes.lost(frame)
     assert way.outcome is None
@@ -42,7 +50,7 @@ def test_a_frame_is_lost_with_its_last_copy() -> None:
 def test_a_frame_of_which_a_copy_arrived_is_not_lost() -> None:
     outcomes = FrameOutcomes()
     frame = bytes(64)
-    way = outcomes.follow(frame)
+    way = followed(outcomes, frame)
     outcomes.copied(frame)
     outcomes.arrived(frame)
     outcomes.lost(frame)
@@ -52,7 +60,7 @@ def test_a_frame_of_which_a_copy_arrived_is_not_lost() -> None:
 def test_a_changed_frame_is_followed() -> None:
     outcomes = FrameOutcomes()
     frame, marked, short = (bytes(size) for size in (64, 65, 24))
-    way = outcomes.follow(frame)
+    way = followed(outcomes, frame)
     outcomes.changed(frame, marked)
     assert way.outcome is None
     outcomes.changed(marked, short, FrameOutcome.TRIMMED)
@@ -64,9 +72,9 @@ def test_a_changed_frame_is_followed() -> None:
 def test_what_nobody_follows_is_not_kept() -> None:
     outcomes = FrameOutcomes()
     frame, short = bytes(64), bytes(24)
-    way = outcomes.follow(frame)
+    way = followed(outcomes, frame)
     outcomes.changed(frame, short, FrameOutcome.TRIMMED)
-    outcomes.forget(way)
+    assert outcomes.forget(frame) is FrameOutcome.TRIMMED
     outcomes.lost(frame)
     outcomes.lost(short)
     outcomes.copied(short)

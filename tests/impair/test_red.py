@@ -203,7 +203,9 @@ def test_levels_are_apart() -> None:
 def test_outcomes_know_a_marked_frame() -> None:
     outcomes = FrameOutcomes()
     frame = data()
-    way = outcomes.follow(frame)
+    outcomes.follow(frame)
+    way = outcomes.transit(frame)
+    assert way is not None
     now = Marker(ALWAYS, Chance([]), outcomes).pass_on(frame, 1)
     assert way.outcome is None
     outcomes.lost(now)

@@ -137,10 +137,9 @@ class DirectPairs:
     def __init__(self, peer: RocePeer, lacks: Sequence[str] = ()) -> None:
         self.peer, self.lacks, self.gone = peer, lacks, False
 
-    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
         asked = [{"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes]
-        told = {"pairs": asked, "regions": [*regions]}
-        return opened_of(wishes, self.peer.tested.open(told), len(regions))
+        return opened_of(wishes, self.peer.tested.open({"pairs": asked}))
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         found = []

@@ -112,6 +112,7 @@ def run(
     *,
     seed: int | None = None,
     tap: str | None = None,
+    trains: str | None = None,
     check: bool = False,
     capture: bool = True,
     output: PathText | None = None,
@@ -125,7 +126,9 @@ def run(
     from uetproto.emulator.scenario.settings import load
 
     texts = [*_texts(settings), *([] if tap is None else [f"tap.nodes={tap}"])]
-    set_by = {"tap.nodes": "tap", "run.seed": "seed"}
+    if trains is not None:
+        texts.append(f"fabric.trains={trains}")
+    set_by = {"tap.nodes": "tap", "run.seed": "seed", "fabric.trains": "trains"}
     loaded = load(scenario, [*texts, *([] if seed is None else [f"run.seed={_seed(seed)}"])], set_by)
     with _captured(output, capture) as frames:
         result = play(loaded, output=frames.file, check=check)
@@ -183,6 +186,7 @@ def fabric(
     trim: bool = True,
     slow_links: int = 0,
     wire: str = "bytes",
+    trains: str = "auto",
     seed: int = 1,
     tap: str | None = None,
     capture: bool = False,
@@ -196,6 +200,7 @@ def fabric(
     from uetproto.cli.collective.options import topology as topology_of
     from uetproto.cli.fabric.settings import settings_of
     from uetproto.emulator.congestion import OFF, PROFILES
+    from uetproto.emulator.network.config import TRAINS
     from uetproto.engine.cc.config import PATHS
     from uetproto.engine.cc.registry import check_algorithm
     from uetproto.fabric.matrix import traffic_matrix
@@ -212,7 +217,12 @@ def fabric(
     check_int("slow_links", slow_links, 0, 1024)
     if tap is not None and not capture and output is None:
         raise LocalError("tap", "without a capture", "with capture=True, or output=FILE")
-    for name, value, legal in (("lb", lb, PATHS), ("profile", profile, PROFILES), ("wire", wire, WIRES)):
+    for name, value, legal in (
+        ("lb", lb, PATHS),
+        ("profile", profile, PROFILES),
+        ("wire", wire, WIRES),
+        ("trains", trains, TRAINS),
+    ):
         check_choice(name, value, legal)
     if cc != OFF:
         check_algorithm(cc, "cc")
@@ -227,7 +237,7 @@ def fabric(
         rate=_checked("rate", rate, RATE), delay=_checked("delay", delay, time(0)), topology=kind,
         parameters=parameters, queue=None if queue is None else _checked("queue", queue, bytes_of), trim=trim,
         profile=profile, slow_links=slow_links, taps=None if tap is None else tuple(tap.split(",")), given=given.cc,
-        switch=given.switch, pds=given.pds, wire=wire, cc=cc, lb=lb, seed=_seed(seed),
+        switch=given.switch, pds=given.pds, wire=wire, trains=trains, cc=cc, lb=lb, seed=_seed(seed),
     )  # fmt: skip
     with _captured(output, capture) as frames, ExitStack() as stack:
         writer = None
@@ -264,6 +274,7 @@ def collective(
     delay: str | int | None = None,
     mtu: int | None = None,
     loss: float = 0,
+    trains: str = "auto",
     seed: int = 0,
     tap: str | None = None,
     capture: bool = False,
@@ -301,7 +312,7 @@ def collective(
     (variant,) = _single("cc", options.congestion(cc, lb, [transport], kind, names))
     case = CollectiveCase(
         op=one_op, algorithm=names[0], ranks=numbers, length=length, dtype=dtype_of(dtype),
-        reduce_op=options.reduce_op(one_op, reduce_op), kind=kind, shape=shape,
+        reduce_op=options.reduce_op(one_op, reduce_op), kind=kind, shape=shape, trains=trains,
         options=options.own_options(one_op, names, length, given), ports=options.ports(ports, transport),
         seed=_seed(seed), **options.in_network(names, list(sharp), list(multicast)),
         **options.fabric_values(

@@ -19,7 +19,7 @@ from uetproto.api.node import LocalNode, NodePlace
 from uetproto.emulator.congestion import CC_KEYS, OFF, SWITCH_KEYS, NetworkPlane, SwitchConfig, hops_of
 from uetproto.emulator.network.build import build, headroom, with_headroom
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.config import NetworkConfig, NetworkFeatures, NodeAttachment
+from uetproto.emulator.network.config import TRAINS, NetworkConfig, NetworkFeatures, NodeAttachment
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, cables_between_switches, layout_of, places_of
 from uetproto.emulator.network.nic import RING
 from uetproto.emulator.network.pfc import Pfc
@@ -52,6 +52,7 @@ _OPTIONS = {
     "ports": PORTS,
     "trimming": BOOLEAN, "metered": BOOLEAN, "sharp": BOOLEAN, "inner_delay": _TIME,
     "most_groups": integer(0, MOST_GROUPS), "wire": one_of(WIRES),
+    "trains": one_of(TRAINS),
 }  # fmt: skip
 _FIRST = int(ip_address("10.0.0.1"))
 BURST = 256
@@ -95,6 +96,7 @@ class NetworkKeywords(TypedDict, total=False):
     taps: Iterable[str] | None
     metered: bool
     wire: str
+    trains: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ from fnmatch import fnmatchcase
 import click
 
 from uetproto import LocalError
+from uetproto.cli.choice import Choice
 from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.machines import HYPOTHESIS, is_finding, no_hypothesis
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output, toml_file
 from uetproto.cli.terminal import Paint, many, painter, printable, progress, status, tell
+from uetproto.emulator.network.config import TRAINS
 from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
@@ -52,6 +54,10 @@ uetproto scenario list has the {len(names())} shipped scenarios, and uetproto sc
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Change a key of the scenario, also of a row, as in operation.0.length=64; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--trains", type=Choice(TRAINS),
+    help="Whether equal packets are handled together. Results and captures are the same; off takes more time.",
+)  # fmt: skip
 @click.option("--check", is_flag=True, help="Also check each captured frame, and the invariants of both engines.")
 @click.option(
     "--compare", "comparing", is_flag=True,
@@ -64,6 +70,7 @@ def command(
     tap: str | None,
     seed: int | None,
     settings: tuple[str, ...],
+    trains: str | None,
     check: bool,
     comparing: bool,
     as_json: bool,
@@ -99,9 +106,12 @@ def command(
         return
     if tap is not None:
         settings = (*settings, f"tap.nodes={tap}")
+    if trains is not None:
+        settings = (*settings, f"fabric.trains={trains}")
     if seed is not None:
         settings = (*settings, f"run.seed={seed}")
-    options = {key: name for key, name, value in (("tap.nodes", "tap", tap), ("run.seed", "seed", seed))
+    options = {key: name for key, name, value in (
+        ("tap.nodes", "tap", tap), ("run.seed", "seed", seed), ("fabric.trains", "trains", trains))
                if value is not None}  # fmt: skip
     loaded, missing = _loaded(scenario, settings, options)
     inputs = [toml_file("SCENARIO", name) for name in scenario] + [("its input", one.run.input) for one in loaded]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module has the fabric endpoint, which joins PDS and SES behind the five calls of an engine (ses.md §14.2)."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, get_args
 
 from uetproto.engine.config import PdsConfig, SesConfig
@@ -20,12 +20,14 @@ from uetproto.engine.contract import (
     Work,
 )
 from uetproto.engine.memory import Region
-from uetproto.engine.pds.service import RETURN_DATA, Connection, Refusal, Response
+from uetproto.engine.pds.service import RETURN_DATA, Connection, FollowedRun, Refusal, Response
 from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, check_number
+from uetproto.engine.pds.trains import admit, awaits_acks, use_trains
 from uetproto.engine.ses.addressing import Process
 from uetproto.engine.ses.initiator import SesInitiator
 from uetproto.engine.ses.target import SesTarget
 from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezvous, source_of
+from uetproto.engine.train import ArrivingRun, Train
 from uetproto.errors import LocalError
 
 _EXPOSED_KEYS = 1 << 48 | 1 << 47
@@ -202,7 +204,23 @@ class Fep:
             for message in (*attempts, *self.initiator.messages.values())
         )
 
+    # Trains (`train.TrainEngine`)
+
+    def use_trains(self) -> bool:
+        return use_trains(self.pds)
+
+    def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
+        return admit(self.pds, train, index, polled)
+
+    def awaits_acks(self, receiver: int) -> bool:
+        return awaits_acks(self.pds, receiver)
+
     # What PDS calls (`service.PdsUser`)
+
+    def follow_run(
+        self, pdc: Connection, next_hdr: int, data: Buffer, at: int, payloads: Sequence[Buffer]
+    ) -> FollowedRun | None:
+        return self.target.follow_run(pdc, next_hdr, data, at, payloads)
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int

@@ -43,6 +43,11 @@ class BufferMemory:
     def read(self, offset: int, length: int) -> Buffer:
         return self.view[offset : offset + length]
 
+    def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
+        """Return what `count` calls of `read` would return for pieces of `size` bytes."""
+        view = self.view
+        return [view[at : at + size] for at in range(offset, offset + count * size, size)]
+
     def write(self, offset: int, data: Buffer) -> None:
         self.view[offset : offset + len(data)] = data
 
@@ -57,7 +62,7 @@ class FileMemory:
     view that `read` returned stays valid when its window leaves RAM, but later writes do not appear in the view.
     """
 
-    __slots__ = ("_dirty", "_file", "_windows", "length", "window", "windows")
+    __slots__ = ("_dirty", "_file", "_last", "_window", "_windows", "length", "window", "windows")
 
     def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 20, windows: int = 8) -> None:
         """`length` is the size of the memory, by default that of the file; bytes beyond the file's end read as 0.
@@ -71,6 +76,9 @@ class FileMemory:
         self.windows = windows
         self.length = file.seek(0, 2) if length is None else length
         self._windows: OrderedDict[int, bytearray] = OrderedDict()
+        self._last = -1
+        """Number of the window that was used last, which is `_window`."""
+        self._window = bytearray()
         self._dirty: dict[int, tuple[int, int]] = {}
         """Bytes of each window that are not written to the file yet: {first, last + 1}."""
 
@@ -87,7 +95,22 @@ class FileMemory:
             length -= len(piece)
         return b"".join(pieces)
 
+    def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
+        """Return what `count` calls of `read` would return for pieces of `size` bytes."""
+        number, start = divmod(offset, self.window)
+        if start + count * size > self.window:
+            return [self.read(at, size) for at in range(offset, offset + count * size, size)]
+        view = memoryview(self._load(number))
+        return [view[at : at + size] for at in range(start, start + count * size, size)]
+
     def write(self, offset: int, data: Buffer) -> None:
+        number, start = divmod(offset, self.window)
+        end = start + len(data)
+        if end <= self.window and number in self._dirty:  # the common case, with the same result as below
+            first, last = self._dirty[number]
+            self._load(number)[start:end] = data
+            self._dirty[number] = (start if start < first else first, end if end > last else last)
+            return
         view = memoryview(data)
         while len(view):
             number, start = divmod(offset, self.window)
@@ -106,17 +129,22 @@ class FileMemory:
         self._file.flush()
 
     def _load(self, number: int) -> bytearray:
+        if number == self._last:
+            return self._window
         found = self._windows.get(number)
         if found is not None:
             self._windows.move_to_end(number)
+            self._last, self._window = number, found
             return found
         while len(self._windows) >= self.windows:
             oldest = next(iter(self._windows))
+            self._last = -1
             self._store(oldest)
             del self._windows[oldest]
         self._file.seek(number * self.window)
         content = self._file.read(self.window)
         found = self._windows[number] = bytearray(content.ljust(self.window, b"\0"))
+        self._last, self._window = number, found
         return found
 
     def _store(self, number: int) -> None:

@@ -70,6 +70,8 @@ class StudyConfig:
     """Picoseconds between samples of windows and queues (`samples.Sampler`). None: there are none."""
     wire: str = "bytes"
     """Form of the frames, `bytes` or `objects` (`NetworkFeatures.wire`)."""
+    trains: str = "auto"
+    """Whether runs of equal packets are handled together (`NetworkFeatures.trains`)."""
     given: dict[str, Any] = field(default_factory=dict)
     """Parameters of congestion control that do not follow from the network (`congestion.CC_KEYS`)."""
     switch: SwitchConfig = field(default_factory=SwitchConfig)
@@ -158,7 +160,8 @@ class Study:
         controlled = config.cc != OFF or config.switch != SwitchConfig()
         cables = cables_between_switches(self.layout)
         return NetworkConfig(
-            topology=config.topology, wire=config.wire, layout=self.layout, mtu=_MTU_SLACK, trimming=config.trim,
+            topology=config.topology, wire=config.wire, trains=config.trains, layout=self.layout,
+            mtu=_MTU_SLACK, trimming=config.trim,
             rate=config.rate, delay=config.delay, queue_capacity=plane.queue, red=plane.red if controlled else None,
             rules=plane.rules if controlled else None, host_marks=plane.host_marks, slow=self._slow(),
             hash_salt=plane.switch.hash_salt,

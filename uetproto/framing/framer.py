@@ -7,9 +7,10 @@ only the bytes behind the UDP header: it calls `seal` and `open`.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
+from uetproto.engine.train import Train
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, EtherType, internet_checksum
@@ -99,6 +100,14 @@ class Framer(Protocol):
 
     def repeats(self, packet: Datagram, /) -> bool:
         """Return whether the packet is a retransmission."""
+
+
+@runtime_checkable
+class TrainFramer(Protocol):
+    """A train framer is a framer that also makes the frames of a train."""
+
+    def frames(self, train: Train, /) -> list[bytes]:
+        """Return the frames of a train, which are those that `frame` makes of its packets."""
 
 
 class SplitFramer(Framer, Protocol):

@@ -9,6 +9,7 @@ received frames it keeps the decoded values of the lower headers in the same way
 from dataclasses import dataclass, field
 
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
+from uetproto.engine.train import Train
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import (
     CACHE,
@@ -99,6 +100,23 @@ class UetFramer(FlowFramer):
         if payload:
             crc = crc32c(payload, crc)
         return b"".join((before, entropy, after, header, payload, crc.to_bytes(CRC_SIZE, "big")))
+
+    def frames(self, train: Train) -> list[bytes]:
+        """Return the frames of a train, in order."""
+        key = (train.dst, TrafficClass.DATA, train.size)
+        before, after, _, crc = self._heads.get(key) or self._build_head(key)
+        parts = zip(train.entropies, train.heads, train.payloads, strict=True)
+        if not self._crc:
+            return [
+                b"".join((before, entropy.to_bytes(ENTROPY_SIZE, "big"), after, head, payload))
+                for entropy, head, payload in parts
+            ]
+        frames = []
+        for entropy, head, payload in parts:
+            middle = b"".join((entropy.to_bytes(ENTROPY_SIZE, "big"), after, head))  # `covered` is `after` over UET
+            trailer = crc32c(payload, crc32c(middle, crc))
+            frames.append(b"".join((before, middle, payload, trailer.to_bytes(CRC_SIZE, "big"))))
+        return frames
 
     def _build_head(self, key: tuple[int, int, int]) -> FlowHead:
         """Build and keep the lower headers of a flow."""

@@ -38,27 +38,43 @@ class FrameOutcomes:
     __slots__ = ("_frames",)
 
     def __init__(self) -> None:
-        self._frames: dict[int, FrameInTransit] = {}
+        self._frames: dict[int, bytes | FrameInTransit] = {}
+        """Followed frames: the frame itself as long as nothing has happened to it."""
 
     @property
     def following(self) -> bool:
         """Return whether any frame is followed."""
         return bool(self._frames)
 
-    def follow(self, frame: bytes) -> FrameInTransit:
+    def follow(self, frame: bytes) -> None:
         """Follow a frame from now on."""
-        self._frames[id(frame)] = found = FrameInTransit([frame])
+        self._frames[id(frame)] = frame
+
+    def transit(self, frame: bytes) -> FrameInTransit | None:
+        """Return what is known of a frame, or None if it is not followed."""
+        found = self._frames.get(id(frame))
+        if isinstance(found, bytes):
+            self._frames[id(frame)] = found = FrameInTransit([found])
         return found
 
-    def forget(self, found: FrameInTransit) -> None:
-        """Stop following a frame."""
-        for frame in found.frames:
-            del self._frames[id(frame)]
+    def is_under_way(self, frame: bytes) -> bool:
+        """Return whether a copy of a followed frame has neither arrived nor been lost."""
+        found = self._frames.get(id(frame))
+        return found is not None and (isinstance(found, bytes) or bool(found.copies))
+
+    def forget(self, frame: bytes) -> FrameOutcome | None:
+        """Stop following a frame, and return its outcome, or None if it may have arrived as it left."""
+        found = self._frames.pop(id(frame), None)
+        if found is None or isinstance(found, bytes):
+            return None
+        for other in found.frames:
+            self._frames.pop(id(other), None)
+        return found.outcome
 
     def changed(self, frame: bytes, now: bytes, outcome: FrameOutcome | None = None) -> None:
         """Note that the network replaced `frame` by `now`. If `outcome` is given, it is the new outcome of the
         frame."""
-        found = self._frames.get(id(frame))
+        found = self.transit(frame)
         if found is not None:
             found.outcome = outcome or found.outcome
             if id(now) not in self._frames:
@@ -67,7 +83,7 @@ class FrameOutcomes:
 
     def copied(self, frame: bytes) -> None:
         """Note that another copy of a frame is under way."""
-        found = self._frames.get(id(frame))
+        found = self.transit(frame)
         if found is not None:
             found.copies += 1
 
@@ -75,7 +91,7 @@ class FrameOutcomes:
         """Note that a copy of a frame is lost. The frame itself is lost if this was its last copy, and no other copy
         has arrived.
         """
-        found = self._frames.get(id(frame))
+        found = self.transit(frame)
         if found is not None:
             found.copies -= 1
             if not found.copies and not found.arrived:
@@ -83,7 +99,7 @@ class FrameOutcomes:
 
     def arrived(self, frame: bytes) -> None:
         """Note that a frame, or one of its copies, has arrived. Only a wire that a script controls reports arrivals."""
-        found = self._frames.get(id(frame))
+        found = self.transit(frame)
         if found is not None:
             found.copies -= 1
             found.arrived = True

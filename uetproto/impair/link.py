@@ -3,7 +3,7 @@
 long the frame is under way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import gcd
 from typing import Protocol
@@ -31,6 +31,13 @@ class FrameSender(Protocol):
         """Send the frame as soon as the link is free. Return the instant in picoseconds at which the frame's first bit
         leaves.
         """
+
+
+class TrainSender(FrameSender, Protocol):
+    """A train sender is a frame sender that also sends the frames of a train with one call."""
+
+    def send_many(self, frames: Sequence[bytes]) -> list[int]:
+        """Send frames of equal size, as `send` does one after the other. Return the instant of each."""
 
 
 class _Durations(dict[int, int]):
@@ -129,3 +136,19 @@ class EmulatedLink:
         self.bytes += size
         clock.at(end + self.delay, self._take, frame)
         return start
+
+    def send_many(self, frames: Sequence[bytes]) -> list[int]:
+        """Send frames of equal size when the link is free. Return the instant at which each frame's first bit leaves.
+        Raises `LocalError` for frames that exceed the MTU.
+        """
+        size, count = self._size_of(frames[0]), len(frames)
+        duration = self._durations[size]
+        clock = self._clock
+        start = self.busy_until
+        if start < clock.now:
+            start = clock.now
+        self.busy_until = end = start + count * duration
+        self.frames += count
+        self.bytes += count * size
+        clock.at_each(start + duration + self.delay, duration, self._take, frames)
+        return list(range(start, end, duration))

@@ -3,7 +3,7 @@
 package knows what time it is."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -68,6 +68,11 @@ class Timers:
     def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
         """Call `action(argument)` at the instant `time`, or soon if it has passed."""
         heappush(self._due, (time, next(self._numbers), action, argument))
+
+    def at_each(self, time: int, step: int, action: Callable[[Any], object], arguments: Iterable[Any]) -> None:
+        """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` later."""
+        for number, argument in enumerate(arguments):
+            self.at(time + number * step, action, argument)
 
     def after(self, duration: int, action: Callable[[Any], object], argument: Any = None) -> None:
         """Call `action(argument)` when `duration` picoseconds have passed from now on, however late this call is."""

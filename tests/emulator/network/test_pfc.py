@@ -353,7 +353,7 @@ def nic_of(engine: Blaster) -> tuple[Clock, Sink, PauseGate, Nic]:
 def test_a_nic_keeps_its_link_busy_through_a_gate() -> None:
     engine = Blaster(A, many=1000)
     clock, sink, gate, nic = nic_of(engine)
-    nic._step()
+    nic.step()
     clock.run()
     assert sink.times == [20_000 * n for n in range(1, 1001)]
     assert (nic.sent, gate.room) == (1000, ROOM)
@@ -384,7 +384,7 @@ def test_pauses_at_any_instant_never_stall_or_reorder() -> None:
         clock, sink, gate, nic = nic_of(engine)
         for _ in range(300):
             clock.at(rng.randrange(6_000_000), gate.take, PFC.frame(rng.choice((0, 1, 7, 40))))
-        nic._step()
+        nic.step()
         clock.run()
         assert [int.from_bytes(frame[50:54], "big") for frame in sink.frames] == list(range(200))
         assert sink.times[-1] <= 200 * 20_000 + gate.pause.total
@@ -396,7 +396,7 @@ def test_an_engine_that_is_overdue_does_not_stop_time() -> None:
     engine.due = 0
     clock, sink, gate, nic = nic_of(engine)
     gate.take(PFC.frame(1000))
-    nic._step()
+    nic.step()
     assert not clock.run(1000 * QUANTUM - 1, events=100)
     assert engine.psn == ROOM
     engine.due = None
@@ -450,7 +450,7 @@ def incast(
     }  # fmt: skip
     network = build(clock, config, stations, dscp=DSCP, chance=chance, writer=writer)
     for nic in network.nics.values():
-        nic._step()
+        nic.step()
     clock.run()
     assert network.capture is not None
     network.capture.close()
@@ -501,7 +501,7 @@ def test_a_sender_alone_uses_what_it_may() -> None:
         for address, engine in engines.items()
     }  # fmt: skip
     network = build(clock, config, stations, dscp=DSCP, chance=chance)
-    network.nics[f"{A:x}"]._step()
+    network.nics[f"{A:x}"].step()
     clock.run()
     assert network.switch is not None
     assert network.switch.dropped == 0
@@ -624,7 +624,7 @@ def fabric(pfc: Pfc | None, capacity: int) -> tuple[BuiltNetwork, Blaster, Write
     }  # fmt: skip
     network = build(clock, config, stations, dscp=DSCP, chance=chance, writer=writer)
     for nic in network.nics.values():
-        nic._step()
+        nic.step()
     clock.run()
     assert network.capture is not None
     network.capture.close()

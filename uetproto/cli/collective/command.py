@@ -14,6 +14,7 @@ import click
 
 from uetproto.api.distributed import DistError, TransportError
 from uetproto.api.distributed.networks.transports import TRANSPORTS
+from uetproto.cli.choice import Choice
 from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import plot
 from uetproto.cli.collective.report import congestion_table, heading, how, one, sweep, table
@@ -32,6 +33,7 @@ from uetproto.collectives.topology.gpu_matrix_text import parse
 from uetproto.collectives.topology.kinds import GPUS_PER_NODE, PARAMETERS
 from uetproto.collectives.topology.show import show
 from uetproto.emulator.congestion import OFF
+from uetproto.emulator.network.config import TRAINS
 from uetproto.emulator.network.ports import MOST_PORTS
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS as CC
@@ -147,6 +149,10 @@ pair. The model has alpha 1 µs and no packets: bytes_on_links is null.
     "--loss", type=click.FloatRange(0, 1), default=0, show_default=True, metavar="SHARE",
     help="Share of the frames of hosts that are lost.",
 )  # fmt: skip
+@click.option(
+    "--trains", type=Choice(TRAINS), default=TRAINS[0], show_default=True,
+    help="Whether equal packets are handled together. Results and captures are the same; off takes more time.",
+)  # fmt: skip
 @click.option("--gpus", metavar="FILE", help="File with the GPU matrix of each host: the text of nvidia-smi topo -m.")
 @click.option("--schedule", "only_schedule", is_flag=True, help="Check and show the schedule, and run nothing.")
 @click.option("--plot", "plot_file", metavar="FILE", help="Draw the results to .png or .svg, or the schedule to .svg.")
@@ -182,6 +188,7 @@ def command(
     delay: str,
     mtu: int | None,
     loss: float,
+    trains: str,
     gpus: str | None,
     only_schedule: bool,
     plot_file: str | None,
@@ -220,6 +227,7 @@ def command(
         "matrix": matrix, "seed": seed, "ports": options.ports(ports, transport),
         **({} if policy is None else {"cross_nic": policy}),
         **options.in_network(names, sharp, multicast),
+        "trains": trains,
         **options.fabric_values(rate, delay, mtu, loss, transports),
     }  # fmt: skip
     variants: list[dict[str, Any]] = [{"transport": "model"}]

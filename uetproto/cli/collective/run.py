@@ -120,6 +120,8 @@ class CollectiveCase:
     """Largest payload of a packet in bytes. None means that of the transport."""
     loss: float = 0
     """Share of the frames that hosts send which are lost."""
+    trains: str = "auto"
+    """Whether runs of equal packets are handled together (`NetworkFeatures.trains`)."""
 
 
 class PreparedCase:
@@ -427,7 +429,8 @@ class PreparedCase:
         more |= self._uet() if case.transport == "uet" else self._roce()
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
             case.ranks, topology=case.kind, rate=case.rate, delay=case.delay, hosts=self.hosts,
-            cross_nic=case.cross_nic, ports=case.ports, seed=case.seed, capture=capture, taps=taps, **more,
+            cross_nic=case.cross_nic, ports=case.ports, seed=case.seed, capture=capture, taps=taps,
+            trains=case.trains, **more,
         )  # fmt: skip
         network.intra = IntraNode(self.bandwidth, latency=DELAY)
         return network

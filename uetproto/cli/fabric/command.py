@@ -19,6 +19,7 @@ from uetproto.cli.outputs import check_matplotlib, check_outputs, check_plot
 from uetproto.cli.terminal import printable, progress, tell
 from uetproto.emulator.congestion import OFF, PROFILES
 from uetproto.emulator.flows import PATTERNS
+from uetproto.emulator.network.config import TRAINS
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS, check_algorithm
 from uetproto.errors import similar
@@ -101,6 +102,10 @@ The time of a flow is from its start to the ACK of its last packet at the sender
     "--wire", type=Choice(WIRES), default=WIRES[0], show_default=True,
     help="Whether frames are encoded. With objects they are not, which is faster; results are the same.",
 )  # fmt: skip
+@click.option(
+    "--trains", type=Choice(TRAINS), default=TRAINS[0], show_default=True,
+    help="Whether equal packets are handled together. Results and captures are the same; off takes more time.",
+)  # fmt: skip
 @click.option("--seeds", default="1", show_default=True, metavar="N,N-M", help="Seeds; each is a run.")
 @click.option("-o", "--output", metavar="FILE", help="Capture frames, of a single run.")
 @click.option(
@@ -118,7 +123,8 @@ The time of a flow is from its start to the ACK of its last packet at the sender
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a run on standard output.")
 def command(
     pattern: str, hosts: int, rate: str, delay: str, topology: str, flow_size: str, cc: str, lb: str, profile: str,
-    queue: str | None, trim: bool, slow_links: int, fail: str, settings: tuple[str, ...], wire: str, seeds: str,
+    queue: str | None, trim: bool, slow_links: int, fail: str, settings: tuple[str, ...], wire: str, trains: str,
+    seeds: str,
     output: str | None, tap: str | None, picture: tuple[str, str] | None, parquet: str | None, sample: str,
     compare: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -136,7 +142,7 @@ def command(
         queue=None if queue is None else _value("--queue", queue, _SIZE), trim=trim, profile=profile,
         slow_links=slow_links, failing=tuple(map(_failing, filter(None, fail.split(",")))),
         taps=None if tap is None else tuple(tap.split(",")), given=chosen.cc, switch=chosen.switch,
-        pds=chosen.pds, wire=wire,
+        pds=chosen.pds, wire=wire, trains=trains,
     )  # fmt: skip
     runs = [
         replace(config, cc=algorithm, lb=path, seed=seed)

@@ -23,16 +23,18 @@ from uetproto.emulator.network.routing import LayoutRouting, MulticastTrees
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Routing, Switch
 from uetproto.emulator.network.tap import FrameWriter, InTap, OutTap, TapCapture
+from uetproto.emulator.network.train_port import ExpectedFrames, TrainPort
 from uetproto.emulator.network.vlan import size_with_tag
 from uetproto.engine.contract import SECOND, Rng
+from uetproto.engine.train import LEAST, TrainEngine
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import SplitFramer, mac_of
+from uetproto.framing.framer import SplitFramer, TrainFramer, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.impair import unencoded_frames
 from uetproto.impair.faults import FaultyPort
 from uetproto.impair.frame_outcome import FrameOutcomes
-from uetproto.impair.link import EmulatedLink, FrameReceiver, FrameSender
+from uetproto.impair.link import EmulatedLink, FrameReceiver, FrameSender, TrainSender
 from uetproto.impair.queue import OutputQueue, SharedBuffer, UetQueue, level_by
 from uetproto.impair.red import Marker
 from uetproto.impair.unencoded_frames import UnencodedFramer
@@ -59,6 +61,8 @@ def build(
     capture = None if writer is None else TapCapture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
+    if config.trains == "on" and not any(nic.trains for nic in builder.network.nics.values()):
+        raise LocalError("trains", "on, but no node of this network can handle packets together", "auto, off")
     builder.network.longest_flight = longest_flight(config, nodes)
     return builder.network
 
@@ -179,6 +183,7 @@ class _NetworkBuilder:
         self.outcomes = FrameOutcomes() if capture is None else capture.outcomes
         self.network = BuiltNetwork(capture=capture)
         self._trunk_ports: dict[str, TrunkPort] = {}
+        self._expected: ExpectedFrames = {}
         self._trunk_links: dict[str, EmulatedLink] = {}
         self._encodes = config.wire == "bytes"
         self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
@@ -220,7 +225,7 @@ class _NetworkBuilder:
         self._no_inner()
         self.network.wire = wire = ScriptedWire(self.clock, self.dscp, self.outcomes)
         for name, node in self.nodes.items():
-            nic = Nic(self.clock, node.engine, node.framer, self._out_tap(node, wire), node.on_event)
+            nic = Nic(self.clock, node.engine, node.framer, self._out_tap(node, cast(TrainSender, wire)), node.on_event)
             self.network.nics[name] = nic
             wire.attach(mac_bytes(node), self._tapped(node, nic))
 
@@ -341,14 +346,28 @@ class _NetworkBuilder:
         hops = network.hops if node.at is None else network.inner_hops
         hops += [LinkHop(end, leaf, wire) for end, wire in wires.items()]
         wire, *others = wires.values()
-        link = self._out_tap(node, PortLinks((wire, *others)) if others else wire)
+        sender = self._out_tap(node, PortLinks((wire, *others)) if others else wire)
+        link: FrameSender = sender
         gate = None
         if with_pfc and self.config.pfc is not None:
             link = network.gates[name] = gate = PauseGate(clock, link, wire.duration, self.config.pfc, self.dscp)
         framer = node.framer if self._encodes else UnencodedFramer(cast(SplitFramer, node.framer), self._meter)
         nic = Nic(clock, node.engine, framer, link, node.on_event, gate, node.ring)
         network.nics[name] = nic
-        return nic if gate is None else gate
+        if gate is not None:
+            return gate
+        return nic if self.config.trains == "off" else self._with_trains(nic, node, sender)
+
+    def _with_trains(self, nic: Nic, node: NodeAttachment, link: TrainSender) -> FrameReceiver:
+        """Return what takes frames to a NIC: its train port, if its engine and its framer know trains."""
+        engine, framer = node.engine, node.framer
+        if (
+            not self._encodes or node.ring < LEAST or not isinstance(engine, TrainEngine)
+            or not isinstance(framer, TrainFramer) or not engine.use_trains()
+        ):  # fmt: skip
+            return nic
+        nic.trains = TrainPort(self.clock, nic, engine, framer, link, self._expected)
+        return nic.trains
 
     def _trunk(self, source: str, target: str, pausers: Mapping[str, Pauser | None]) -> OutputQueue:
         """Add a port of a switch, and the link from it to another switch."""
@@ -405,7 +424,7 @@ class _NetworkBuilder:
     def _tapped(self, node: NodeAttachment, sink: FrameReceiver) -> FrameReceiver:
         return sink if self.capture is None or node.tap is None else InTap(self.clock, sink, self.capture, node.tap)
 
-    def _out_tap(self, node: NodeAttachment, link: FrameSender) -> FrameSender:
+    def _out_tap(self, node: NodeAttachment, link: TrainSender) -> TrainSender:
         return link if self.capture is None or node.tap is None else OutTap(link, self.capture, node.tap)
 
 

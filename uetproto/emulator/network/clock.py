@@ -2,7 +2,7 @@
 """This module has the clock of virtual time, which holds the events to come. Times are integers, in picoseconds."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -26,7 +26,7 @@ class Clock:
     long before: this costs less than to sort each event into a heap.
     """
 
-    __slots__ = ("_due", "_number", "_numbers", "_spans", "_stopped", "now")
+    __slots__ = ("_due", "_number", "_numbers", "_spans", "_stopped", "late", "now")
 
     def __init__(self) -> None:
         self.now = 0
@@ -39,6 +39,14 @@ class Clock:
         self._number = -1
         """Number of the span that runs."""
         self._stopped = False
+        self.late: list[Callable[[], None]] = []
+        """Functions that complete what has happened and was not worked off yet, as nobody has looked."""
+
+    def settle(self) -> None:
+        """Work off everything that has happened, before somebody looks at any part of the network."""
+        late = self.late
+        while late:
+            late.pop()()
 
     def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
         """Call `action(argument)` at `time`. Raises `LocalError` for an instant that has passed."""
@@ -47,6 +55,18 @@ class Clock:
             self._begin(time, action, argument)
         else:
             span.append((-time, action, argument))
+
+    def at_each(self, time: int, step: int, action: Callable[[Any], object], arguments: Iterable[Any]) -> None:
+        """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` later than
+        the one before it. Raises `LocalError` for an instant that has passed."""
+        spans, now = self._spans, self.now
+        for argument in arguments:
+            span = spans.get(time >> _SPAN)
+            if span is None or time < now:
+                self._begin(time, action, argument)
+            else:
+                span.append((-time, action, argument))
+            time += step
 
     def _begin(self, time: int, action: Callable[[Any], object], argument: Any) -> None:
         """Add an event to the span that runs, or as the first one of a later span."""
@@ -90,6 +110,13 @@ class Clock:
         Return True if the limit `events` ended the call. Return False if no event is left up to `until`, or if `stop`
         was called. `now` stays at the last event.
         """
+        try:
+            return self._run(until, events)
+        finally:
+            if self.late:
+                self.settle()
+
+    def _run(self, until: int, events: int) -> bool:
         self._stopped = False
         while True:
             due = self._due

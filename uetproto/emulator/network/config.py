@@ -19,6 +19,9 @@ from uetproto.impair.red import Red
 QUEUE_CAPACITY = 1 << 20
 """Number of bytes that an output queue holds for each of its levels, unless another one is given."""
 
+TRAINS = ("auto", "on", "off")
+"""Values of `NetworkFeatures.trains`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFeatures:
@@ -52,6 +55,9 @@ class NetworkFeatures:
     """Form of the frames. With "bytes", frames are encoded. With "objects", they are not encoded: a run is faster, and
     its times and counters are the same. "objects" does not go with anything that needs bytes: capture, pfc, and faults
     that corrupt or trim, and over RoCE trimming."""
+    trains: str = "auto"
+    """Whether endpoints handle runs of equal packets together: "auto" wherever nothing distinguishes the packets, "off"
+    never. A run with trains is faster; its captures, results, counters and times are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

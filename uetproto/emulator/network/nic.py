@@ -3,12 +3,14 @@
 frames.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.pfc import PauseGate
+from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.contract import NEVER, Engine, TrafficClass
+from uetproto.engine.train import Train
 from uetproto.framing.framer import Framer
 from uetproto.impair.link import FrameSender
 
@@ -43,6 +45,7 @@ class Nic:
         self._frame = framer.frame
         self._packet = framer.packet
         self._repeats = framer.repeats
+        self._deadline = 0  # of the engine, when it was polled last
         self._timer = NEVER  # instant of the one timer event that is valid
         self._coming = False  # whether an event will take more packets when the link is free
         self._stopped = False
@@ -50,8 +53,10 @@ class Nic:
         self._ring = ring
         self._sinks: dict[int, Callable[[Any, int], None]] = {}
         if gate is not None:
-            gate.port, gate.on_room = self, self._step
+            gate.port, gate.on_room = self, self.step
         self.framer = framer
+        self.trains: TrainPort | None = None
+        """What receives and sends trains for this NIC, or None if it handles each packet by itself."""
         self.sent = 0
         self.repeated = 0
         """Number of requests and control packets that were retransmitted; `sent` counts them too."""
@@ -61,8 +66,10 @@ class Nic:
 
     def submit(self, work: Any) -> None:
         """Pass work to the endpoint, and send the packets that the endpoint then has ready."""
+        if self.trains is not None:
+            self.trains.end()
         self._engine.submit(work, self._clock.now)
-        self._step()
+        self.step()
 
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now, and pass its packet to the endpoint."""
@@ -74,7 +81,7 @@ class Nic:
                 self._sinks[packet.dst](packet, self._clock.now)
                 return
             self._engine.receive(packet, self._clock.now)
-            self._step()
+            self.step()
 
     def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:
         """Call `sink(packet, now)` for each packet to the multicast group `address`, in place of the engine. If `sink`
@@ -82,6 +89,8 @@ class Nic:
 
         This is for a program that only counts packets: the packets consume no receive and complete no work.
         """
+        if self.trains is not None:
+            self.trains.end()
         if sink is None:
             self._sinks.pop(address, None)
         else:
@@ -89,19 +98,32 @@ class Nic:
 
     def stop(self) -> None:
         """Stop sending new packets and running timers. Packets that still arrive are answered."""
+        if self.trains is not None:
+            self.trains.end()
         self._stopped = True
 
-    def _step(self) -> None:
+    @property
+    def quiet_until(self) -> int:
+        """Return the instant from which on a packet that arrives may find a timer that is due. It is NEVER while the
+        endpoint is not polled when a packet arrives."""
+        return NEVER if self._coming else self._deadline
+
+    def step(self) -> None:
         """Send the packets and report the events that the engine has ready; while the ring is full, packets wait."""
         engine = self._engine
         if not self._coming:
             clock, gate = self._clock, self._gate
             now = clock.now
             ring = self._ring if gate is None else gate.room
-            packets = engine.poll(now, 0 if self._stopped else ring)
+            packets: Sequence[Any] = engine.poll(now, 0 if self._stopped else ring)
             if packets:
                 frame, send, repeats = self._frame, self._link.send, self._repeats
+                count = len(packets)
                 for packet in packets:
+                    if type(packet) is Train:
+                        assert self.trains is not None
+                        count += self.trains.send(packet) - 1
+                        continue
                     data = frame(packet)
                     if not data:  # the framer refuses to send the packet
                         self.sent -= 1
@@ -109,23 +131,31 @@ class Nic:
                     send(data)
                     if packet.traffic_class is not _DATA and repeats(packet):
                         self.repeated += 1
-                self.sent += len(packets)
-                if len(packets) >= self._ring and gate is None and not self._stopped:
+                self.sent += count
+                if count >= self._ring and gate is None and not self._stopped:
                     self._coming = True
                     clock.at(max(self._link.busy_until, now), self._more)
             deadline = engine.deadline()
+            self._deadline = NEVER if deadline is None else deadline
             if deadline is not None and deadline < self._timer and not self._stopped and (ring or deadline > now):
                 self._timer = deadline = max(deadline, now)
                 clock.at(deadline, self._wake, deadline)
-        for event in engine.events():
-            self._on_event(event)
+        events = engine.events()
+        if events:
+            self._clock.settle()
+            for event in events:
+                self._on_event(event)
 
     def _more(self, _: object) -> None:
+        if self.trains is not None:
+            self.trains.end()
         self._coming = False
-        self._step()
+        self.step()
 
     def _wake(self, due: int) -> None:
         """Run the timers, unless an earlier event has replaced this one."""
         if due == self._timer and not self._stopped:
+            if self.trains is not None:
+                self.trains.end()
             self._timer = NEVER
-            self._step()
+            self.step()

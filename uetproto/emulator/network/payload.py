@@ -6,7 +6,7 @@ Only data packets have payload here; trimmed packets and answers such as ACKs ha
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.framing.dscp import IPV4_TYPE, Dscp
@@ -132,3 +132,6 @@ class MeteredLink(EmulatedLink):
         """Count the payload of a frame, and send it."""
         self.payload += self._payload_of(frame)
         return super().send(frame)
+
+    def send_many(self, frames: Sequence[bytes]) -> list[int]:
+        return [self.send(frame) for frame in frames]

@@ -99,3 +99,6 @@ class PortLinks:
 
     def send(self, frame: bytes) -> int:
         return self.links[_port_of_frame(frame, len(self.links))].send(frame)
+
+    def send_many(self, frames: Sequence[bytes]) -> list[int]:
+        return [self.send(frame) for frame in frames]

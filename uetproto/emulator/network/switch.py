@@ -230,6 +230,13 @@ class Switch:
 
     def take(self, frame: bytes) -> None:
         """Forward a frame that arrives now."""
+        queue = self._queues.get(frame[:6])
+        if queue is not None:
+            if queue.put(frame):
+                self.forwarded += 1
+            else:
+                self.trim_or_drop(queue, frame)
+            return
         read = self._flow_of
         if read is not None:
             flow = read(frame)
@@ -242,16 +249,10 @@ class Switch:
             else:
                 self.trim_or_drop(trunk, frame, last_hop=False)
             return
-        queue = self._queues.get(frame[:6])
-        if queue is None:
-            if frame.startswith(GROUPS):
-                self._multicast(frame)
-            else:
-                self._route(frame, flow)
-        elif queue.put(frame):
-            self.forwarded += 1
+        if frame.startswith(GROUPS):
+            self._multicast(frame)
         else:
-            self.trim_or_drop(queue, frame)
+            self._route(frame, flow)
 
     def _route(self, frame: bytes, flow: bytes) -> None:
         """Forward the first frame of a flow to a node at another switch, or drop it."""

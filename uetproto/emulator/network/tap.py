@@ -5,23 +5,23 @@ If the network drops, trims or damages a frame after the tap, the record has a c
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
 from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.impair.frame_outcome import FrameInTransit, FrameOutcomes
-from uetproto.impair.link import FrameReceiver, FrameSender
+from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
+from uetproto.impair.link import FrameReceiver, TrainSender
 
 _BATCH = 256
 """Number of records sorted and written at once."""
 _PS = 1000
 """Picoseconds in a nanosecond."""
 
-_TapRecord = tuple[int, int, bytes, int, FrameInTransit | None]
-"""Type of a record: time in picoseconds, order of entry, frame, interface, and the frame's transit, if followed."""
+_TapRecord = tuple[int, int, bytes, int, bool]
+"""Type of a record: time in picoseconds, order of entry, frame, interface, and whether the frame is followed."""
 
 
 class RecordWriter(Protocol):
@@ -76,7 +76,9 @@ class TapCapture:
         leaves its node, and the network may still drop or change the frame.
         """
         pending = self._pending
-        pending.append((time, next(self._number), frame, interface, self.outcomes.follow(frame) if leaves else None))
+        pending.append((time, next(self._number), frame, interface, leaves))
+        if leaves:
+            self.outcomes.follow(frame)
         if interface:
             self._several = True
         if len(pending) >= self._wait:
@@ -96,22 +98,22 @@ class TapCapture:
         pending = self._pending
         pending.sort()
         end = bisect_right(pending, until, key=itemgetter(0))
+        outcomes = self.outcomes
         if settled:
-            end = next((at for at, (*_, found) in enumerate(pending[:end]) if found is not None and found.copies), end)
+            end = next((at for at in range(end) if pending[at][4] and outcomes.is_under_way(pending[at][2])), end)
         ready, self._pending = pending[:end], pending[end:]
         self.frames += end
+        comments: dict[int, FrameOutcome] = {}
+        """Outcomes of frames, by the order of entry."""
+        forget = outcomes.forget
+        for _, number, frame, _, followed in ready:
+            if followed and (outcome := forget(frame)) is not None:
+                comments[number] = outcome
         if self.on_cable is not None:
             ready = [(time, number, self.on_cable(frame), tap, found) for time, number, frame, tap, found in ready]
-        commented = False
-        for *_, followed in ready:
-            if followed is not None:
-                self.outcomes.forget(followed)
-                commented = commented or followed.outcome is not None
-        if self._several or commented:
-            for time, _, frame, interface, followed in ready:
-                self._writer.write(
-                    time // _PS, frame, interface=interface, comment=followed.outcome if followed else None
-                )
+        if self._several or comments:
+            for time, number, frame, interface, _ in ready:
+                self._writer.write(time // _PS, frame, interface=interface, comment=comments.get(number))
         else:
             self._writer.write_many([record[0] // _PS for record in ready], [record[2] for record in ready])
 
@@ -134,7 +136,7 @@ class InTap:
 class OutTap:
     """An out-tap is a tap before a link. It records the frames that are sent, at the instant of their first bit."""
 
-    link: FrameSender
+    link: TrainSender
     capture: TapCapture
     interface: int
     follows: bool = True
@@ -148,3 +150,10 @@ class OutTap:
         start = self.link.send(frame)
         self.capture.add(start, frame, self.interface, leaves=self.follows)
         return start
+
+    def send_many(self, frames: Sequence[bytes]) -> list[int]:
+        starts = self.link.send_many(frames)
+        add, interface, follows = self.capture.add, self.interface, self.follows
+        for start, frame in zip(starts, frames, strict=True):
+            add(start, frame, interface, follows)
+        return starts

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from uetproto.emulator.congestion import CC_KEYS, OFF, PROFILES, SWITCH_KEYS, NetworkPlane, SwitchConfig, hops_of
 from uetproto.emulator.network.build import NodeRate, headroom, with_headroom
-from uetproto.emulator.network.config import NetworkConfig
+from uetproto.emulator.network.config import TRAINS, NetworkConfig
 from uetproto.emulator.network.layouts import Layout, cable_of, cables_between_switches
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.vlan import Vlan
@@ -87,6 +87,10 @@ WIRE_KEYS = {
     "wire": one_of(WIRES).says(
         "bytes: frames are encoded; objects: they are not, and a run takes less time. Objects cannot be captured or"
         " checked, and do not go with pfc, [security], rows [[step]], or faults that corrupt or trim."
+    ),
+    "trains": one_of(TRAINS).says(
+        "Whether runs of equal packets are handled together: auto: where nothing distinguishes them; on: refused where"
+        " no node can do so; off: never. Captures, results, counters and times are the same."
     ),
 }
 

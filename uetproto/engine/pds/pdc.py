@@ -231,7 +231,7 @@ class Pdc:
     def quiescent(self) -> bool:
         """Return True when nothing is in flight, queued, stored or waiting, and the PDC is not closing."""
         return (
-            self.state is State.ESTABLISHED and not self.tx.records and not self.rx.slots
+            self.state is State.ESTABLISHED and not self.tx.flying and not self.rx.slots
             and not self.queue and not self.cps and self.open_message is None and not self.clear_owed
             and self.clear_at == self.stored_at == self.close_at == NEVER
         )  # fmt: skip

@@ -10,12 +10,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
+from typing import cast
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Buffer
 from uetproto.engine.pds.psn_window import MPR_UNIT
-from uetproto.engine.pds.service import Outgoing
+from uetproto.engine.pds.service import Outgoing, RunMessage
+from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.serial import diff32
+from uetproto.wire.tuples import PdsRudReqHeader
 
 _M32 = 0xFFFFFFFF
 RTO_CAP = 8 * SECOND
@@ -64,6 +67,50 @@ class SendRecord:
     """Cause of the next retransmission, which is `RTO`, `INFERRED` or the name of a NACK code."""
 
 
+class SendRun:
+    """A send run stands for the records of the packets of a train, of which nothing but ACKs in order has been heard.
+
+    `SendWindow.records` replaces it by the records themselves as soon as anybody asks for one of them.
+    """
+
+    __slots__ = (
+        "clear_psn", "count", "done", "first", "headers", "index", "message", "next_hdr", "payloads", "record",
+        "rto_at",
+    )  # fmt: skip
+
+    def __init__(
+        self, first: int, message: RunMessage, index: int, headers: list[bytes], payloads: list[Buffer], clear_psn: int
+    ) -> None:  # fmt: skip
+        """Make the run of the packets from PSN `first` on. Each of `headers` ends with the SES header of a packet."""
+        self.first = first
+        self.message = message
+        self.index = index
+        self.next_hdr: int = message.next_hdr
+        self.headers = headers
+        self.payloads = payloads
+        self.clear_psn = clear_psn
+        self.record: SendRecord | None = None
+        """Record of the packet, if it is the only one and was not sent as a train."""
+        self.count = len(payloads)
+        self.done = 0
+        """Number of packets that are acknowledged."""
+        self.rto_at = NEVER
+
+    def unfold(self, front: int) -> list[SendRecord]:
+        """Return the records of the packets that are not acknowledged. `front` is the size of the PDS header."""
+        if self.record is not None:
+            return [self.record]
+        records = []
+        for i in range(self.done, self.count):
+            record = SendRecord(
+                (self.first + i) & _M32, self.message, self.index + i, self.next_hdr, self.headers[i][front:],
+                self.payloads[i], False, self.clear_psn,
+            )  # fmt: skip
+            record.rto_at, record.retx_at = self.rto_at, NEVER
+            records.append(record)
+        return records
+
+
 @cache
 def rto_waits(init: int) -> tuple[int, ...]:
     """Return the RTO of each back-off level, in picoseconds. The RTO starts with `init`, and doubles at each level up
@@ -83,8 +130,8 @@ class SendWindow:
     """
 
     __slots__ = (
-        "_beyond", "_levels", "_nacked", "_waits", "config", "landed", "mp_range", "next", "offered", "peer_cack",
-        "records", "recovery_end", "rod", "rto", "sacked", "start", "una", "went_back_to", "window_at_cack",
+        "_beyond", "_levels", "_nacked", "_records", "_waits", "config", "landed", "mp_range", "next", "offered",
+        "peer_cack", "recovery_end", "rod", "rto", "runs", "sacked", "start", "una", "went_back_to", "window_at_cack",
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
@@ -100,7 +147,9 @@ class SendWindow:
         says, after a NACK PSN_OOR_WINDOW."""
         self._beyond: list[SendRecord] = []
         """Records that the peer refused with PSN_OOR_WINDOW, until the window permits them."""
-        self.records: dict[int, SendRecord] = {}
+        self._records: dict[int, SendRecord] = {}
+        self.runs: deque[SendRun] = deque()
+        """Trains in flight, behind all packets that have a record of their own."""
         self.sacked = 0
         """Number of records with `dst_rcvd`."""
         self.recovery_end: int | None = None
@@ -114,6 +163,29 @@ class SendWindow:
         self._waits = rto_waits(config.rto_init_time)
         self._nacked: deque[tuple[int, SendRecord]] | None = None
         self.window_at_cack = "cack" in (config.window_base, config.clear_source)
+
+    @property
+    def records(self) -> dict[int, SendRecord]:
+        """Return the records of the packets in flight, by PSN."""
+        if self.runs:
+            self._unfold()
+        return self._records
+
+    @property
+    def flying(self) -> bool:
+        """Return whether any packet is in flight."""
+        return bool(self._records or self.runs)
+
+    def _unfold(self) -> None:
+        """Give each packet of a train its own record and its own timer."""
+        runs, self.runs = self.runs, deque()
+        if not self.rod and not self._levels:
+            self._levels.append(deque())
+        for run in runs:
+            for record in run.unfold(PdsRudReqHeader.size):
+                self._records[record.psn] = record
+                if not self.rod:
+                    self._levels[0].append((record.rto_at, record))
 
     @property
     def clear_psn(self) -> int:
@@ -172,9 +244,78 @@ class SendWindow:
 
     def track(self, record: SendRecord, now: int) -> None:
         """Record the first transmission of a packet, advance `next` past its PSN, and arm its RTO."""
+        if self.runs and record.message is not None:
+            run = SendRun(
+                record.psn,
+                cast(RunMessage, record.message),
+                record.index,
+                [record.header],
+                [record.payload],
+                record.clear_psn,
+            )
+            run.record = record
+            self.track_run(run, now)
+            record.rto_at, record.retx_at = run.rto_at, NEVER
+            return
         self.records[record.psn] = record
         self.next = (record.psn + 1) & _M32
         self.arm(record, now)
+
+    def track_run(self, run: SendRun, now: int) -> None:
+        """Record the first transmission of the packets of a train, as `track` does."""
+        self.runs.append(run)
+        self.next = (run.first + run.count) & _M32
+        run.rto_at = now + self._waits[0]
+
+    def is_only(self, message: Outgoing) -> bool:
+        """Return whether all packets in flight are of `message`, and nothing but their transmission has happened."""
+        if self.sacked or self._beyond or self._nacked or self.recovery_end is not None or not self.runs:
+            return False
+        first = next(iter(self._records.values()), None)
+        return (self.runs[0] if first is None else first).message is message
+
+    def take_in_order(self, cack: int, next_hdr: int, response: Buffer) -> list[tuple[RunMessage, int]] | None:
+        """Remove the packets up to CACK, as `take_cack` does, and return each message with the number of its packets.
+        Return None, and change nothing, if anything but their transmission has happened to one of the packets, or if
+        a message must look at its response, which is `response` for the last packet."""
+        records, runs = self._records, self.runs
+        covered = left = (cack - self.una + 1) & _M32
+        if self.sacked or self._beyond or self._nacked or self.recovery_end is not None:
+            return None
+        answered: list[tuple[RunMessage, int]] = []
+        psn = self.una
+        for record in records.values():
+            if not left:
+                break
+            if record.psn != psn or record.message is None or record.rto_cnt:
+                return None
+            answered.append((cast(RunMessage, record.message), 1))
+            psn = (psn + 1) & _M32
+            left -= 1
+        lone = covered - left
+        for run in runs:
+            if not left:
+                break
+            taken = min(left, run.count - run.done)
+            left -= taken
+            answered.append((run.message, taken))
+        if left or not answered or not answered[-1][0].is_plain(next_hdr, response):
+            return None
+        if not all(message.is_plain(NextHdr.NONE, b"") for message, _ in answered):
+            return None
+        for psn in range(self.una, self.una + lone):
+            record = records.pop(psn & _M32)
+            record.rto_at = record.retx_at = NEVER
+        left = covered - lone
+        while left:
+            run = runs[0]
+            taken = min(left, run.count - run.done)
+            run.done += taken
+            left -= taken
+            if run.done == run.count:
+                runs.popleft()
+        self.peer_cack, self.una = cack, (cack + 1) & _M32
+        return answered
 
     def arm(self, record: SendRecord, now: int) -> None:
         """Arm the RTO of a packet that is (re)transmitted now (pds.md §11.1)."""
@@ -206,7 +347,7 @@ class SendWindow:
     def drop_all(self) -> list[SendRecord]:
         """Remove all records and their timers, and return the records in PSN order."""
         records = list(self.records.values())
-        self.records = {}
+        self._records = {}
         self.sacked = 0
         self._levels = []
         self._nacked = None
@@ -226,7 +367,7 @@ class SendWindow:
         self.start, self.next = (self.start + delta) & _M32, (self.next + delta) & _M32
         self.una, self.peer_cack = (self.una + delta) & _M32, (self.peer_cack + delta) & _M32
         self.went_back_to = (self.start - 1) & _M32
-        self.records = {}
+        self._records = {}
         for record in records:
             record.psn = (record.psn + delta) & _M32
             record.clear_psn = (record.clear_psn + delta) & _M32
@@ -333,8 +474,10 @@ class SendWindow:
     def deadline(self) -> int:
         """Return the time at which the next timer of a record expires, or NEVER if no timer is armed."""
         at = NEVER
+        if self.runs:
+            at = self.runs[0].rto_at
         if self.rod:
-            lowest = self.records.get(self.una)
+            lowest = self._records.get(self.una)
             if lowest is not None:
                 at = lowest.rto_at
         else:
@@ -354,8 +497,10 @@ class SendWindow:
     def expired(self, now: int) -> list[SendRecord]:
         """Return the records whose RTO has expired, in PSN order. With go-back-N only the lowest un-ACKed record can be
         returned."""
+        if self.runs and self.runs[0].rto_at <= now:
+            self._unfold()
         if self.rod:
-            lowest = self.records.get(self.una)
+            lowest = self._records.get(self.una)
             return [lowest] if lowest is not None and lowest.rto_at <= now else []
         due: list[SendRecord] = []
         for level in self._levels:

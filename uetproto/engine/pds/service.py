@@ -6,11 +6,12 @@ message (`Outgoing`), and not for each packet. PDS asks the message for its next
 that a message of any length needs no buffer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from uetproto.engine.contract import Buffer, Mode, PdsError
+from uetproto.engine.train import PayloadRun
 from uetproto.errors import LocalError
 from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -81,6 +82,20 @@ class Outgoing(Protocol):
         payload. It may be too much for a message that ends early."""
 
 
+class RunMessage(Outgoing, Protocol):
+    """A run message can give its packets as runs, for trains."""
+
+    def next_run(self, most: int) -> PayloadRun | None:
+        """Return the next packets, at most `most` of them, if they can go as a train: at least two that have the same
+        size and are neither the first nor the last of the message. Return None if `next_packet` must be called."""
+
+    def is_plain(self, next_hdr: int, response: Buffer) -> bool:
+        """Return whether `answered` may process a response, as it says no more than that the packet was stored."""
+
+    def answered(self, count: int, now: int) -> None:
+        """Process plain responses to `count` packets, as `PdsUser.on_response` does."""
+
+
 class Locking(Outgoing, Protocol):
     """A message whose `lock` is True; PDS calls `began` to tell the message which PDC carries it."""
 
@@ -139,6 +154,23 @@ class Refusal:
             raise LocalError("code", f"{self.code!r} is not legal", "a NackCode")
 
 
+class FollowedRun(Protocol):
+    """A followed run is a train that SES stores without the full checks, as the first packets of the message passed
+    them."""
+
+    answer: Response
+    """Response to each packet."""
+
+    place: Callable[[int], None]
+    """Function that stores the payload of packet `index` of the train. Raises `OSError` if the memory fails."""
+
+    def settle(self, index: int, count: int, now: int) -> None:
+        """Note that `count` packets from `index` on have arrived, whose payloads are stored."""
+
+    def renew(self, index: int) -> bool:
+        """Return whether packets from `index` on can still be stored in this way."""
+
+
 class Connection(Protocol):
     """The part of a PDC that SES may read."""
 
@@ -171,6 +203,16 @@ class PdsUser(Protocol):
 
     def on_closed(self, pdc: Connection) -> None:
         """Process the release of a PDC, after which PDS makes no call about this PDC."""
+
+
+class RunUser(PdsUser, Protocol):
+    """A run user is a PDS user that can store the packets of a train without the full checks."""
+
+    def follow_run(
+        self, pdc: Connection, next_hdr: int, data: Buffer, at: int, payloads: Sequence[Buffer]
+    ) -> FollowedRun | None:
+        """Return what stores the packets of a train, the first of which has its SES header at byte `at` of `data`.
+        Return None if `on_request` must check each of them."""
 
 
 class PacketDelivery(Protocol):

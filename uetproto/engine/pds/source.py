@@ -17,6 +17,7 @@ from uetproto.engine.pds.psn_window import SACK_BITS
 from uetproto.engine.pds.retransmit import INFERRED, MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, RTO, SendRecord, rto_waits
 from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
+from uetproto.engine.pds.trains import send_train, take_ack_of_trains
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
 from uetproto.wire.tuples import PdsReqCcStateHeader, PdsRudReqHeader, PdsRudReqSynHeader
@@ -58,12 +59,15 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
                 break
             if pdc.locks and _is_held_back(pdc):
                 break
+            if pdc.owner.trains and (taken := send_train(pdc, now, min(limit, room) - sent)):
+                sent += taken
+                continue
             found[0](pdc, now)  # these inputs do not change the state
             sent += 1
         if sent:
             pdc.touched = now
     if (
-        pdc.tx.window_at_cack and limit and not sent and not pdc.tx.records and _room(pdc) == 0
+        pdc.tx.window_at_cack and limit and not sent and not pdc.tx.flying and _room(pdc) == 0
         and (
             pdc.cps or pdc.queue or pdc.open_message is not None
             or (pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR)  # CLOSE_CMD waits (pds.md §6.4)
@@ -275,6 +279,8 @@ def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
         return False
     if ack.spdcid != pdc.peer_id:
         pdc.learn(ack.spdcid)
+    if tx.runs and take_ack_of_trains(pdc, ack, datagram, now):
+        return True
     older = (cack - tx.peer_cack) & _SIGN
     answer = pdc.user.on_response
     named = tx.records.get(ack.ack_psn)

@@ -135,10 +135,11 @@ class Pds:
         self.nack_tx: dict[int, int] = {}
         self.nack_rx: dict[int, int] = {}
         """Number of NACKs that were received for each code. `nack_tx` counts the NACKs that were sent."""
-        self.out: list[Datagram] = []
+        self.out: list[Any] = []
         self.without_pdc = RudiUud(self)
         self._plain = False
         """Whether RUDI or UUD may have something to do."""
+        self.trains = False  # whether packets are sent as trains where nothing distinguishes them
         self.called = False
         """Whether the last `poll` may have called the user."""
         self._current: dict[_Key, Pdc] = {}
@@ -801,6 +802,12 @@ class Pds:
         self.counters.new_pdc_timeout_cnt += 1
         if self.counters.new_pdc_timeout_cnt == self.config.new_pdc_timeout_thresh:
             self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
+
+    def is_still(self, pdc: Pdc, polled: bool) -> bool:
+        """Return whether a packet that causes nothing leaves a poll nothing to do, now if `polled`, or else later."""
+        if self._waiting or self.held or (polled and (self._active or self._plain or self._paced or self.out)):
+            return False
+        return not pdc.has_work or (not polled and pdc in self._active)
 
     def tell(self, event: Event) -> None:
         """Add an event to the list that `events` returns."""

@@ -46,6 +46,16 @@ class ReturnMessage:
         self.returns.left(self.pdc)
         return self.packet
 
+    def next_run(self, most: int) -> None:
+        """Return None, as the message has one packet."""
+
+    def is_plain(self, next_hdr: int, response: Buffer) -> bool:
+        """Return False, as each answer ends the message."""
+        return False
+
+    def answered(self, count: int, now: int) -> None:
+        """Do nothing, as no answer is plain."""
+
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         """Process the response of the initiator. If the response reports success, report the bytes to `on_read` of the
         region.

@@ -9,8 +9,9 @@ from functools import lru_cache
 from struct import Struct
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import Memory
+from uetproto.engine.memory import BufferMemory, FileMemory, Memory
 from uetproto.engine.ses.headers import FIRST_PACKET
+from uetproto.engine.train import LEAST, PayloadRun
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
 from uetproto.wire.tuples import (
@@ -107,6 +108,17 @@ class RequestSegments:
         if index == 0:
             return self._first, payload
         return front + _POSITION.pack(size, offset) + self._tail, payload
+
+    def run(self, index: int, count: int) -> PayloadRun | None:
+        """Return `count` packets from packet `index` on, none of which is the first or the last of the message. Return
+        None if they cannot go as a train."""
+        plan, mtu = self.plan, self.mtu
+        memory = plan.memory
+        if count < LEAST or plan.extension or not isinstance(memory, BufferMemory | FileMemory):
+            return None
+        offset = index * mtu
+        payloads = memory.read_run(plan.start + offset, mtu, count)
+        return PayloadRun(index, self._later, self._tail, offset, payloads)
 
 
 def lone_packet(plan: MessagePlan, message_id: int) -> tuple[bytes, Buffer]:
@@ -209,6 +221,11 @@ class Reassembly:
         """Return the ranges of bytes that have arrived, each as offset and number of bytes."""
         below = [(0, self.edge)] if self.edge else []
         return below + sorted(self._ahead.items())
+
+    @property
+    def in_order(self) -> bool:
+        """Return whether nothing has arrived above `edge`."""
+        return not self._ahead
 
     @property
     def complete(self) -> bool:

@@ -5,7 +5,7 @@ UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from uetproto.engine.contract import (
     RemoteAccess,
     RemoteWrite,
 )
-from uetproto.engine.memory import BufferMemory, Region
+from uetproto.engine.memory import BufferMemory, FileMemory, Region
 from uetproto.engine.pds.service import Connection, Refusal, Response
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.addressing import IndexState, Process, Processes, ResourceIndex
@@ -104,6 +104,38 @@ class WritePlace(NamedTuple):
 def _says_ok(answer: Response | None) -> bool:
     """Return True for a final answer with RC_OK: with `dc` it waits until the effect is observable (ses.md §13.2)."""
     return answer is not None and answer.final and answer.header[1] & 0x3F == ReturnCode.OK
+
+
+class FollowedMessage:
+    """A followed message is an accepted message whose next packets are those of a train (`service.FollowedRun`)."""
+
+    __slots__ = ("_message", "_offset", "_size", "_target", "answer", "place")
+
+    def __init__(self, target: "SesTarget", message: RxMessage, offset: int, payloads: Sequence[Buffer]) -> None:
+        """Make the run of packets with these payloads, the first of which is at `offset` of the message."""
+        assert message.memory is not None
+        self._target = target
+        self._message = message
+        self._offset = offset
+        self._size = size = len(payloads[0])
+        self.answer = message.ok
+        write, start = message.memory.write, message.place + offset
+        self.place: Callable[[int], None] = lambda index: write(start + index * size, payloads[index])
+
+    def settle(self, index: int, count: int, now: int) -> None:
+        message, size = self._message, self._size
+        message.arrived.add(self._offset + index * size, count * size)
+        message.last_seen = self._target.now = now
+
+    def renew(self, index: int) -> bool:
+        target, message = self._target, self._message
+        region, arrived = message.region, message.arrived
+        return (
+            message.lookup_version == target.processes.version and target.fault is None
+            and arrived.in_order and arrived.edge == self._offset + index * self._size
+            and (region is None or (region.enabled and region.fault is None))
+            and target.messages.get(message.at) is message
+        )  # fmt: skip
 
 
 class SesTarget:
@@ -358,6 +390,26 @@ class SesTarget:
         if message.arrived.received == message.length:
             return self._finish(message)
         return message.ok
+
+    def follow_run(
+        self, pdc: Connection, next_hdr: int, data: Buffer, at: int, payloads: Sequence[Buffer]
+    ) -> "FollowedMessage | None":
+        """Return what stores the packets of a train as `_follow` does, or None if `on_request` must take them."""
+        if next_hdr != _STD:
+            return None
+        message = self.messages.get((pdc.local_id, data[at + 2] << 8 | data[at + 3]))
+        if message is None or message.identity is None:
+            return None
+        opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
+        size, mtu = len(payloads[0]), self.config.payload_mtu
+        if (
+            identity != message.identity or opcode != message.opcode or flags != message.flags or tail != message.tail
+            or stated != size or size != mtu or offset % mtu
+            or not 0 < offset < message.length - len(payloads) * mtu
+            or type(message.memory) not in (BufferMemory, FileMemory)
+        ):  # fmt: skip
+            return None
+        return FollowedMessage(self, message, offset, payloads)
 
     def _keep_place(self, j: Judgement, data: Buffer, at: int) -> None:
         """Store the place of an accepted WRITE with one packet, for `_write_whole`."""

@@ -14,6 +14,7 @@ from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later, lone_packet
 from uetproto.engine.ses.work import SesOperation
+from uetproto.engine.train import PayloadRun
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
@@ -71,7 +72,9 @@ class MessageInput(IntEnum):
 
 _S, _I = MessageState, MessageInput
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
-_QUEUED, _WAIT, _DRAIN = MessageState.QUEUED, MessageState.WAIT, MessageState.DRAIN
+_QUEUED, _SENDING, _WAIT, _DRAIN = (
+    MessageState.QUEUED, MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN
+)  # fmt: skip
 _FIRST_SENT, _LAST_SENT = MessageInput.FIRST_SENT, MessageInput.LAST_SENT
 _RC_OK, _NO_HEADER = ReturnCode.OK, NextHdr.NONE
 
@@ -289,6 +292,26 @@ class TxMessage:
                 transfer.step(_LAST_SENT, 0)
         return index, header, payload, last
 
+    def next_run(self, most: int) -> PayloadRun | None:
+        """Return the next packets as a run, if they are neither the first nor the last of the message."""
+        index, transfer, segments = self.sent, self.transfer, self.segments
+        if segments is None or not index or self.lock or transfer is None or transfer.state is not _SENDING:
+            return None
+        run = segments.run(index, min(most, segments.count - 1 - index))
+        if run is not None:
+            self.sent = index + len(run.payloads)
+        return run
+
+    def is_plain(self, next_hdr: int, response: Buffer) -> bool:
+        """Return whether a response is the default one."""
+        return next_hdr == _NO_HEADER or response[:2] == _OK
+
+    def answered(self, count: int, now: int) -> None:
+        """Count packets that were answered with the default response."""
+        self._answered += count
+        if self._answered == self.sent and self._all_sent:
+            self.owner.look(self, now)
+
     def count_lone(self) -> None:
         """Count the only packet of the message as sent."""
         self.sent, self._all_sent = 1, True
@@ -402,6 +425,16 @@ class LoneWrite:
         header, payload = lone_packet(self.operation.base, self.message_id)
         self.sent = True
         return 0, header, payload, True
+
+    def next_run(self, most: int) -> None:
+        """Return None, as the message has one packet."""
+
+    def is_plain(self, next_hdr: int, response: Buffer) -> bool:
+        """Return False, as each answer ends the message."""
+        return False
+
+    def answered(self, count: int, now: int) -> None:
+        """Do nothing, as no answer is plain."""
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         """End the message, or process a response that is not the default one. A `response` of None stands for the

@@ -37,7 +37,7 @@ DEPTH = 128
 
 _CABLES = (
     "topology", "shape", "ports", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered",
-    "most_groups", "wire", "inner_rate", "inner_delay", "cc", "lb", "switch", "vlan",
+    "most_groups", "wire", "trains", "inner_rate", "inner_delay", "cc", "lb", "switch", "vlan",
 )  # fmt: skip
 _INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")

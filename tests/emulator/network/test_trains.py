@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs of equal packets that are handled as one: the capture, the memory, the counters and the times are those of a run
+in which each packet is handled by itself.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uetproto.api import fi
+from uetproto.emulator.network.train_port import TrainPort
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.errors import LocalError
+
+MTU = 1024
+SIZE = 150 * MTU + 77
+CASES: dict[str, dict[str, Any]] = {
+    "pair": {"topology": "pair"},
+    "switch": {},
+    "no trailer": {"how": fi.Encapsulation(crc=False)},
+    "an ACK a packet": {"pds": PdsConfig(ack_gen_trigger=1)},
+    "an ACK for many packets": {"pds": PdsConfig(ack_gen_trigger=1 << 15)},
+    "ACKs with SACK": {"pds": PdsConfig(ack_cc="always")},
+    "a window of 128 packets that closes": {
+        "pds": PdsConfig(default_mpr=1, mp_range=128, ack_gen_trigger=1 << 15), "delay": "9 us"},
+    "loss": {"faults": {"drop": [9, 40, 41, 77]}, "pds": PdsConfig(rto_init_time=20_000_000)},
+    "damage": {"faults": {"corrupt": [30]}, "pds": PdsConfig(rto_init_time=20_000_000)},
+    "duplicates": {"faults": {"duplicate": [12, 50]}},
+    "ACKs and data that overtake": {"faults": {"reorder": 0.05, "reorder_by": 2}},
+    "trimming in a short queue": {"trimming": True, "queue_capacity": 6000},
+}  # fmt: skip
+
+
+def run(folder: Path, trains: str, order: fi.Order, senders: int, **network: Any) -> list[Any]:
+    """Write from each sender to the first node, and back from there; return all that can be seen."""
+    names = [f"h{number}" for number in range(senders + 1)]
+    file = folder / f"{trains}.pcapng"
+    seen: list[Any] = []
+    network = {"pds": PdsConfig(), "rate": "100 Gb/s"} | network
+    with fi.Fabric(
+        names, capture=str(file), taps="all", trains=trains, seed=3, ses=SesConfig(payload_mtu=MTU), **network
+    ) as fabric:
+        ends = [fabric.endpoint(name, msg_order=order) for name in names]
+        buffers = [bytearray(SIZE) for _ in names]
+        for number, end in enumerate(ends):
+            peer = ends[0] if number else ends[1]
+            mr = peer.domain.mr_reg(buffers[number])
+            source = bytes(at * (number + 3) & 0xFF for at in range(SIZE))
+            end.write(source, end.av.insert(peer.address), 0, mr.key)
+        for end in ends:
+            seen += [repr(entry) for entry in end.cq.sread(1)]
+        world = fabric.world
+        for name, node in world.nodes.items():
+            nic, own = world.network.nics[name], node.engine.pds
+            seen.append((name, nic.sent, nic.repeated, nic.received, nic.received_at, own.counters, own.nack_tx))
+            seen += [
+                (pdc.tx.una, pdc.tx.next, pdc.rx.cack, pdc.rx.max_clear, pdc.ack_gen_count, pdc.touched, pdc.wake_at,
+                 [(record.psn, record.rto_at) for record in pdc.tx.records.values()]) for pdc in own.pdcs.values()
+            ]  # fmt: skip
+        seen += [(hop.link.frames, hop.link.bytes, hop.link.busy_until) for hop in world.network.hops]
+        seen += [queue.peak for queue in world.network.queues.values()]
+        seen += [world.now, len(world.clock), buffers]
+    return [*seen, file.read_bytes()]
+
+
+@pytest.mark.parametrize("order", [fi.Order.NONE, fi.Order.WAW], ids=["RUD", "ROD"])
+@pytest.mark.parametrize(("case", "senders"), [*((name, 1) for name in CASES), ("switch", 3), ("loss", 2)])
+def test_a_run_with_trains_is_the_run_without(
+    case: str, senders: int, order: fi.Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run(tmp_path, "off", order, senders, **CASES[case])
+    sent: list[int] = []
+    send = TrainPort.send
+
+    def count(port: TrainPort, train: Any) -> int:
+        sent.append(len(train.heads))
+        return send(port, train)
+
+    monkeypatch.setattr(TrainPort, "send", count)
+    assert run(tmp_path, "on", order, senders, **CASES[case]) == plain
+    assert len(sent) > 2
+
+
+def test_trains_are_refused_where_no_node_can_make_them() -> None:
+    with pytest.raises(LocalError, match="trains: on"):
+        fi.Fabric(trains="on", pds=PdsConfig(enb_ack_per_pkt=True))

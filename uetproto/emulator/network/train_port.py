@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""This module has the train port of a NIC, which sends and receives trains (`engine.train`).
+
+On their way the frames of a train are ordinary frames: links, queues, switches, taps and faults handle each of them at
+its instant, and see no trains. The port of the sender announces them; the port of the receiver recognizes a frame by
+its Python object. A frame that the network has lost, marked, trimmed, damaged, repeated or overtaken is not the one
+that is expected, so the NIC takes it like any other frame. A frame that is expected, and that causes no packet and no
+event, is only stored and counted; the endpoint processes such frames together, at the latest before anything else
+happens to it (`settle`).
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uetproto.emulator.network.clock import Clock
+from uetproto.engine.contract import NEVER
+from uetproto.engine.train import ArrivingRun, Train
+from uetproto.framing.framer import TrainFramer
+from uetproto.impair.link import TrainSender
+from uetproto.wire.serial import diff32
+
+if TYPE_CHECKING:
+    from uetproto.emulator.network.nic import Nic
+
+_MOST = 1 << 14
+"""Number of trains of which a frame is expected, above which all are forgotten."""
+
+
+class TrainInFlight:
+    """A train in flight has the frames of a train, and what its receiver knows of them."""
+
+    __slots__ = ("at", "epoch", "frames", "last", "next", "pending", "run", "train")
+
+    def __init__(self, train: Train, frames: list[bytes]) -> None:
+        self.train = train
+        self.frames = frames
+        self.last = len(frames) - 1
+        self.next = 0
+        """Index of the frame that is expected next."""
+        self.run: ArrivingRun | None = None
+        """What takes the packets at the receiver, or None if nothing does yet."""
+        self.epoch = -1
+        """Epoch of the receiving port in which the run was admitted or renewed."""
+        self.pending = 0
+        """Number of packets, the last of which is `next` − 1, that the endpoint has still to process."""
+        self.at = 0
+        """Instant at which the last of them arrived."""
+
+
+@dataclass(slots=True, eq=False)
+class AckInFlight:
+    """An ACK in flight has the frame of a plain ACK on its way."""
+
+    frame: bytes
+    psn: int
+    receiver: int
+    at: int = 0
+    """Instant at which it arrived."""
+
+
+ExpectedFrames = dict[int, TrainInFlight | AckInFlight]
+"""Type of the table of all trains and plain ACKs in flight: the key is the `id` of the frame that is expected next."""
+
+
+class TrainPort:
+    """A train port is in front of a NIC: it takes the frames that arrive, and sends the trains of the endpoint."""
+
+    def __init__(
+        self, clock: Clock, nic: "Nic", engine: Any, framer: TrainFramer, link: TrainSender,
+        expected: ExpectedFrames,
+    ) -> None:  # fmt: skip
+        """Make the port of a NIC, which sends over `link`. All ports of a network share the table `expected`."""
+        self._clock = clock
+        self._nic = nic
+        self._engine = engine
+        self._frames = framer.frames
+        self._link = link
+        self._expected = expected
+        self._pending: list[TrainInFlight] = []
+        """Trains with packets that the endpoint has still to process, in the order of the first such packet."""
+        self._acks: dict[int, AckInFlight] = {}
+        """Last ACK of each connection that the endpoint has still to process."""
+        self._awaits: dict[int, int] = {}
+        """Last epoch in which only the last of several ACKs of a connection matters."""
+        self._epoch = 0
+        """Number of times that the endpoint has done anything but to receive packets that are quiet."""
+        self._until = NEVER
+        """Instant from which on a timer may be due that runs when a packet arrives."""
+
+    def send(self, train: Train) -> int:
+        """Send the frames of a train. Return their number."""
+        frames = self._frames(train)
+        expected = self._expected
+        if len(expected) >= _MOST:
+            expected.clear()
+        expected[id(frames[0])] = TrainInFlight(train, frames)
+        self._link.send_many(frames)
+        return len(frames)
+
+    def take(self, frame: bytes) -> None:
+        """Take a frame that arrives now."""
+        found = self._expected.pop(id(frame), None)
+        if found is None:
+            self.end()
+            self._nic.take(frame)
+            return
+        if isinstance(found, AckInFlight):
+            self._take_ack(found)
+            return
+        index = found.next
+        run = found.run if found.epoch == self._epoch else self._admit(found, index)
+        if run is None:
+            self.end()
+            self._nic.take(frame)
+            return
+        try:
+            run.place(index)
+        except OSError:
+            self.end()
+            self._nic.take(frame)
+            return
+        found.next = index + 1
+        expected = self._expected
+        if index < found.last:
+            expected[id(found.frames[index + 1])] = found
+        nic, now = self._nic, self._clock.now
+        nic.received += 1
+        nic.received_at = now
+        if run.quiet and now < self._until:
+            run.quiet -= 1
+            if not found.pending:
+                if not self._pending and not self._acks:
+                    self._clock.late.append(self.settle)
+                self._pending.append(found)
+            found.pending += 1
+            found.at = now
+            return
+        count, found.pending = found.pending + 1, 0
+        if run.quiet:  # a timer may be due
+            self.end()
+            run.settle(index, count, now)
+            nic.step()
+            return
+        ack = run.due(index, count, now)
+        if ack is not None:
+            packet = ack.packet
+            data = nic.framer.frame(packet)
+            if ack.receiver is not None:
+                expected[id(data)] = AckInFlight(data, ack.psn, ack.receiver)
+            nic.sent += 1
+            self._link.send(data)
+
+    def _take_ack(self, found: AckInFlight) -> None:
+        """Take a plain ACK that arrives now. Only the last one of several matters, while the endpoint is not polled."""
+        nic, receiver = self._nic, found.receiver
+        if nic.quiet_until == NEVER:
+            if self._awaits.get(receiver) != self._epoch and self._engine.awaits_acks(receiver):
+                self._awaits[receiver] = self._epoch
+            last = self._acks.get(receiver)
+            if self._awaits.get(receiver) == self._epoch and (last is None or diff32(found.psn, last.psn) > 0):
+                if not self._acks and not self._pending:
+                    self._clock.late.append(self.settle)
+                self._acks.pop(receiver, None)  # the last one is behind those of other connections, by its time
+                self._acks[receiver] = found
+                found.at = nic.received_at = self._clock.now
+                nic.received += 1
+                return
+        self.end()
+        nic.take(found.frame)
+
+    def _admit(self, found: TrainInFlight, index: int) -> ArrivingRun | None:
+        """Return what takes the packets of a train from packet `index` on, or None if the NIC must take it."""
+        self.settle()
+        until = self._nic.quiet_until
+        polled = until != NEVER
+        run = found.run
+        if run is None:
+            found.run = run = self._engine.admit(found.train, index, polled)
+        elif not run.renew(index, polled):
+            run = None
+        found.epoch = self._epoch
+        self._until = until
+        return run
+
+    def settle(self) -> None:
+        """Let the endpoint process the packets that have arrived."""
+        pending = self._pending
+        if pending:
+            self._pending = []
+            for found in pending:
+                if found.pending:
+                    assert found.run is not None
+                    found.run.settle(found.next - 1, found.pending, found.at)
+                    found.pending = 0
+        if self._acks:
+            acks, self._acks = self._acks, {}
+            for ack in acks.values():
+                packet = self._nic.framer.packet(ack.frame)
+                assert packet is not None
+                self._engine.receive(packet, ack.at)
+
+    def end(self) -> None:
+        """Let the endpoint process the packets that have arrived, as anything may happen to it now."""
+        self._epoch += 1
+        if self._pending or self._acks:
+            self.settle()

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""This module knows when packets of a PDC are sent, received and acknowledged as a train, and does so.
+
+A train is made where nothing distinguishes its packets: they are neither the first nor the last of their message, the
+PDC is ESTABLISHED, no congestion control and no timer of a CLEAR is at work, and the window permits all of them. It is
+received as a train where each packet is the next one in order, and SES stores it without the full checks. All else goes
+packet by packet. The effects are those of `source.send`, `destination.take_request` and `source.take_ack` (UE 1.0.1
+§3.5.12; pds.md §7, §8).
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+
+from uetproto.engine.config import PROBING
+from uetproto.engine.contract import NEVER, Datagram, Mode
+from uetproto.engine.pds.destination import send_ack
+from uetproto.engine.pds.messages import Ack, Request, parse
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.retransmit import SendRun
+from uetproto.engine.pds.service import FollowedRun, RunMessage, RunUser, is_no_response
+from uetproto.engine.pds.states import State
+from uetproto.engine.train import LEAST, Train, TrainAck
+from uetproto.errors import RemoteError
+from uetproto.wire.headers import uet_pds
+from uetproto.wire.headers.uet_pds import AckReq, PdsType
+from uetproto.wire.serial import diff32
+from uetproto.wire.tuples import PdsRudReqHeader
+
+if TYPE_CHECKING:
+    from uetproto.engine.pds.sublayer import Pds
+
+_M32 = 0xFFFFFFFF
+_SIGN = 1 << 31
+_ESTABLISHED, _ROD, _ACK, _NO_REQ = State.ESTABLISHED, Mode.ROD, PdsType.ACK, AckReq.NONE
+_TURN_AT = uet_pds.RUD_REQ.offset_of("clear_psn_offset") // 8
+_TURN_END = uet_pds.RUD_REQ.offset_of("spdcid") // 8
+_PSN_ROOM = (1 << 31) - (1 << 23)
+"""Number of PSNs before those at which a PDC begins to close (pds.md §2.2)."""
+
+
+def use_trains(owner: "Pds") -> bool:
+    """Make trains from now on. Return False if the configuration allows none."""
+    config = owner.config
+    owner.trains = (
+        not owner.objects and owner.congestion is None and not config.enb_ack_per_pkt
+        and config.clear_source == "explicit" and config.clear_at == "packet" and config.inferred_loss not in PROBING
+    )  # fmt: skip
+    return owner.trains
+
+
+# Sending
+
+
+def send_train(pdc: Pdc, now: int, most: int) -> int:
+    """Send the next packets of the open message as a train, at most `most` of them. Return their number, or 0 if
+    `source.send` must send the next packet."""
+    message, tx = pdc.open_message, pdc.tx
+    if (
+        message is None or most < LEAST or pdc.cc is not None or pdc.locks or pdc.state is not _ESTABLISHED
+        or pdc.clear_at != NEVER or pdc.clear_owed or tx.rto is not None
+        or (tx.next + most - tx.start) & _M32 >= _PSN_ROOM
+    ):  # fmt: skip
+        return 0
+    sender = cast(RunMessage, message)
+    run = sender.next_run(most)
+    if run is None:
+        return 0
+    payloads, owner = run.payloads, pdc.owner
+    count, size, psn, clear = len(payloads), len(payloads[0]), tx.next, (tx.una - 1) & _M32
+    head = PdsRudReqHeader.pack(message.next_hdr, 0, 0, 0, psn, pdc.local_id, pdc.peer_id, type=int(pdc.mode))
+    start, end = head[:_TURN_AT], head[_TURN_END:] + run.front
+    pack = _layout(len(end), len(run.tail))
+    first = -((psn - clear) & _M32)
+    offsets = range(run.offset, run.offset + count * size, size)
+    if psn + count <= _M32:
+        heads = [pack(start, first - i, psn + i, end, size, offset, run.tail) for i, offset in enumerate(offsets)]
+    else:
+        heads = [
+            pack(start, first - i, (psn + i) & _M32, end, size, offset, run.tail) for i, offset in enumerate(offsets)
+        ]
+    if pdc.mode is _ROD:
+        entropies = [pdc.entropy] * count
+    else:
+        draw = pdc.next_entropy
+        entropies = [draw() for _ in payloads]
+    owner.out.append(Train(owner.address, pdc.peer, heads, payloads, entropies, owner.ip_version))
+    tx.track_run(SendRun(psn, sender, run.first, heads, payloads, clear), now)
+    pdc.counters.data_tx += count
+    at = tx.runs[-1].rto_at
+    if at < pdc.wake_at:
+        owner.wake(pdc, at)
+    if clear != pdc.clear_sent and diff32(clear, pdc.clear_sent) > 0:
+        pdc.clear_sent = clear
+    return count
+
+
+_LAYOUTS: dict[tuple[int, int], Struct] = {}
+
+
+def _layout(between: int, behind: int) -> Callable[..., bytes]:
+    """Return the function that packs a transport header with so many bytes between the PSN and the position of the
+    payload, and behind it."""
+    found = _LAYOUTS.get((between, behind))
+    if found is None:
+        found = _LAYOUTS[between, behind] = Struct(f">{_TURN_AT}shI{between}sII{behind}s")
+    return found.pack
+
+
+# Receiving
+
+
+class ReceivedTrain:
+    """A received train takes packets that arrive in order (`train.ArrivingRun`)."""
+
+    __slots__ = (
+        "_add",
+        "_clear",
+        "_followed",
+        "_most",
+        "_owner",
+        "_pdc",
+        "_polled",
+        "_psn",
+        "_train",
+        "place",
+        "quiet",
+    )
+
+    def __init__(self, owner: "Pds", pdc: Pdc, train: Train, request: Request, followed: FollowedRun) -> None:
+        self._owner = owner
+        self._pdc = pdc
+        self._train = train
+        self._psn = request.psn
+        self._clear = request.clear_psn
+        self._followed = followed
+        least = pdc.config.ack_gen_min_pkt_add
+        size = len(train.payloads[0])
+        self._add = size if size > least else least
+        self._most = max(pdc.config.ack_gen_trigger - 1, 0) // self._add
+        self._polled = False
+        self.quiet = 0
+        self.place = followed.place
+
+    def settle(self, index: int, count: int, now: int) -> None:
+        pdc = self._pdc
+        rx, clear = pdc.rx, self._clear
+        if clear != rx.max_clear:
+            if diff32(clear, rx.max_clear) > 0:
+                rx.max_clear = clear
+            pdc.stored_at = NEVER
+        rx.cack = rx.max_rcvd = psn = (self._psn + index) & _M32
+        if diff32(psn, rx.sack_track) > 0:
+            rx.sack_track = psn
+        self._followed.settle(index + 1 - count, count, now)
+        pdc.counters.data_rx += count
+        pdc.ack_gen_count += count * self._add
+        pdc.touched = now
+
+    def due(self, index: int, count: int, now: int) -> TrainAck | None:
+        self.settle(index, count, now)
+        answer = self._followed.answer
+        pdc, train = self._pdc, self._train
+        send_ack(
+            pdc, (self._psn + index) & _M32, answer.next_hdr, answer.header, False, 0, _NO_REQ, train.entropies[index]
+        )
+        self.quiet = self._most
+        return self._ack() if self._polled else None
+
+    def _ack(self) -> TrainAck:
+        """Return the ACK that was made last. It is plain if it has no SACK (`destination.send_ack`)."""
+        packet = self._owner.out.pop()
+        return TrainAck(packet, self._pdc.rx.cack, self._pdc.peer_id if packet.header[0] >> 3 == _ACK else None)
+
+    def renew(self, index: int, polled: bool) -> bool:
+        """Look at all that distinguishes a packet that arrives now from one that only adds to its message."""
+        pdc, owner = self._pdc, self._owner
+        rx, config = pdc.rx, pdc.config
+        if (
+            pdc.state is not _ESTABLISHED or pdc.held or pdc.close_psn is not None or pdc.cc_rx is not None
+            or rx.slots or rx.gap_closed or rx.cack != (self._psn + index - 1) & _M32 or rx.max_rcvd != rx.cack
+            or rx.stored or rx.waiting or rx.buffered or diff32(self._clear, rx.cack) > 0
+            or config.max_gtd_del < 2 or config.max_packet_buffers < 1
+            or not owner.is_still(pdc, polled) or not self._followed.renew(index)
+        ):  # fmt: skip
+            return False
+        self._polled = polled
+        self.quiet = max((config.ack_gen_trigger - 1 - pdc.ack_gen_count) // self._add, 0)
+        return True
+
+
+def admit(owner: "Pds", train: Train, index: int, polled: bool) -> ReceivedTrain | None:
+    """Return what takes the packets of a train from packet `index` on, or None if `Pds.receive` must take it."""
+    head = train.heads[0]
+    try:
+        request = parse(head)
+    except RemoteError:
+        return None
+    if not isinstance(request, Request) or request.syn or request.retx or request.ar:
+        return None
+    pdc = owner.pdcs.get(request.dpdcid) if train.dst == owner.address else None
+    if pdc is None or pdc.peer != train.src or pdc.peer_id != request.spdcid or pdc.mode is not request.mode:
+        return None
+    followed = cast(RunUser, owner.user).follow_run(pdc, request.next_hdr, head, request.size, train.payloads)
+    if followed is None:
+        return None
+    received = ReceivedTrain(owner, pdc, train, request, followed)
+    return received if received.renew(index, polled) else None
+
+
+# Acknowledgements
+
+
+def awaits_acks(owner: "Pds", receiver: int) -> bool:
+    """Return whether ACKs of packets in order do nothing but acknowledge packets of a message that has more to send."""
+    pdc = owner.pdcs.get(receiver)
+    if pdc is None or pdc.open_message is None or pdc.state is not _ESTABLISHED or not owner.is_still(pdc, False):
+        return False
+    return pdc.cc is None and pdc.config.inferred_loss == "off" and pdc.tx.is_only(pdc.open_message)
+
+
+def take_ack_of_trains(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
+    """Process an ACK which says no more than that packets of trains arrived in order. Return False if
+    `source.take_ack` must process the ACK."""
+    tx, cack = pdc.tx, ack.cack_psn
+    if (
+        ack.type != _ACK or ack.probe_opaque is not None or ack.req != _NO_REQ or ack.ack_psn != cack
+        or (cack - tx.peer_cack) & _SIGN
+        or pdc.state is not _ESTABLISHED or pdc.config.inferred_loss != "off" or tx.mp_range != tx.offered
+        or (pdc.clear_wanted != pdc.clear_sent and not (pdc.clear_wanted - pdc.clear_sent) & _SIGN)
+    ):  # fmt: skip
+        return False
+    response = datagram.header[ack.size :]
+    if is_no_response(response, ack.next_hdr):
+        return False
+    answered = tx.take_in_order(cack, ack.next_hdr, response)
+    if answered is None:
+        return False
+    message, count = answered.pop()  # that of ACK_PSN, whose response comes first
+    message.answered(1, now)
+    if count > 1:
+        answered.append((message, count - 1))
+    for message, count in answered:
+        message.answered(count, now)
+    if tx.flying:
+        at = tx.deadline()
+        if at < pdc.wake_at:
+            pdc.owner.wake(pdc, at)
+    else:
+        tx.drained()
+    return True

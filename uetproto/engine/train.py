@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""This module defines trains: runs of packets that an engine sends at once, and that its driver handles as one.
+
+The packets of a train belong to one message, have the same size, and leave one after the other. They differ in PSN, in
+the position of their payload, and in entropy. An engine makes trains only for a driver that has asked for them; the
+frames of a train are those of its packets sent one by one.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from uetproto.engine.contract import Buffer, Datagram, TrafficClass
+
+LEAST = 2
+"""Number of packets below which no train is made."""
+
+
+class PayloadRun(NamedTuple):
+    """A payload run is what SES gives PDS for a train: successive packets of a message that have the same size."""
+
+    first: int
+    """Index of the first packet in its message."""
+    front: bytes
+    """Bytes of the SES header before the fields that differ between the packets."""
+    tail: bytes
+    """Bytes of the SES header behind these fields."""
+    offset: int
+    """Offset of the first payload in the message."""
+    payloads: list[Buffer]
+    """Payload of each packet; all have the same size."""
+
+
+@dataclass(slots=True, eq=False)
+class Train:
+    """A train has the packets of a run, as `poll` returns them in place of one datagram for each packet."""
+
+    src: int
+    dst: int
+    heads: list[bytes]
+    """Transport header of each packet."""
+    payloads: list[Buffer]
+    entropies: list[int]
+    ip_version: int
+    frames: list[bytes] = field(default_factory=list)
+    """Frame of each packet, once the driver has made them."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of transport bytes of each packet."""
+        return len(self.heads[0]) + len(self.payloads[0])
+
+    def datagrams(self) -> Iterator[Datagram]:
+        """Return the packets one by one."""
+        for head, payload, entropy in zip(self.heads, self.payloads, self.entropies, strict=True):
+            yield Datagram(self.src, self.dst, head, payload, TrafficClass.DATA, entropy, ip_version=self.ip_version)
+
+
+@dataclass(slots=True, eq=False)
+class TrainAck:
+    """A train ACK acknowledges packets of a train in order."""
+
+    packet: Datagram
+    psn: int
+    """Number up to which all packets have arrived."""
+    receiver: int | None
+    """Number of the connection at its receiver, or None if the ACK says more than that packets arrived in order."""
+
+
+class ArrivingRun(Protocol):
+    """An arriving run is the train of a peer whose packets an engine takes with less work than `receive`.
+
+    The driver passes the packets in their order, from the one for which the run was admitted. The first `quiet` of them
+    cause no packet, no event and no timer; the driver reports them when it likes, but before any other call of the
+    engine. The next packet, which is `due`, is reported at once, and others are quiet again.
+    """
+
+    quiet: int
+    """Number of packets that the driver may report late."""
+    place: Callable[[int], None]
+    """Function that stores the payload of a packet of the train, given by its index, in the memory of its message.
+    Raises `OSError` if this is not possible; then nothing has changed."""
+
+    def settle(self, index: int, count: int, now: int) -> None:
+        """Process `count` packets that end with packet `index`. `now` is when this packet arrived."""
+
+    def due(self, index: int, count: int, now: int) -> TrainAck | None:
+        """Process packets as `settle` does, and return the answer that the last one causes. Return None if a later
+        `poll` returns it, as the driver does not poll now."""
+
+    def renew(self, index: int, polled: bool) -> bool:
+        """Find out again how many packets from `index` on are quiet. Return False if `receive` must take them."""
+
+
+@runtime_checkable
+class TrainEngine(Protocol):
+    """A train engine is an engine that can send and receive trains."""
+
+    def use_trains(self) -> bool:
+        """Make trains from now on. Return False if the configuration allows none."""
+
+    def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
+        """Return the run for the packets of a train that arrive from packet `index` on, or None if `receive` must take
+        packet `index`. `polled` is whether the driver calls `poll` after each packet that arrives now."""
+
+    def awaits_acks(self, receiver: int) -> bool:
+        """Return whether plain ACKs of the connection `receiver` cause no event until the engine does anything else,
+        so that only the last one of several must be passed to `receive`, at the latest before the next `poll`."""
