@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A release has everything that is promised: its files, its version."""
 
+import runpy
 import shutil
 import subprocess
 import sys
@@ -93,3 +94,10 @@ def test_a_release_of_three_pythons(tmp_path: Path) -> None:
     assert done.returncode in (0, 3), done.stderr
     if done.returncode == 3:
         pytest.skip(f"NOT RUN: {done.stderr.splitlines()[-1]}")
+
+
+def test_the_readme_says_how_to_install() -> None:
+    """`tools/release --check` runs these commands."""
+    commands = runpy.run_path(str(ROOT / "tools" / "release"))["from_readme"]()
+    assert {command[0] for command in commands} == {"pip", "pipx", "uv"}
+    assert f"uetproto-{__version__}-py3-none-any.whl" in commands[-1]

@@ -9,7 +9,7 @@ import stage
 from checks.report import Report
 
 KB, MB = 1024, 1 << 20
-README = 12 * KB
+README = 8 * KB
 PAGE = 96 * KB  # of source: some twenty minutes of reading; reference pages that are generated are longer
 GENERATED = 160 * KB
 PICTURE = 400 * KB
