@@ -117,7 +117,9 @@ class Source(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Addressed:
-    """This class has the fields of every operation towards a peer (ses.md §2)."""
+    """This class has the fields of every operation towards a peer (ses.md §2). They must not change before the
+    completion.
+    """
 
     peer: int
     """Fabric address of the target."""

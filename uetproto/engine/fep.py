@@ -18,6 +18,7 @@ from uetproto.engine.contract import (
     Rng,
     SesWork,
     Work,
+    Write,
 )
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.service import RETURN_DATA, Connection, FollowedRun, Refusal, Response
@@ -92,6 +93,8 @@ class Fep:
         if isinstance(work, Addressed):
             if type(work.peer) is not int or not 0 < work.peer < self.pds.addresses:
                 check_number("peer", work.peer, 1, ADDRESS_BITS[self.pds.ip_version])
+            if type(work) is Write and self.initiator.write_alone(work, now):
+                return
             operation = operation_of(work, self.config)
             if operation.base.body < operation.base.request_length and operation.base.extension == b"":
                 self._expose(operation, work)

@@ -131,10 +131,10 @@ class Driver:
 
     def tell_events(self) -> bool:
         """Report the events of the engine, in order, and return whether there were any."""
-        events = self._events
-        events.extend(self.engine.events())
-        if not events:
+        events, happened = self._events, self.engine.events()
+        if not events and not happened:
             return False
+        events.extend(happened)
         while events:  # whoever is told may submit work, and thereby report the rest
             self.on_event(events.popleft())
         return True
@@ -144,6 +144,9 @@ class Driver:
         out, path = self._out, self.path
         waits = bool(out)
         packets = self.engine.poll(now, 0 if waits else BATCH)
+        if not packets and not waits:
+            self._settled = True
+            return
         if packets:
             entropy, frame_of = path.entropy, self.framer.frame
             for packet in packets:

@@ -134,6 +134,8 @@ class UdpPath:
         self._blocked: int | None = None
         self._start = ETHERNET_SIZE + ip_size(self._version) + UDP.size
         self._port_at = self._start - UDP.size
+        self._key_at = (15, 30, 36) if self._version == 4 else (14, 38, 56)
+        """Where the ToS of a frame begins, and its destination; and the end of its source port."""
 
     def _open(self, port: int) -> Socket:
         found = sockets.open_socket(self._version, socket.SOCK_DGRAM)
@@ -211,7 +213,7 @@ class UdpPath:
         if self._segments:
             return self._send_segments(frames)
         start, routes, find = self._start, self._routes, self._route
-        tos, dst, end = (15, 30, 36) if self._version == 4 else (14, 38, 56)
+        tos, dst, end = self._key_at
         self._blocked = None
         taken = 0
         for frame in frames:
@@ -256,7 +258,8 @@ class UdpPath:
         return at
 
     def _key(self, frame: bytes) -> bytes:
-        return frame[15:16] + frame[30:36] if self._version == 4 else frame[14:16] + frame[38:56]
+        tos, dst, end = self._key_at
+        return frame[tos:16] + frame[dst:end]
 
     def _route(self, frame: bytes, key: bytes) -> _Route:
         """Return the route of a frame. The ToS of the first one is that of its socket; others go along as ancillary

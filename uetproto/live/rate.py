@@ -114,7 +114,7 @@ class PeerRates:
     """This class makes the congestion control contexts of one endpoint, each with the window that its peer can take
     (`CongestionManager`)."""
 
-    paces = True
+    paces = False
 
     def __init__(self, rng: Rng, *, overhead: int, payload_mtu: int, algorithm: str = "nscc") -> None:
         """`overhead` is the one of `engine.contract.CongestionManager`."""

@@ -12,7 +12,7 @@ from uetproto.engine.tss.keys import DomainKey, key_bytes
 from uetproto.knobs import BOOL, SIZE, TIME, UNITS, KeyType, Knob, fits, unit_legal, with_unit
 from uetproto.knobs import RATE as BITS
 
-_DAY = 86_400 * SECOND
+DAY = 86_400 * SECOND
 
 
 def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Callable[[Any], Any]:
@@ -46,7 +46,7 @@ def size(low: int, high: int) -> KeyType:
     return _with_unit(low, high, SIZE, unit_legal(low, high, SIZE))
 
 
-def time(low: int = 0, high: int = _DAY) -> KeyType:
+def time(low: int = 0, high: int = DAY) -> KeyType:
     """Return the type of keys that take a time from `low` to `high`, both in picoseconds."""
     return _with_unit(low, high, TIME, unit_legal(low, high, TIME))
 

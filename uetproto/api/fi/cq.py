@@ -86,13 +86,13 @@ class CqErrEntry(CqTaggedEntry):
         return f"{self.err.name}: {why} (class {self.retry.value}){context}"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class CompletionFacts:
     """This record holds all values that the entry of a completion may have; the format of the queue says which of them
     the entry gets."""
 
-    context: Any = None
-    flags: Flag = Flag.NONE
+    context: Any
+    flags: Flag
     length: int = 0
     buf: memoryview | None = None
     data: int = 0

@@ -10,12 +10,24 @@ from collections.abc import Callable
 from functools import partial
 
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Completion, Event, Mode, PdcErrorReason, PdsError, Rng
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    Buffer,
+    Completion,
+    Event,
+    Mode,
+    PdcErrorReason,
+    PdsError,
+    Rng,
+    Write,
+)
+from uetproto.engine.memory import as_memory
 from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.engine.ses.transfer import GOOD, LoneWrite, MessageInput, MessageState, MessageTransfer, TxMessage
-from uetproto.engine.ses.work import SesOperation, plan_of
+from uetproto.engine.ses.work import SesOperation, check_fields, plan_of, stretch
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import (
@@ -66,6 +78,7 @@ class SesInitiator:
         """Deferrable sends that may be restarted, by initiator restart token."""
         self.rma_has_generation = config.rma_generation == "untagged"
         """Whether reads, writes and atomics carry the generation of untagged sends to their resource index."""
+        self._has_lone_writes = not (self.rma_has_generation or config.optimized_headers)
         self.reading: dict[Connection | None, int] = {}
         """Number of packets of reads, by PDC, whose data has not arrived; it is counted only with `max_reads`."""
         self.bad_responses = 0
@@ -92,17 +105,6 @@ class SesInitiator:
         """Queue the messages of one operation. Raises `LocalError` when fewer message_ids are free than the operation
         has messages.
         """
-        message_id, base = self._next_id, operation.base
-        if (
-            base.opcode is _WRITE and operation.mode is _RUD and operation.count == 1
-            and base.body <= self.config.payload_mtu and message_id not in self.messages and len(self.transfers) < _IDS
-            and not self.rma_has_generation
-        ):  # fmt: skip
-            self._number += 1
-            self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
-            self.messages[message_id] = message = LoneWrite(self, operation, self._number, message_id)
-            self.pds.send(message, now)
-            return
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
@@ -120,6 +122,26 @@ class SesInitiator:
             order = self._order_of(transfer) if operation.mode is _ROD else None
             if order is None or not order.holds_back(transfer):
                 self._send(transfer, now)
+
+    def write_alone(self, work: Write, now: int) -> bool:
+        """Queue the message of a write that has one packet on RUD. Return False, and do nothing, if it is another
+        write, which `submit` takes. Raises `LocalError` as `operation_of` does."""
+        message_id = self._next_id
+        if (
+            work.mode is not _RUD or work.sync is not None or message_id in self.messages
+            or len(self.transfers) >= _IDS or not self._has_lone_writes
+        ):  # fmt: skip
+            return False
+        check_fields(work)
+        memory = as_memory(work.data)
+        length = stretch(memory, work.start, work.length)
+        if length > self.config.payload_mtu or length > self.config.max_msg_size:
+            return False
+        self._number += 1
+        self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
+        self.messages[message_id] = message = LoneWrite(self, work, memory, length, self._number, message_id)
+        self.pds.send(message, now)
+        return True
 
     def _order_of(self, transfer: MessageTransfer) -> PeerOrder:
         """Return the `PeerOrder` that keeps a message on ROD in order, also after a refusal (ses.md §12, §13.4)."""
@@ -384,11 +406,10 @@ class SesInitiator:
         del self.messages[message.message_id]
         if self._starved:
             self.start(self._starved.popleft())
-        operation = message.operation
-        length = operation.length
-        self._report(operation, Completion(
-            operation.context, operation.peer, message.message_id, length, _OK, None, _WRITE, length
-        ), now)  # fmt: skip
+        length = message.length
+        self.events.append(Completion(
+            message.work_context, message.peer, message.message_id, length, _OK, None, _WRITE, length
+        ))  # fmt: skip
 
     def forget(self, message: TxMessage) -> None:
         """Release the message_id of an attempt, and the lock that a read holds on its PDC."""

@@ -134,7 +134,7 @@ def _build_first(plan: MessagePlan, message_id: int, eom: bool) -> bytes:
     """Build the header of the first packet. Medium and small headers are those of a message with one packet."""
     p, hd = plan, plan.header_data is not None
     if p.form == _STD:
-        front, address = _start(
+        front, address = start_of(
             p.opcode, p.dc, p.rel, hd, eom, p.generation, p.job_id, p.pid_on_fep, p.resource_index
         )  # fmt: skip
         return FIRST_PACKET.pack(
@@ -153,7 +153,7 @@ def _build_first(plan: MessagePlan, message_id: int, eom: bool) -> bytes:
 
 
 @lru_cache(1024)
-def _start(
+def start_of(
     opcode: int, dc: bool, rel: bool, hd: bool, eom: bool, generation: int, job_id: int, pid_on_fep: int,
     resource_index: int,
 ) -> tuple[bytes, bytes]:  # fmt: skip

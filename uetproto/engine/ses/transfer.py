@@ -8,12 +8,13 @@ from collections.abc import Callable
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
-from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
+from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError, Write
+from uetproto.engine.memory import Memory
 from uetproto.engine.pds.service import RETURN_DATA, SES_SIZE, Connection
-from uetproto.engine.ses.headers import parse_ses_response
+from uetproto.engine.ses.headers import FIRST_PACKET, parse_ses_response
 from uetproto.engine.ses.peer_order import PeerOrder
-from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later, lone_packet
-from uetproto.engine.ses.work import SesOperation
+from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later, lone_packet, start_of
+from uetproto.engine.ses.work import SesOperation, operation_of
 from uetproto.engine.train import PayloadRun
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -76,7 +77,7 @@ _QUEUED, _SENDING, _WAIT, _DRAIN = (
     MessageState.QUEUED, MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN
 )  # fmt: skip
 _FIRST_SENT, _LAST_SENT = MessageInput.FIRST_SENT, MessageInput.LAST_SENT
-_RC_OK, _NO_HEADER = ReturnCode.OK, NextHdr.NONE
+_RC_OK, _NO_HEADER, _WRITE, _STD_SIZE = ReturnCode.OK, NextHdr.NONE, Opcode.WRITE, SES_SIZE[NextHdr.REQUEST_STD]
 
 MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.QUEUED, _I.FIRST_SENT): ("go_on", _S.SENDING),
@@ -399,32 +400,42 @@ class TxMessage:
 class LoneWrite:
     """A lone write is a `service.Outgoing` for a WRITE with one packet on RUD.
 
-    It has no states, as they would cost more than the packet, and nearly all such messages end with their first answer.
-    A message that is refused, or fails, becomes a `MessageTransfer` with an attempt.
+    It has neither an operation nor states, as they would cost more than the packet, and nearly all such messages end
+    with their first answer. A message that is refused, or fails, becomes a `MessageTransfer` with an attempt.
     """
 
-    __slots__ = ("context", "message_id", "next_hdr", "number", "operation", "owner", "peer", "reserved", "sent")
+    __slots__ = ("context", "header", "length", "memory", "message_id", "number", "owner", "peer", "reserved", "sent",
+                 "start", "work", "work_context")  # fmt: skip
     mode, lock, pdc = Mode.RUD, False, None
+    next_hdr: int = NextHdr.REQUEST_STD
 
-    def __init__(self, owner: "SesInitiator", operation: SesOperation, number: int, message_id: int) -> None:
+    def __init__(
+        self, owner: "SesInitiator", work: Write, memory: Memory, length: int, number: int, message_id: int
+    ) -> None:
+        data = work.completion_data
+        front, address = start_of(
+            _WRITE, work.delivery_complete, work.relative, data is not None, True, 0, work.job_id, work.pid_on_fep,
+            work.resource_index,
+        )  # fmt: skip
+        self.header = FIRST_PACKET.pack(
+            front, message_id, address, work.offset, work.initiator, work.key, data or 0, length
+        )
         self.owner = owner
-        self.operation = operation
+        self.work, self.work_context = work, work.context
+        self.memory, self.start, self.length = memory, work.start, length
         self.number = number
         self.message_id = message_id
-        self.peer: int = operation.peer
-        self.context = operation.pdc_context
-        self.reserved: bool = operation.reserved
-        self.next_hdr: int = operation.base.form
+        self.peer: int = work.peer
+        self.context = work.pdc_context
+        self.reserved = work.reserved
         self.sent = False
 
     def unsent(self) -> tuple[int, int]:
-        plan = self.operation.base
-        return (0, 0) if self.sent else (1, SES_SIZE[plan.form] + len(plan.extension) + plan.body)
+        return (0, 0) if self.sent else (1, _STD_SIZE + self.length)
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
-        header, payload = lone_packet(self.operation.base, self.message_id)
         self.sent = True
-        return 0, header, payload, True
+        return 0, self.header, self.memory.read(self.start, self.length), True
 
     def next_run(self, most: int) -> None:
         """Return None, as the message has one packet."""
@@ -449,7 +460,8 @@ class LoneWrite:
 
     def _attempt(self) -> TxMessage:
         """Make the message a `MessageTransfer`, and return its attempt."""
-        owner, operation = self.owner, self.operation
+        owner = self.owner
+        operation = operation_of(self.work, owner.config)
         transfer = MessageTransfer(owner, operation, operation.base, self.number)
         owner.transfers[transfer] = None
         transfer.attempt = attempt = TxMessage(owner, transfer, self.message_id)

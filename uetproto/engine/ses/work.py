@@ -135,7 +135,8 @@ _OPTIONAL = ("tag", "match_bits", "completion_data")
 _INTEGERS = {int}
 
 
-def _check_fields(work: Addressed) -> None:
+def check_fields(work: Addressed) -> None:
+    """Raise `LocalError` if a field of the work is no number, or needs more bits than its field in the header has."""
     needed, values_of, widths, optional = _NUMBERS[type(work)]
     values = values_of(work)
     # The common case is seen without a loop in Python, which would cost as much as the operation.
@@ -220,7 +221,7 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
         _check_mode(work, _RMA_MODES)
     memory = as_memory(work.data)
     start, length = work.start, work.length
-    length = memory.length if type(start) is int and not start and length is None else stretch(memory, start, length)
+    length = stretch(memory, start, length)
     sync = None if work.sync is None else _sync(work.sync)
     if mode is _RUDI:
         if work.completion_data is not None or sync is not None:
@@ -399,7 +400,7 @@ fields that hold a number or None."""
 def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
     """Check the work that an application submits and return an operation for it. Raises `LocalError`, which names the
     illegal field and its legal values."""
-    _check_fields(work)
+    check_fields(work)
     operation = _KINDS[type(work)](work, config)
     if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:
         raise LocalError("offset", f"{operation.base.offset:#x} + {operation.length} bytes is not legal", "up to 2^64")
