@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support import paths
-from tests.support.cli.frames import ack, capture, frame, invoke
+from tests.support.cli.frames import capture, frame, invoke, write
 from tests.support.effort import effort
 from tests.support.wire.tunnels import NAMES, tunnelled
-from uetproto.wire.capture.pcap import open_capture, open_writer
+from uetproto.wire.capture.pcap import Record, open_capture, open_writer
 from uetproto.wire.forms import TUNNEL_FORMS
 
 SOME = effort(("vxlan", "gre with all", "geneve with options", "mpls"), NAMES, NAMES)
@@ -125,15 +125,63 @@ def test_a_wrong_checksum_of_gre_is_found(tmp_path: Path) -> None:
     assert found[-1]["rules"]["WIRE-GRE-CHECKSUM"]["failed"] == 7
 
 
-def test_audit_tells_of_several_vnis(tmp_path: Path) -> None:
-    """It does so too if packets of the second VNI are read by what was compiled for those of the first."""
-    alike = [frame(11, 12, *ack(73728 + at)) for at in range(40)]
-    one = [tunnelled(data, "vxlan") for data in alike]
-    assert one[0][46:49] == (4242).to_bytes(3, "big")
-    two = [*one[:30], *(data[:46] + (7).to_bytes(3, "big") + data[49:] for data in one[30:])]
-    paths_of = [capture(tmp_path / f"{number}.pcap", frames) for number, frames in ((1, one), (2, two))]
-    assert lines("audit", "--json", paths_of[1])[-1]["vnis"] == 2
-    told = [invoke("audit", path).stdout for path in paths_of]
-    assert "tunnels have 2 VNIs, which are not told apart" in told[1]
-    assert "VNI" not in told[0]
-    assert lines("audit", "--json", paths_of[0])[:-1] == lines("audit", "--json", paths_of[1])[:-1]
+def test_hosts_in_different_vnis_are_told_apart(tmp_path: Path) -> None:
+    """Two tenants whose hosts have equal addresses send the same bytes: everything is there twice, and nothing repeats
+    or contradicts anything else."""
+    for name in ("gradient-lossy", "gradient-roce"):
+        source = paths.PCAPS / f"{name}.pcapng"
+        with open_capture(source) as reader:
+            records = [one for one in reader if one.interface == 0]
+
+        def written(path: Path, *vnis: int, records: list[Record] = records) -> str:
+            with open_writer(path) as writer:
+                for record in records:
+                    inside = tunnelled(record.data, "vxlan")
+                    assert inside[46:49] == (4242).to_bytes(3, "big")
+                    for later, vni in enumerate(vnis):
+                        writer.write(record.time_ns + later, inside[:46] + vni.to_bytes(3, "big") + inside[49:])
+            return str(path)
+
+        one, two = written(tmp_path / "one.pcap", 7), written(tmp_path / "two.pcap", 7, 9)
+        found, twice = lines("audit", "--json", one), lines("audit", "--json", two)
+        assert (found[:-1], twice[:-1], twice[-1]["vnis"]) == ([], [], 2)
+        assert "tunnels have 2 VNIs" in invoke("audit", two).stdout
+        assert "VNI" not in invoke("audit", one).stdout
+        for kind in ("qp" if "roce" in name else "pdc", "message"):
+            rows, double = (
+                [row for row in lines("stats", "--json", path) if row["kind"] == kind] for path in (one, two)
+            )
+            assert len(rows) > 0
+            assert sorted(row["flow"]["src"].removesuffix(" VNI 9") for row in double) == sorted(
+                [row["flow"]["src"] for row in rows] * 2
+            )
+            assert [row["resent"] for row in double if row["flow"]["src"].endswith(" VNI 9")] == [
+                row["resent"] for row in rows
+            ]
+        drawn = invoke("ladder", two, "--width", "160", "--all").stdout
+        assert drawn.count("VNI 9") == 2, drawn
+        assert [
+            row["tone"] for row in lines("ladder", one, "--json", "--all") if row["row"] == "packet" for _ in range(2)
+        ] == [row["tone"] for row in lines("ladder", two, "--json", "--all") if row["row"] == "packet"]
+        seen = lines("stats", "--per-packet", two)
+        assert [{**row, "number": 0} for row in seen[::2]] != [{**row, "number": 0} for row in seen[1::2]]
+        assert not any("uetp.analysis.copy_of" in row for row in seen)
+        assert invoke("diff", two, written(tmp_path / "swapped.pcap", 9, 7)).exit_code == 0
+        less = invoke("diff", two, one)
+        assert f"{len(records):,} missing" in less.stdout, less.stdout
+        assert "VNI 9" in less.stdout
+
+
+def test_packets_of_a_second_vni_are_told_apart_when_they_are_read_by_what_was_compiled_for_the_first(
+    tmp_path: Path,
+) -> None:
+    alike = [
+        tunnelled(
+            frame(11, 12, *write(73728 + at, 1024 * at, 1 << 20, syn=int(at in (0, 30))), payload=bytes(1024)), "vxlan"
+        )
+        for at in range(40)
+    ]
+    two = [*alike[:30], *(data[:46] + (7).to_bytes(3, "big") + data[49:] for data in alike[30:])]
+    path = capture(tmp_path / "two.pcap", two)
+    packets = [row["packets"] for row in lines("stats", "--json", path) if row["kind"] == "pdc"]
+    assert sorted(packets) == [10, 30]

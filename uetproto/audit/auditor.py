@@ -230,7 +230,7 @@ class _Capture:
             self._add("", 0, ETHERNET)
         self._close(missing)
         for readers in self._readers.values():
-            report.vnis |= readers.quick.here.vnis
+            report.vnis |= {*readers.quick.here.tenants}
         report.packets += 0 if self._last is None else self._last.index + 1
         for result in self._ended:
             if isinstance(result, str):

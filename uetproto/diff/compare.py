@@ -4,9 +4,8 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from uetproto.diff.align import SequenceAlignment, aligned, increasing
 from uetproto.diff.conversations import Conversation, Conversations, Stream
@@ -15,7 +14,8 @@ from uetproto.diff.normal import MOST_COMPARED, CapturedPacket, DiffOptions, Nor
 from uetproto.diff.pairing import ConversationPair, paired
 from uetproto.diff.result import Difference, DifferenceKind, DiffResult, conversation_words
 from uetproto.errors import LocalError
-from uetproto.wire.packet import inner_from
+from uetproto.wire.packet import Packet, inner_from
+from uetproto.wire.words.tenants import vni_of
 
 _COMPARED = 40_000
 """Largest number of pairs of packets of which it is looked for whether one is the other, changed."""
@@ -39,8 +39,7 @@ def diff(
     differences the packets are kept and compared field by field. Memory: 40 bytes a packet, and those differences.
     Raises `LocalError` for a field that does not exist, and for what is no address.
     """
-    if not strict:
-        a, b = _WithoutTunnels(a), _WithoutTunnels(b)
+    a, b = _Networks(a, strict), _Networks(b, strict)
     options = DiffOptions(strict, tuple(ignore), most, addresses_of(addresses or {}))
     families: dict[str, int] = {}
     sides = []
@@ -76,22 +75,34 @@ def _interfaces(
         yield other, [], b[other]
 
 
-class _WithoutTunnels:
-    """This class has the packets of a capture, without the headers of tunnels around them."""
+class _Networks:
+    """This class has the packets of a capture, without the headers of tunnels around them unless these are compared.
+    Those in tunnels with different VNIs are as if they were of different interfaces."""
 
-    def __init__(self, packets: Iterable[CapturedPacket]) -> None:
-        self._packets = packets
+    def __init__(self, packets: Iterable[CapturedPacket], with_tunnels: bool) -> None:
+        self._packets, self._with_tunnels = packets, with_tunnels
 
     def __iter__(self) -> Iterator[CapturedPacket]:
         for seen in self._packets:
             layers = seen.packet.layers
             start = inner_from(layers)
             if start:
-                inner: Any = copy(seen)
-                inner.packet = replace(seen.packet, layers=layers[start:])
-                yield inner
+                packet = seen.packet if self._with_tunnels else replace(seen.packet, layers=layers[start:])
+                vni = vni_of(layers)
+                interface = seen.interface if vni is None else f"{seen.interface} VNI {vni}".strip()
+                yield _InTunnel(seen.number, interface, seen.time_ns, seen.data, packet)
             else:
                 yield seen
+
+
+class _InTunnel(NamedTuple):
+    """This record is a packet in a tunnel. It is a `CapturedPacket`."""
+
+    number: int
+    interface: str
+    time_ns: int
+    data: bytes
+    packet: Packet
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.packet import Packet
 from uetproto.wire.words.summary import address, hosts, pds_layer
+from uetproto.wire.words.tenants import Tenants
 
 _PAYLOAD = 16
 _BYTES = 256
@@ -43,6 +44,7 @@ class PagePackets(LadderDetails):
         self.shapes: dict[tuple[tuple[str, int], ...], int] = {}
         self.flows: dict[str, int] = {}
         self._bases: dict[int, tuple[int, int]] = {}
+        self._tenants = Tenants()
 
     def take(self, packet: Packet, data: bytes, time_ns: int, number: int, tap: Hashable) -> tuple[dict[str, str], str]:
         """Take a packet as `LadderDetails` does, and keep what the page shows of it."""
@@ -70,7 +72,8 @@ class PagePackets(LadderDetails):
         layer = pds_layer(packet)
         if ends is None:
             return -1, None
-        src, dst = (address(one, ends[2]) for one in ends[:2])
+        bits = ends[2] | self._tenants.of(packet.layers) << 8
+        src, dst = (address(one, bits) for one in ends[:2])
         if layer is not None:
             return self._flow_of_pds(layer.form, layer.values, src, dst)
         if "bth" not in packet:

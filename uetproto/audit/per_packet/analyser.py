@@ -17,6 +17,7 @@ from uetproto.audit.per_packet.without_pdc import Datagrams
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CtlType
 from uetproto.wire.packet import Packet
 from uetproto.wire.serial import add32, diff32
+from uetproto.wire.words.tenants import Tenants
 
 _CONSUMES = frozenset(kind for kind, row in CONTROLS.items() if row.psn is CpPsn.CONSUMED)
 """Control packets with a PSN of their own."""
@@ -35,6 +36,7 @@ class Analyser:
         self._queue_pairs: dict[Hashable, QueuePairs] = {}
         self._pdc_count, self._stream_count = count().__next__, count().__next__
         self._copies = TapCopies()
+        self._tenants = Tenants()
 
     def take(self, packet: Packet, data: bytes, time_ns: int, number: int, tap: Hashable) -> Row:
         """Take packet `number` (from 1) of the interface `tap`, and return the values that are known now."""
@@ -42,20 +44,26 @@ class Analyser:
         row: Row = {}
         for at, layer in enumerate(packet.layers):
             if layer.form.startswith("pds."):
-                self._uet(PacketSeen(number, time_ns, packet, at, data), tap, row)
+                tenant = self._tenants.of(packet.layers)
+                seen = PacketSeen(number, time_ns, packet, at, data)
+                self._note_copy(seen, tap, tenant, row)
+                self._uet(seen, (tap, tenant), row)
                 break
             if layer.form == "bth":
-                pairs = self._queue_pairs.setdefault(tap, QueuePairs(self._stream_count, self.late.alias))
+                network = tap, self._tenants.of(packet.layers)
+                pairs = self._queue_pairs.setdefault(network, QueuePairs(self._stream_count, self.late.alias))
                 self.late.stream[number] = pairs.take(packet.layers)
                 break
         return row
 
-    def _uet(self, seen: PacketSeen, tap: Hashable, row: Row) -> None:
-        copy = self._copies.find(
-            (seen.src, seen.dst, seen.entropy, seen.size, seen.data), seen.number, tap, seen.time_ns
-        )
+    def _note_copy(self, seen: PacketSeen, tap: Hashable, tenant: int, row: Row) -> None:
+        same = seen.src, seen.dst, seen.entropy, seen.size, seen.data, tenant
+        copy = self._copies.find(same, seen.number, tap, seen.time_ns)
         if copy is not None:
             row["uetp.analysis.copy_of"] = copy
+
+    def _uet(self, seen: PacketSeen, tap: Hashable, row: Row) -> None:
+        """Take a packet of UET. `tap` is its interface and the number of its network."""
         kind = seen.kind
         if kind.startswith(("pds.rudi", "pds.uud")) or kind.endswith(".rudi"):
             self._datagrams.setdefault(tap, Datagrams(self.late)).take(seen, row)

@@ -10,7 +10,7 @@ MOST = 65_536
 BYTES = 64
 """Number of bytes from the PDS header on that copies share."""
 
-Key = tuple[int, int, int, int, bytes]
+Key = tuple[int, int, int, int, bytes, int]
 
 
 class TapCopies:

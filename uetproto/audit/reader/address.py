@@ -4,15 +4,19 @@ differs from 0.0.0.1 and from LID 1.
 
 The number of an IPv4 address is the address itself. In the number of any other address, one bit is set above the bits
 of the address. This bit, the mark, tells the type of the address. Above the marks is the UDP port of an endpoint that
-shares its address with its peer, and 0 otherwise.
+shares its address with its peer, and 0 otherwise. Above the port is the number of the network (`wire.words.tenants`),
+as hosts in tunnels with different VNIs may have equal addresses.
 """
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
+from uetproto.wire.words.tenants import tenant_words
+
 IPV4, IPV6, LID, MAC = 0, 1 << 128, 1 << 129, 1 << 130
 _PORT_AT = 132
+TENANT_AT = 148
 
 ADDRESSED = {
     # header     sender  receiver  mark
@@ -40,6 +44,8 @@ def at_port(address: int, port: int) -> int:
 @lru_cache(4_096)
 def address_text(address: int) -> str:
     """Return an address as text, in the notation of its type."""
+    if tenant := address >> TENANT_AT:
+        return f"{address_text(address ^ tenant << TENANT_AT)} {tenant_words(tenant)}"
     if port := address >> _PORT_AT:
         return f"{address_text(address ^ port << _PORT_AT)} port {port}"
     if address & IPV6:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from uetproto.audit.reader.address import ADDRESSED
+from uetproto.audit.reader.address import ADDRESSED, TENANT_AT
 from uetproto.audit.reader.expected_values import is_data
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.slow_path import awaited
@@ -36,6 +36,7 @@ from uetproto.wire.implied import implied_by
 from uetproto.wire.packet import Layer, Packet, crc_start, inner_from
 from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
 from uetproto.wire.stack import TRIMMED_DSCP
+from uetproto.wire.words.tenants import WITH_VNI, Tenants
 
 Reader = Callable[[bytes, int, int], ObservedPacket | None]
 
@@ -52,20 +53,15 @@ class ReadFlows:
     """Number of expected packets, by the number that `FastReader` gave to their `Kind`."""
 
 
-MOST_VNIS = 1_000
-"""Greatest number of VNIs that are told apart."""
-WITH_VNI = frozenset({"vxlan", "geneve"})
-
-
 class Here:
     """This class refers to the vantage point whose packets are read at present. All readers share it."""
 
-    __slots__ = ("flows", "vnis")
+    __slots__ = ("flows", "tenants")
 
     def __init__(self, flows: ReadFlows) -> None:
         self.flows = flows
-        self.vnis: set[int] = set()
-        """VNIs of tunnels, at most `MOST_VNIS`, of all vantage points."""
+        self.tenants = Tenants()
+        """VNIs of tunnels of all vantage points."""
 
 
 _BEGINNINGS = 1_024
@@ -211,7 +207,7 @@ def _observed_packet(
     behind, outer = shape.size, shape.trailer
     for index, ((form, _, offset), fields) in enumerate(zip(layers, shape.fields, strict=True)):
         if form in ADDRESSED:
-            src, dst = _ends(form, fields)
+            src, dst = _ends(form, fields, _tenant(layers, shape))
             if form == "grh":
                 dscp, ecn = f"({fields['tclass']}) >> 2", f"({fields['tclass']}) & 3"
             else:
@@ -241,10 +237,18 @@ def _observed_packet(
     ), scope
 
 
-def _ends(form: str, fields: Mapping[str, str]) -> list[str]:
-    """Return the expressions of the sender's address and of the receiver's."""
+def _ends(form: str, fields: Mapping[str, str], tenant: str) -> list[str]:
+    """Return the expressions of the sender's address and of the receiver's; `tenant` is that of their network, or
+    empty."""
     sender, receiver, mark = ADDRESSED[form]
-    return [f"({fields[name]}) | {mark}" if mark else fields[name] for name in (sender, receiver)]
+    more = (f" | {mark}" if mark else "") + tenant
+    return [f"({fields[name]}){more}" if more else fields[name] for name in (sender, receiver)]
+
+
+def _tenant(layers: list[Layer], shape: Shape) -> str:
+    """Return what follows an address in a tunnel with a VNI, else an empty text."""
+    vnis = [fields["vni"] for layer, fields in zip(layers, shape.fields, strict=True) if layer.form in WITH_VNI]
+    return f" | here.tenants[{vnis[-1]}] << {TENANT_AT}" if vnis else ""
 
 
 class _Beginnings(dict[bytes, tuple[int, ...]]):
@@ -342,13 +346,10 @@ def _count_statements(layers: list[Layer], shape: Shape, ending: str, kind: int)
     """Return statements that count the packet and note a CRC of its flow; without one, the flow must have none."""
     flows = "\n    flows = here.flows"
     counted = f"\n    flows.counts[{kind}] += 1"
-    for layer, fields in zip(layers, shape.fields, strict=True):
-        if layer.form in WITH_VNI:
-            counted += f"\n    if len(here.vnis) < {MOST_VNIS}:\n        here.vnis.add({fields['vni']})"
     network = max((i for i, layer in enumerate(layers) if layer.form in ("ipv4", "ipv6", "grh")), default=None)
     if network is None or ending == "unchecked":
         return flows + counted
-    flow = f"({', '.join(_ends(layers[network].form, shape.fields[network]))})"
+    flow = f"({', '.join(_ends(layers[network].form, shape.fields[network], _tenant(layers, shape)))})"
     if ending != "none":
         table = "with_icrc" if any(layer.form == "bth" for layer in layers) else "with_crc"
         noted = f"\n    if {flow} not in flows.{table}:\n        flows.{table}[{flow}] = True"

@@ -18,7 +18,7 @@ from uetproto.audit.reader.crc_of_packet import (
 )
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.fast_path import FastReader, Kind
-from uetproto.audit.reader.fast_path_codegen import MOST_VNIS, WITH_VNI, ReadFlows
+from uetproto.audit.reader.fast_path_codegen import ReadFlows
 from uetproto.audit.reader.mirror import Copies
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
@@ -118,8 +118,8 @@ class Reading:
 
     @property
     def vnis(self) -> set[int]:
-        """Return the VNIs of the tunnels of all interfaces that share readers with this one, at most `MOST_VNIS`."""
-        return self._quick.here.vnis
+        """Return the VNIs of the tunnels of all interfaces that share readers with this one."""
+        return {*self._quick.here.tenants}
 
     @property
     def take(self) -> Callable[[Record], None]:
@@ -247,9 +247,6 @@ class Reading:
         if not (roce or uet):
             self.others += 1
             return
-        vnis = self._quick.here.vnis
-        if len(vnis) < MOST_VNIS:
-            vnis.update(layer.values["vni"] for layer in packet.layers if layer.form in WITH_VNI)
         if roce and record.length == len(data):
             mark_suspected(packet, len(data))
         if roce:
@@ -257,7 +254,8 @@ class Reading:
         else:  # a sealed packet has no CRC32C, even if other packets have one
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
             right = is_crc_right(packet, data) if looks else None
-        seen = _told_apart(observe(packet, data, record.index, record.time_ns), packet, self._options.stated_ports)
+        seen = observe(packet, data, record.index, record.time_ns, self._quick.here.tenants)
+        seen = _told_apart(seen, packet, self._options.stated_ports)
         self._flows.take(UndecidedPacket((seen.src, seen.dst), packet, data, right, roce, seen))
 
     def _hand_on(self, waiting: UndecidedPacket) -> None:

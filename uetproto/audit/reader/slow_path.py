@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from uetproto.audit.reader.address import ADDRESSED
+from uetproto.audit.reader.address import ADDRESSED, TENANT_AT
 from uetproto.audit.reader.expected_values import is_expected
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.wire.crc import CRC_SIZE, crc32c
@@ -12,13 +12,16 @@ from uetproto.wire.headers.sharp import MAGIC
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import Layer, Packet
+from uetproto.wire.words.tenants import Tenants
 
 _INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
 
 
-def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedPacket:
+def observe(
+    packet: Packet, data: bytes, number: int, time_ns: int, tenants: Tenants | None = None
+) -> ObservedPacket:  # fmt: skip
     """Return `packet`, which was decoded from `data`, as an audit sees it. `head` is None if no transport header can be
-    read."""
+    read. `tenants` tells hosts in tunnels with different VNIs apart."""
     src = dst = dscp = ecn = entropy = outer = 0
     head: Head = None
     ses: Head | None = None
@@ -45,6 +48,8 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
                 ses = _head(layer)
             else:
                 more.append(_head(layer))
+    if tenants is not None and (tenant := tenants.of(packet.layers)):
+        src, dst = src | tenant << TENANT_AT, dst | tenant << TENANT_AT
     if is_cut_short(packet):
         ses = None  # its extensions may be missing
     whole = packet.error is None and not _INCOMPLETE.intersection(packet.notes)

@@ -162,8 +162,7 @@ def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterat
     if outcome.hidden:
         yield f"  {count(len(outcome.hidden), 'finding')} hidden by {printable(baseline or '')}"
     if len(report.vnis) > 1:
-        several = f"{len(report.vnis):,} VNIs, which are not told apart"
-        yield f"  tunnels have {several}: equal addresses are taken as one host"
+        yield f"  tunnels have {len(report.vnis):,} VNIs: equal addresses in different ones are different hosts"
     left_out = outcome.left_out()
     if left_out:
         yield "  " + printable("; ".join(f"{what}: {number:,}" for what, number in left_out.items()))

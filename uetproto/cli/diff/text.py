@@ -28,7 +28,8 @@ def diff_lines(result: DiffResult, names: tuple[str, str], columns: int, paint: 
     packets = result.packets_a, result.packets_b
     heads = [f"{printable(name)}, {count(number, 'packet')}" for name, number in zip(names, packets, strict=True)]
     yield paint(_side_by_side(" ", heads[0], heads[1], room), "bold")
-    several = len({one.interface for one in result.differences}) > 1
+    places = {one.interface for one in result.differences}
+    several = len(places) > 1 or any("VNI " in place for place in places)
     groups: defaultdict[tuple[str, str], list[Difference]] = defaultdict(list)
     for one in result.differences[:most]:
         groups[one.conversation, one.interface * several].append(one)

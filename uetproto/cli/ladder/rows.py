@@ -16,6 +16,7 @@ from uetproto.wire.capture.pcap import CaptureInterface, CaptureReader, Record
 from uetproto.wire.headers.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
 from uetproto.wire.words.summary import count, hosts, pds_layer, ses_layer, summary, tone
+from uetproto.wire.words.tenants import Tenants
 from uetproto.wire.words.uet import cc_words
 
 TONES = {
@@ -218,6 +219,7 @@ def arrows(
     are not drawn."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
+    tenants = Tenants()
     start_ns = None
     conversation = None if choice.pdc is None else LadderConversation(choice.pdc)
     end = choice.end
@@ -249,7 +251,7 @@ def arrows(
         is_part = conversation is None or conversation.has(packet)
         if not choice.covers(record.index):
             if ends is not None and "bth" in packet and tone(packet) != "bad":
-                _is_repeated(latest, (*ends[:2], record.interface), packet["bth"])
+                _is_repeated(latest, (*ends[:2], record.interface, tenants.of(packet.layers)), packet["bth"])
             continue
         if packet.error is not None and packet.error.kind == "malformed":
             tally.malformed += 1
@@ -266,12 +268,14 @@ def arrows(
         if start_ns is None:
             start_ns = record.time_ns
         src, dst, bits = ends
+        tenant = tenants.of(packet.layers)
+        bits |= tenant << 8
         fate = record.comment and record.comment.partition("; ")[0]  # further comments may follow
         kind, mark = _FATES.get(fate, (tone(packet), ""))
         like: object = record.index
         if kind != "bad" and "bth" in packet:
             values = packet["bth"]
-            if _is_repeated(latest, (src, dst, record.interface), values) and kind == "data":
+            if _is_repeated(latest, (src, dst, record.interface, tenant), values) and kind == "data":
                 kind = "retx"
             like = kind, values["opcode"], values["destqp"]
         elif kind != "bad":
@@ -291,7 +295,7 @@ def arrows(
             columns,
             why,
             _place(reader, record.interface),
-            _same(packet, record.data) if choice.merged else None,
+            (tenant, _same(packet, record.data)) if choice.merged else None,
         )
 
 
@@ -321,9 +325,9 @@ def _congestion(packet: Packet) -> Iterator[str]:
             yield words
 
 
-def _is_repeated(latest: dict[object, int], ends: tuple[int, int, int], bth: Mapping[str, Any]) -> bool:
+def _is_repeated(latest: dict[object, int], ends: tuple[int, int, int, int], bth: Mapping[str, Any]) -> bool:
     """Return whether a packet of RC repeats an earlier one. It does so if its PSN is not beyond the latest PSN of its
-    flow. `ends` are the addresses and the interface."""
+    flow. `ends` are the addresses, the interface and the network."""
     if bth["opcode"] >> 5 != Transport.RC:
         return False
     flow, psn = (ends, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]

@@ -8,6 +8,7 @@ from typing import Any
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.words.roce import roce_summary, roce_tone
 from uetproto.wire.words.sharp import sharp_words
+from uetproto.wire.words.tenants import tenant_words
 from uetproto.wire.words.text import code as code
 from uetproto.wire.words.text import count as count
 from uetproto.wire.words.text import octets as octets
@@ -25,7 +26,9 @@ Values = Mapping[str, Any]
 @lru_cache(maxsize=4096)
 def address(value: int, bits: int) -> str:
     """Return an address as text. `bits` tells its type: 16 for a LID, 32 for IPv4, 128 for IPv6, otherwise a MAC
-    address."""
+    address. Above these 8 bits is the number of the network (`wire.words.tenants`)."""
+    if bits > 0xFF:
+        return f"{address(value, bits & 0xFF)} {tenant_words(bits >> 8)}"
     if bits == 16:
         return f"LID {value}"
     raw = value.to_bytes(bits // 8, "big")
