@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A release has everything that is promised: its files, its version."""
 
+import re
 import runpy
 import shutil
 import subprocess
@@ -32,6 +33,15 @@ def test_the_version_stands_in_one_place() -> None:
     assert "version" not in PROJECT["project"]
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "uetproto.__version__"}
+
+
+def test_changelog_and_citation_tell_of_this_version() -> None:
+    section = re.search(
+        rf"^## {re.escape(__version__)} \((.*)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert section is not None
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert {f"version: {__version__}", f"date-released: {section[1]}"} <= set(citation)
 
 
 def run(*command: object, cwd: Path) -> str:
