@@ -84,7 +84,8 @@ GOOD = {"kind": "rc", "qp_num": 77, "psn": 1}
 
 
 @pytest.mark.parametrize("pairs", [
-    None, [], 7, [7], [{}], [{"kind": "rd"}], [GOOD] * 5, [{**GOOD, "qp_num": 1}], [{**GOOD, "psn": -1}],
+    None, [], 7, [7], [{}], [{"kind": "rd"}], [GOOD] * 257, [{**GOOD, "qp_num": 1}], [{**GOOD, "psn": -1}],
+    [{**GOOD, "receives": 32, "receive_size": 1 << 20}] * 9, [{**GOOD, "path_mtu": 300}],
     [{**GOOD, "receives": 1 << 40}], [{**GOOD, "receive_size": 1 << 40}], [{**GOOD, "access": "all"}],
     [GOOD, {"kind": "rc"}],
 ])  # fmt: skip
@@ -96,6 +97,16 @@ def test_wishes_that_are_not_legal_are_refused_and_leave_nothing(pairs: Any) -> 
     assert (len(peer.node.hca.qps), len(peer.node.hca.regions.by_rkey)) == (0, before)
     with pytest.raises(LocalError):
         peer.tested.messages({"qp_num": 17})
+
+
+@pytest.mark.parametrize("regions", [7, [0], ["4"], [1] * 257, [1 << 28, 1]])
+def test_memory_that_is_not_legal_is_refused(regions: Any) -> None:
+    peer = RocePeer()
+    with pytest.raises(LocalError):
+        peer.tested.open({"pairs": [GOOD], "regions": regions})
+    assert (len(peer.node.hca.qps), len(peer.node.hca.regions.by_rkey)) == (0, 0)
+    made = peer.tested.open({"pairs": [GOOD], "regions": [5, 4096]})["regions"]
+    assert [one["length"] for one in made] == [5, 4096]
 
 
 @pytest.mark.parametrize("work", [

@@ -137,9 +137,10 @@ class DirectPairs:
     def __init__(self, peer: RocePeer, lacks: Sequence[str] = ()) -> None:
         self.peer, self.lacks, self.gone = peer, lacks, False
 
-    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
         asked = [{"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes]
-        return opened_of(wishes, self.peer.tested.open({"pairs": asked}))
+        told = {"pairs": asked, "regions": [*regions]}
+        return opened_of(wishes, self.peer.tested.open(told), len(regions))
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         found = []

@@ -44,7 +44,7 @@ COMMANDS = {
     "wire":       ("uetproto.cli.live.wire", "Join two network interfaces, and lose, mark or trim frames."),
     "capture":    ("uetproto.cli.live.capture", "Capture, audit and draw the frames of an interface."),
     "conform":    ("uetproto.cli.conform.command", "Ask another implementation whether it follows the protocol."),
-    "replay":     ("uetproto.cli.live.replay", "Play one side of a capture to a peer, and compare the answers."),
+    "replay":     ("uetproto.cli.live.replay.command", "Play one side of a capture to a peer; compare the answers."),
     "completion": ("uetproto.cli.completion.command", "Print what makes a shell complete command lines."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip

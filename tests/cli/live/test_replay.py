@@ -78,6 +78,32 @@ def test_a_sealed_capture_is_replayed_with_its_keys() -> None:
     assert (result.exit_code, "sealed" in result.output) == (2, True)
 
 
+def test_roce_captures_over_a_rendezvous_and_by_hand(tmp_path: Path) -> None:
+    here, there = addresses()
+    common = ("--as", "10.0.0.11", "--peer", there, "--local", here, "--transport", "rc", "--seed", "3", "--json")
+    captures = [str(PCAPS / f"{name}.pcapng") for name in ("roce-write", "roce-fetch-add", "roce-ud-send-imm")]
+    with serving(there, "--transport", "rc"):
+        for capture, frames, work, what in zip(captures, ((4, 2), (2, 0), (1, 0)), (2, 0, 1), ("", *["payload", ""]),
+                                               strict=True):  # fmt: skip
+            result = invoke("replay", capture, "--frames", "-o", str(tmp_path / "replayed.pcapng"), *common)
+            differences, summary = told(result.stdout)
+            assert ((summary["sent"], summary["same"]), summary["missing"], summary["extra"]) == (frames, 0, 0)
+            assert {name for one in differences for name in one["fields"]} == ({"origremdt"} if what else set())
+            assert audit([tmp_path / "replayed.pcapng"], Options(complete=True)).findings == []
+            differences, summary = told(invoke("replay", capture, "--work", *common).stdout)
+            assert (summary["same"], summary["missing"], summary["error"]) == (work, 0, None)
+            assert {name for one in differences for name in one["fields"]} == ({what} if what else set())
+    hand = ("--rendezvous", "off", "--key", "0x77", "--addr", "0x10000", "--payload-mtu", "4096")
+    served = ("--peer-gid", here, "--qpn", "0x20", "--psn", "5", "--peer-qpn", "0x30", "--peer-psn", "9")
+    ours = ("--qpn", "0x30", "--psn", "9", "--peer-qpn", "0x20", "--peer-psn", "5")
+    for mode in ("--frames", "--work"):
+        with serving(there, "--transport", "rc", *served, *hand):
+            _, summary = told(invoke("replay", captures[0], mode, *common, *hand, *ours).stdout)
+            assert (summary["same"], summary["differs"], summary["missing"], summary["extra"]) == (2, 0, 0, 0)
+    result = invoke("replay", captures[2], "--work", *common, *hand, *ours)
+    assert (result.exit_code, "no queue pair by hand is one of UD" in result.output) == (2, True), result.output
+
+
 def test_what_cannot_be_replayed_is_refused_with_a_line() -> None:
     here, there = addresses()
     common = ("--peer", there, "--local", here)

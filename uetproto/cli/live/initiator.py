@@ -283,18 +283,19 @@ class RoceInitiator(Initiator):
         try:
             self._introduce()
             device = self._network.device("local")
-            self._pd = device.alloc_pd()
+            self.pd = device.alloc_pd()
             self._cq = device.create_cq(256)
             numbers = options.by_hand
-            self._qp = self._pd.create_qp(verbs.QpType.RC, self._cq, qp_num=numbers.mine)
+            self._qp = self.pd.create_qp(verbs.QpType.RC, self._cq, qp_num=numbers.mine)
             if rendezvous is not None:
                 psn = device.psns.getrandbits(24)
                 answer = rendezvous.ask("connect", qp_num=self._qp.qp_num, psn=psn)
                 theirs, their_psn = number(answer, "qp_num", 2, 2**24 - 1), number(answer, "psn", 0, 2**24 - 1)
                 numbers = HandNumbers(numbers.mine, theirs, psn, their_psn)
+            self.path_mtu = options.payload_mtu or payload
             verbs.connect_to(
                 self._qp, peer, dest_qpn=numbers.theirs, sq_psn=numbers.my_psn, rq_psn=numbers.their_psn,
-                path_mtu=options.payload_mtu or payload,
+                path_mtu=self.path_mtu,
             )  # fmt: skip
             self._regions: deque[tuple[verbs.MR, memoryview | None]] = deque()
         except BaseException:
@@ -307,15 +308,15 @@ class RoceInitiator(Initiator):
         self.open += 1
 
     def write(self, data: Any, offset: int) -> None:
-        mr = self._pd.reg_mr(data, verbs.Access(0))
+        mr = self.pd.reg_mr(data, verbs.Access(0))
         self._post(verbs.Opcode.RDMA_WRITE, mr, remote_addr=self.base + offset, rkey=self.key)
 
     def read(self, into: Any, offset: int) -> None:
-        mr = self._pd.reg_mr(into)
+        mr = self.pd.reg_mr(into)
         self._post(verbs.Opcode.RDMA_READ, mr, remote_addr=self.base + offset, rkey=self.key)
 
     def send(self, data: Any) -> None:
-        self._post(verbs.Opcode.SEND, self._pd.reg_mr(data, verbs.Access(0)))
+        self._post(verbs.Opcode.SEND, self.pd.reg_mr(data, verbs.Access(0)))
 
     def collect(self) -> None:
         if len(self._cq):

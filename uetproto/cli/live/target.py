@@ -562,6 +562,8 @@ class RoceTarget(Target):
     def _collect(self) -> None:
         if self._by_hand is not None and self._by_hand.tested is not None:
             self._by_hand.tested.collect()
+        for tested in self._tested.values():
+            tested.collect()
         for entry in self._cq.poll(len(self._cq)) if len(self._cq) else ():
             if entry.status is not verbs.Status.SUCCESS:
                 self.failures.append(f"queue pair {entry.qp_num}: {entry.status.name}")

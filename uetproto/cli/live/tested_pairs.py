@@ -15,7 +15,9 @@ from uetproto.conform.roce.hand import HandPairs
 from uetproto.conform.roce.pairs import (
     KINDS,
     MEMORY,
-    MOST,
+    MOST_AT_ONCE,
+    MOST_REGIONS,
+    MOST_ROOM,
     NEEDS,
     POSTS,
     SETTINGS,
@@ -40,8 +42,6 @@ _MESSAGES = 64
 _HAND_RECEIVES = 32
 """Number of receives of a queue pair made by hand."""
 _HAND_COMPLETIONS = 1 << 14
-_COMPLETIONS = 1024
-"""Number of completions that find room: of all receives and work of the queue pairs of a test."""
 _READS = (verbs.WcOpcode.RDMA_READ, verbs.WcOpcode.COMP_SWAP, verbs.WcOpcode.FETCH_ADD)
 _READ, _WRITE = verbs.Access.REMOTE_READ, verbs.Access.REMOTE_WRITE | verbs.Access.LOCAL_WRITE
 _MEMORY: dict[str, tuple[verbs.Access, bool]] = {
@@ -58,11 +58,11 @@ class _Served:
     qp: verbs.QP
     regions: list[verbs.MR]
     taken: list[Json] = field(default_factory=list)
-    again: bool = False
-    """Whether a receive is posted again once it is taken."""
     posted: dict[int, verbs.MR] = field(default_factory=dict)
     """Memory of work of its own, by its number."""
     done: list[Json] = field(default_factory=list)
+    again: bool = False
+    """Whether receives that were taken are posted again."""
 
 
 class TestedPairs:
@@ -84,19 +84,22 @@ class TestedPairs:
         legal."""
         self.close()
         wishes = told.get("pairs")
-        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST or not all(map(_is_wish, wishes)):
-            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST} objects with kind")
-        self._cq = self._pd.device.create_cq(_COMPLETIONS)  # of its own: what a client does fills no other
+        if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST_AT_ONCE or not all(map(_is_wish, wishes)):
+            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST_AT_ONCE} objects with kind")
+        room = sum(_set(wish, "receives", 4) * _set(wish, "receive_size", 2 * self._path_mtu) for wish in wishes)
+        if room > MOST_ROOM:
+            raise LocalError("receive_size", f"the receives of all queue pairs have {room:,} bytes", f"{MOST_ROOM:,}")
+        most = sum(_set(wish, "receives", 4) + _MESSAGES for wish in wishes)
+        self._cq = self._pd.device.create_cq(most)  # of its own: what a client does fills no other
         try:
             pairs = [self._pair(wish) for wish in wishes]
-            regions = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
+            memory = {name: self._region(rights, other) for name, (rights, other) in _MEMORY.items()}
+            regions = [self._region(verbs.ALL, False, size) for size in _sizes_of(told)]
         except BaseException:
             self.close()
             raise
-        memory = {
-            name: {"key": mr.rkey, "address": mr.addr, "length": mr.length} for name, mr in regions.items()
-        }  # fmt: skip
-        return {"pairs": pairs, "memory": memory}
+        made = {name: _told(mr) for name, mr in memory.items()}
+        return {"pairs": pairs, "memory": made, "regions": [_told(mr) for mr in regions]}
 
     def open_by_hand(self, hand: HandPairs, names: Mapping[int, str]) -> dict[str, int]:
         """Make the queue pairs and the memory of a PEER.toml, beside the memory without a name. Returns the numbers of
@@ -114,19 +117,18 @@ class TestedPairs:
                     self._memory.append(mr)
             for pair in hand.pairs:
                 wish = {
-                    "receives": _HAND_RECEIVES, **pair.settings, "kind": pair.kind, "qp_num": pair.number,
-                    "psn": pair.psn, "first": pair.first,
+                    "receives": _HAND_RECEIVES, "again": int("receives" not in pair.settings), **pair.settings,
+                    "kind": pair.kind, "qp_num": pair.number, "psn": pair.psn, "first": pair.first,
                 }  # fmt: skip
                 made = self._pair(wish, pair.theirs or None, pair.q_key or verbs.QKEY)
-                self.served[made["qp_num"]].again = "receives" not in pair.settings
                 found[names[pair.number]] = made["qp_num"]
         except BaseException:
             self.close()
             raise
         return found
 
-    def _region(self, rights: verbs.Access, other: bool) -> verbs.MR:
-        mr = (self._other if other else self._pd).reg_mr(bytearray(MEMORY), rights)
+    def _region(self, rights: verbs.Access, other: bool, size: int = MEMORY) -> verbs.MR:
+        mr = (self._other if other else self._pd).reg_mr(bytearray(size), rights)
         self._memory.append(mr)
         return mr
 
@@ -146,6 +148,7 @@ class TestedPairs:
         }  # fmt: skip
         for state, values in bring_up_steps(kind, self._pd.device.config, wanted):
             qp.modify(state, **values)
+        served.again = bool(set_.get("again"))
         size = set_.get("receive_size", 2 * self._path_mtu)
         for at in range(set_.get("receives", 4)):
             mr = self._pd.reg_mr(bytearray(size))
@@ -155,23 +158,19 @@ class TestedPairs:
 
     def collect(self) -> None:
         """Take the completions that are there."""
-        for entry in self._cq.poll(_COMPLETIONS) if self._cq is not None and len(self._cq) else ():
+        for entry in self._cq.poll(len(self._cq)) if self._cq is not None and len(self._cq) else ():
             self._take(self.served[entry.qp_num], entry)
 
     def _take(self, served: _Served, entry: verbs.WorkCompletion) -> None:
         if entry.receive and entry.status is verbs.Status.SUCCESS:
             mr = served.regions[entry.wr_id]
-            told = {
-                "data": mr.read(0, min(mr.length, _SHOWN))[: entry.byte_len].hex(), "length": entry.byte_len,
-                "immdt": entry.imm_data, "se": int(entry.solicited), "srcqp": entry.src_qp,
-            }  # fmt: skip
-            if served.again:
-                served.qp.post_recv(mr, wr_id=entry.wr_id)
             if self._reports is not None:
                 with self._reports.open("a", encoding="utf-8") as file:
-                    file.write(f"{json.dumps({'qp_num': entry.qp_num, **told})}\n")
-            elif len(served.taken) < _MESSAGES:
-                served.taken.append(told)
+                    file.write(f"{json.dumps({'qp_num': entry.qp_num, **_taken_by(mr, entry)})}\n")
+            elif not served.again and len(served.taken) < _MESSAGES:
+                served.taken.append(_taken_by(mr, entry))
+            if served.again:
+                served.qp.post_recv(mr, wr_id=entry.wr_id)
         elif not entry.receive and entry.wr_id in served.posted:
             mr = served.posted[entry.wr_id]
             data = mr.read(0, mr.length) if entry.opcode in _READS and entry.ok else b""
@@ -232,6 +231,34 @@ class TestedPairs:
             self._cq = None
 
 
+def _told(mr: verbs.MR) -> Json:
+    return {"key": mr.rkey, "address": mr.addr, "length": mr.length}
+
+
+def _sizes_of(told: Json) -> list[int]:
+    """Return the sizes of further memory that a client wishes."""
+    wished = told.get("regions", [])
+    if not isinstance(wished, list) or len(wished) > MOST_REGIONS:
+        raise LocalError("regions", f"{str(wished)[:80]} is not legal", f"at most {MOST_REGIONS} sizes")
+    sizes = [number({"regions": size}, "regions", 1, MOST_ROOM) for size in wished]
+    if sum(sizes) > MOST_ROOM:
+        raise LocalError("regions", f"{sum(sizes):,} bytes are more than this peer has", f"{MOST_ROOM:,}")
+    return sizes
+
+
+def _set(wish: Json, name: str, usual: int) -> int:
+    """Return a setting that a queue pair shall have."""
+    return number(wish, name, *SETTINGS[name], usual)
+
+
+def _taken_by(mr: verbs.MR, entry: verbs.WorkCompletion) -> Json:
+    """Return what is told of a message that a receive has taken."""
+    return {
+        "data": mr.read(0, min(mr.length, _SHOWN))[: entry.byte_len].hex(), "length": entry.byte_len,
+        "immdt": entry.imm_data, "se": int(entry.solicited), "srcqp": entry.src_qp,
+    }  # fmt: skip
+
+
 def _is_wish(wish: Any) -> bool:
     return isinstance(wish, dict) and wish.get("kind") in KINDS
 
@@ -244,12 +271,13 @@ class AskedPairs:
         self.gone = False
         self._rendezvous = rendezvous
 
-    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
         asked = [
             {"kind": wish.kind, "qp_num": wish.number, "psn": wish.psn, **wish.settings} for wish in wishes
         ]  # fmt: skip
         try:
-            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked))
+            more = {"regions": [*regions]} if regions else {}
+            return opened_of(wishes, self._rendezvous.ask("pairs", pairs=asked, **more), len(regions))
         except UetError as error:
             self.gone = isinstance(error, RemoteError)
             return f"the peer makes no queue pairs: {error}"
@@ -294,7 +322,7 @@ class AskedPairs:
         """Do nothing: what the next test asks for replaces this, and the end of the session frees all."""
 
 
-def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
+def opened_of(wishes: Sequence[PairWish], answer: Json, regions: int = 0) -> PeerSetup:
     """Return what a peer says that it made. Raises `LocalError` for what is no answer."""
     pairs, memory = answer.get("pairs"), answer.get("memory")
     if not isinstance(pairs, list) or len(pairs) != len(wishes) or not isinstance(memory, dict):
@@ -307,15 +335,23 @@ def opened_of(wishes: Sequence[PairWish], answer: Json) -> PeerSetup:
         for wish, pair in zip(wishes, pairs, strict=True) if isinstance(pair, dict)
     ]  # fmt: skip
     places = {
-        name: PeerMemory(
-            number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
-            number(place, "length", 0, 2**64 - 1),
-        )
-        for name, place in memory.items() if (not name or name in NEEDS) and isinstance(place, dict)
-    }  # fmt: skip
-    if len(found) != len(wishes) or "" not in places:
+        name: _memory_of(place)
+        for name, place in memory.items()
+        if (not name or name in NEEDS) and isinstance(place, dict)
+    }
+    told = answer.get("regions", [])
+    more = [_memory_of(place) for place in told if isinstance(place, dict)] if isinstance(told, list) else []
+    if len(found) != len(wishes) or "" not in places or len(more) != regions:
         raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
-    return PeerSetup(found, places)
+    return PeerSetup(found, places, more)
+
+
+def _memory_of(place: Json) -> PeerMemory:
+    """Return memory that a peer tells of. Raises `LocalError` for what is none."""
+    return PeerMemory(
+        number(place, "key", 0, 2**32 - 1), number(place, "address", 0, 2**64 - 1),
+        number(place, "length", 0, 2**64 - 1),
+    )  # fmt: skip
 
 
 def work_of(told: Json) -> CompletedWork:

@@ -8,7 +8,7 @@ the messages begins each one after those that had ended before.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from uetproto.conform.packets import AnswerPacket
 from uetproto.conform.replay.side import SidePacket
@@ -95,18 +95,24 @@ class _Flow:
     """PSNs of messages that were whole; a retransmission of one begins nothing."""
 
 
+MessageT = TypeVar("MessageT")
+
+
 @dataclass(frozen=True, slots=True)
-class MessageBegan:
+class MessageBegan(Generic[MessageT]):
     """This event says that all of a message has been sent in the capture."""
 
-    message: CapturedMessage
+    message: MessageT
 
 
 @dataclass(frozen=True, slots=True)
-class MessageEnded:
+class MessageEnded(Generic[MessageT]):
     """This event says that a message was answered in the capture."""
 
-    message: CapturedMessage
+    message: MessageT
+
+
+UetEvent = MessageBegan[CapturedMessage] | MessageEnded[CapturedMessage]
 
 
 class MessageReader:
@@ -119,7 +125,7 @@ class MessageReader:
         self._flows: dict[Any, _Flow] = {}
         self._bytes = self._open = 0
 
-    def read(self, packets: Iterable[SidePacket[AnswerPacket]]) -> Iterator[MessageBegan | MessageEnded]:
+    def read(self, packets: Iterable[SidePacket[AnswerPacket]]) -> Iterator[UetEvent]:
         """Yield what happens to messages, in the order of the capture. Raises `LocalError` if too much is open at a
         time."""
         for one in packets:
@@ -133,7 +139,7 @@ class MessageReader:
 
     # What the side sent
 
-    def _sent(self, one: SidePacket[AnswerPacket]) -> Iterator[MessageBegan | MessageEnded]:
+    def _sent(self, one: SidePacket[AnswerPacket]) -> Iterator[UetEvent]:
         values = one.answer.values
         mode = _MODES.get(values["type"])  # type: ignore[call-overload]
         if mode is None or values.get("next_hdr") not in _REQUESTS or "opcode" not in values:
@@ -231,7 +237,7 @@ class MessageReader:
 
     # What the other side answered
 
-    def _received(self, one: SidePacket[AnswerPacket]) -> Iterator[MessageEnded]:
+    def _received(self, one: SidePacket[AnswerPacket]) -> Iterator[MessageEnded[CapturedMessage]]:
         answer = one.answer
         values = answer.values
         if answer.kind == "rudi_response":
@@ -295,7 +301,7 @@ class MessageReader:
             return message._answered >= (message.length if message.opcode is Opcode.READ else 1)
         return not message._psns
 
-    def _end(self, message: CapturedMessage, flow: _Flow) -> MessageEnded:
+    def _end(self, message: CapturedMessage, flow: _Flow) -> MessageEnded[CapturedMessage]:
         message.return_code = ReturnCode.OK if message._error is None else message._error
         self._bytes -= len(message.data)
         self._open -= 1

@@ -40,14 +40,45 @@ class SidePacket(NamedTuple, Generic[AnswerT]):
 class SideSurvey:
     """This class has what one reading of a capture tells of a side."""
 
-    senders: dict[int, int] = field(default_factory=dict)
-    """Number of UET packets by the address that sent them."""
+    senders: dict[int, str] = field(default_factory=dict)
+    """Addresses that send packets of the protocol, and their texts."""
     packets: int = 0
     """Number of packets of the capture."""
     key: int = NO_KEY
     """First memory key of the side that its peer did not refuse as unknown, or `NO_KEY` if there is none."""
     longest: int = 0
     """Number of bytes of the longest packet of the side, from the IP header on."""
+
+    def note(self, version: int, sender: int) -> None:
+        """Note who sends a packet of the protocol."""
+        if sender not in self.senders and len(self.senders) < MOST_ADDRESSES:
+            self.senders[sender] = _text(version, sender)
+
+    def measure(self, number: int, record: Record, packet: Packet, file: str) -> None:
+        """Note the size of a packet of the side. Raises `LocalError` for one that was cut by the capture."""
+        if record.length > len(record.data) or "truncated" in packet.notes:
+            size = f" of its {record.length}" if record.length > len(record.data) else ""
+            raise LocalError(
+                file, f"{numbered(number)} has {len(record.data)}{size} bytes",
+                "whole packets; the capture was cut (snap length)",
+            )  # fmt: skip
+        lower = next(layer for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
+        self.longest = max(self.longest, record.length - lower.offset)
+
+    def nobody(self, version: int, address: int, file: str, protocol: str, other: str) -> LocalError:
+        """Return the error that an address sends nothing of the protocol. `other` is the transport that it speaks, as
+        `--transport` has it, or empty."""
+        told = f"{_text(version, address)} sends no {protocol} packet in {file}"
+        if other:
+            return LocalError("--transport", told, other)
+        names = [self.senders[sender] for sender in sorted(self.senders)]
+        more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+        legal = ", ".join(names[:_TOLD]) + more
+        return LocalError("--as", told, legal or f"a sender of {protocol}; the capture has none")
+
+
+def _text(version: int, address: int) -> str:
+    return str(ip_address(address.to_bytes(4 if version == 4 else 16, "big")))
 
 
 def address_of(packet: Packet) -> tuple[int, int, int] | None:
@@ -65,7 +96,7 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
     Raises `LocalError` if the capture has no UET packet from this address, or one that cannot be sent again: sealed, or
     cut by the capture.
     """
-    found, roce, texts, keys = SideSurvey(), 0, dict[int, str](), _KeysOfSide()
+    found, roce, keys = SideSurvey(), False, _KeysOfSide()
     for number, (record, packet) in enumerate(packets):
         found.packets += 1
         ends = address_of(packet)
@@ -74,34 +105,20 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         sender = ends[1]
         ours = (ends[0], sender) == (version, address)
         if "bth" in packet:
-            roce += ours
+            roce = roce or ours
             continue
         sealed = "sealed" in packet.notes
         if not sealed and not any(layer.form.startswith("pds.") for layer in packet.layers):
             continue
-        if sender in found.senders or len(found.senders) < MOST_ADDRESSES:
-            found.senders[sender] = found.senders.get(sender, 0) + 1
-            texts[sender] = str(ip_address(sender.to_bytes(4 if ends[0] == 4 else 16, "big")))
+        found.note(ends[0], sender)
         keys.look(packet, ours)
         if not ours:
             continue
         if sealed:
             raise LocalError(file, f"{numbered(number)} is sealed", "--captured-keys FILE with the key that opens it")
-        if record.length > len(record.data):
-            raise LocalError(
-                file, f"{numbered(number)} has {len(record.data)} of its {record.length} bytes",
-                "whole packets; the capture was cut (snap length)",
-            )  # fmt: skip
-        lower = next(layer for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
-        found.longest = max(found.longest, record.length - lower.offset)
+        found.measure(number, record, packet, file)
     if address not in found.senders:
-        told = ip_address(address.to_bytes(4 if version == 4 else 16, "big"))
-        what = (
-            f"{told} sends RoCE in {file}, which is not replayed" if roce else f"{told} sends no UET packet in {file}"
-        )
-        names = [texts[sender] for sender in sorted(found.senders)]
-        more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-        raise LocalError("--as", what, ", ".join(names[:_TOLD]) + more or "a sender of UET; the capture has none")
+        raise found.nobody(version, address, file, "UET", "rc" if roce else "")
     found.key = keys.first
     return found
 

@@ -41,7 +41,7 @@ class DriverPairs:
     lacks = tuple(NEEDS)
     gone = False
 
-    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
         return PeerSetup([_dictated(wish) for wish in wishes], {"": PeerMemory(0, 0, 0)})
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:

@@ -50,7 +50,7 @@ class HandPairs:
     _line: int = 0
     _taken: defaultdict[int, list[TakenMessage]] = field(default_factory=lambda: defaultdict(list))
 
-    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
+    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
         chosen: list[OpenPair] = []
         for wish in wishes:
             free = (pair for pair in self.pairs if pair not in chosen and _suits(pair, wish))

@@ -57,6 +57,12 @@ class RoceFacts:
     without: frozenset[str] = frozenset()
     """What the peer does not have: names of `OPTIONAL` and `NEEDS`."""
 
+    def lower(self, values: Mapping[str, int], entropy: int) -> list[Layer]:
+        """Return the headers below BTH of a packet to the peer, with these values in the IP header."""
+        ends = {"src": self.local, "dst": self.address, **values}
+        ip = Layer("ipv4", {**ends, "df": 1}) if self.ip_version == 4 else Layer("ipv6", ends)
+        return [Layer("ethernet", {}), ip, Layer("udp", {"sport": entropy, "dport": self.udp_port})]
+
     @property
     def settings(self) -> dict[str, Any]:
         """Return the settings of `decode` for the packets of both ends."""
@@ -128,11 +134,8 @@ class RoceCraft:
 
     def _lower(self, step: Mapping[str, Any]) -> list[Layer]:
         """Return the headers below the BTH."""
-        peer, ecn = self.peer, step.get("ecn", Ecn.ECT0)
-        ends = {"src": peer.local, "dst": peer.address, "dscp": _DSCP, "ecn": ecn}
-        ip = Layer("ipv4", {**ends, "df": 1}) if peer.ip_version == 4 else Layer("ipv6", ends)
-        entropy = self._entropy(step.get("entropy", ENTROPY))
-        return [Layer("ethernet", {}), ip, Layer("udp", {"sport": entropy, "dport": peer.udp_port})]
+        values = {"dscp": _DSCP, "ecn": step.get("ecn", Ecn.ECT0)}
+        return self.peer.lower(values, self._entropy(step.get("entropy", ENTROPY)))
 
     def _layers(self, step: Mapping[str, Any], pair: OpenPair, variables: Variables, size: int) -> list[Layer]:
         """Return the BTH and the headers behind it, with their values."""
@@ -191,7 +194,11 @@ def read(frame: bytes) -> RoceAnswer | None:
     """Return the packet in a frame, or None if it is none of RoCE. Values that are parts of the syndrome of an AETH are
     `credits` of an ACK, `timer` of an RNR NAK, and `nak` of another NAK."""
     at = 36 if frame[12:14] == IPV4_TYPE else 56  # it is at our port, whatever that is
-    packet = decode(frame, roce_port=max(int.from_bytes(frame[at : at + 2], "big"), 1))
+    return answer_of(decode(frame, roce_port=max(int.from_bytes(frame[at : at + 2], "big"), 1)))
+
+
+def answer_of(packet: Packet) -> RoceAnswer | None:
+    """Return what a decoded packet says, as `read` does, or None if it is none of RoCE."""
     values: dict[str, int] = {}
     rows: dict[str, Field] = {}
     headers = [form for form, _, _ in packet.layers]

@@ -25,14 +25,22 @@ OPTIONAL = {
 }  # fmt: skip
 """What not every adapter has, by the names that tests and --without have for it, and in words."""
 SETTINGS = {
-    "receives": (0, 32), "receive_size": (1, 1 << 16), "min_rnr_timer": (0, 31), "max_dest_rd_atomic": (0, 16),
-    "access": (0, 15), "start": (0, (1 << 24) - 1), "first": (0, (1 << 24) - 1), "timeout": (0, 31),
+    "receives": (0, 32), "receive_size": (1, 1 << 20), "again": (0, 1), "path_mtu": (256, 4096),
+    "min_rnr_timer": (0, 31), "max_dest_rd_atomic": (0, 16), "access": (0, 15), "start": (0, (1 << 24) - 1),
+    "first": (0, (1 << 24) - 1), "timeout": (0, 31),
     "retry_cnt": (0, 7), "rnr_retry": (0, 7),
 }  # fmt: skip
 """What a test may ask of a queue pair, with least and greatest values: `access` are the rights of roce.md §10, `start`
-is the PSN that the peer expects first, and `first` that of its own first request."""
+is the PSN that the peer expects first, and `first` that of its own first request. With `again` receives that were taken
+are posted again."""
 MOST = 4
 """Largest number of queue pairs of a test."""
+MOST_AT_ONCE = 256
+"""Largest number of queue pairs that a peer makes at a time."""
+MOST_ROOM = 256 << 20
+"""Largest number of bytes of the receives of these queue pairs, and of further memory."""
+MOST_REGIONS = 256
+"""Largest number of pieces of further memory."""
 REPORTED = ("received", "on", "data", "from", "length", "immdt", "se", "srcqp", "network")
 """Keys of a step that says what receives of the peer have taken."""
 POSTS = (
@@ -117,6 +125,8 @@ class PeerSetup(NamedTuple):
 
     pairs: Sequence[OpenPair]
     memory: Mapping[str, PeerMemory]
+    regions: Sequence[PeerMemory] = ()
+    """Memory of the sizes that were wished."""
 
 
 class PairSource(Protocol):
@@ -130,8 +140,8 @@ class PairSource(Protocol):
     def gone(self) -> bool:
         """Return whether the peer makes no more queue pairs, as its program has ended."""
 
-    def open(self, wishes: Sequence[PairWish]) -> PeerSetup | str:
-        """Return queue pairs for a test, or why there are none."""
+    def open(self, wishes: Sequence[PairWish], regions: Sequence[int] = ()) -> PeerSetup | str:
+        """Return queue pairs for a test, or why there are none. `regions` are sizes of further memory."""
 
     def messages(self, pair: OpenPair) -> list[TakenMessage]:
         """Return the messages that receives of a queue pair have taken since the last call."""

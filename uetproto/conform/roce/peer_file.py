@@ -39,6 +39,8 @@ _OTHERS = ("read_only", "write_only", "other_domain")
 _PSN = integer(0, 2**24 - 1)
 _PSNS = ("start", "first")
 """Settings of a wish that are PSNs, which have keys of their own."""
+_OF_PAIRS = (*_PSNS, "again", "path_mtu")
+"""Settings that a queue pair of the file does not have."""
 _PAIR: Mapping[str, KeyType] = {
     "kind": one_of(KINDS).says("Service."),
     "qpn": integer(2, MULTICAST_QP - 1).says("Number of our queue pair, to which that of the peer is connected."),
@@ -46,7 +48,7 @@ _PAIR: Mapping[str, KeyType] = {
     "peer_qpn": integer(0, MULTICAST_QP - 1).says("Number of the peer's queue pair; 0: nobody knows it yet."),
     "peer_psn": _PSN.says("First PSN of the peer (sq_psn)."),
     "q_key": integer(0, 2**32 - 1).says("Q_Key of the peer's queue pair, of UD."),
-    **{name: integer(*bounds) for name, bounds in SETTINGS.items() if name not in _PSNS},
+    **{name: integer(*bounds) for name, bounds in SETTINGS.items() if name not in _OF_PAIRS},
 }
 """Keys of a queue pair in [pairs]; settings make it one for the tests that need it."""
 _CAPABILITIES = (*OPTIONAL, "cnp", "own_memory")

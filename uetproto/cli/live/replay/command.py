@@ -3,6 +3,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -15,23 +16,32 @@ from uetproto.analysis.opened import Keys
 from uetproto.cli.captures import report_damage
 from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
-from uetproto.cli.live.initiator import Stop, connected
-from uetproto.cli.live.options import LinkOptions, number_of, some_link_options
+from uetproto.cli.live.initiator import RoceInitiator, Stop, connected
+from uetproto.cli.live.options import RC, LinkOptions, number_of, some_link_options
 from uetproto.cli.live.peer_bench import bench_for
-from uetproto.cli.live.replay_work import WorkReplay
+from uetproto.cli.live.replay.roce_work import RoceWorkReplay, roce_facts
+from uetproto.cli.live.replay.uet_work import UetWorkReplay
+from uetproto.cli.live.replay.work import FIELDS, WorkReplay
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.conform.packets import answer_of
 from uetproto.conform.replay.differences import FAULT as FAULT_FIELD
 from uetproto.conform.replay.differences import PAYLOAD, Alignment
+from uetproto.conform.replay.frames import FrameReplay
+from uetproto.conform.replay.messages import MessageReader
+from uetproto.conform.replay.roce_frames import RoceFrameReplay, places_for
+from uetproto.conform.replay.roce_messages import RoceMessageReader
+from uetproto.conform.replay.roce_side import RoceSurvey, roce_survey
 from uetproto.conform.replay.side import SideSurvey, of_side, survey
 from uetproto.conform.replay.uet_frames import UetFrameReplay
+from uetproto.conform.roce.packets import answer_of as roce_answer_of
 from uetproto.errors import similar
 from uetproto.live.interface import address_of
 from uetproto.live.recorder import Recorder
 from uetproto.wire.capture.pcap import Record, open_capture
-from uetproto.wire.forms import FORMS, IP_PROTOCOL, UDP_PORT
+from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
+from uetproto.wire.headers.roce import AETH, ATOMIC_ACK_ETH, BTH
 from uetproto.wire.words.summary import count
 
 _EVERY = 512
@@ -39,12 +49,21 @@ _EVERY = 512
 Packets = Iterator[tuple[Record, Packet]]
 
 
-class Replacing(NamedTuple):
-    """This record says which addresses of the capture are replaced by those of the peer."""
+class Task(NamedTuple):
+    """This record says what is played to whom."""
 
-    on: bool
-    key: int
-    """Memory key that is replaced."""
+    options: LinkOptions
+    peer: str
+    capture: str
+    packets: Iterator[Any]
+    """Packets of the side."""
+    found: SideSurvey
+    ignored: frozenset[str]
+    addresses: bool
+    """Whether addresses of the capture are replaced by those of the peer."""
+    only: int | None
+    """The only memory key that is replaced."""
+    stop: Stop
 
 
 @click.command(
@@ -53,6 +72,7 @@ Example:
   uetproto replay run.pcapng --as 10.0.0.1 --peer 10.99.0.2 --frames
   uetproto replay run.pcapng --as 10.0.0.1 --peer 10.99.0.2 --work -o replayed.pcapng
   uetproto replay run.pcapng --as 10.0.0.1 --peer 10.99.0.2 --frames --rendezvous off --key 7 --json
+  uetproto replay roce.pcap --as 10.0.0.1 --peer 10.99.0.2 --transport rc --frames
 
 At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 
@@ -67,14 +87,14 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 @click.option("--ignore", metavar="FIELD,…", default="",
               help=f"Do not compare these fields; {PAYLOAD} are the bytes, {FAULT_FIELD} a wrong CRC.")  # fmt: skip
 @click.option("--addresses", type=Choice(("peer", "captured")), default="peer", show_default=True,
-              help="Send the first JobID, PIDonFEP, resource index, initiator and good key of the capture as those of"
-                   " the peer, or as captured.")  # fmt: skip
+              help="Send the first JobID, PIDonFEP, resource index, initiator and good key of the capture (of RoCE all"
+                   " good keys) as those of the peer, or as captured.")  # fmt: skip
 @click.option("--captured-keys", metavar="FILE", help="Keys of sealed packets of the capture, as for uetproto open.")
-@click.option("--captured-key", metavar="N", help="Memory key in the capture for which the peer has its own.")
+@click.option("--captured-key", metavar="N", help="Only memory key in the capture that becomes one of the peer.")
 @some_link_options(
-    "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
-    "cc", "personality", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
-    "keys", "sdi", "ssi", "seed", "output", "as_json",
+    "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
+    "payload_mtu", "cc", "personality", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr",
+    "relative", "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi", "seed", "output", "as_json",
 )  # fmt: skip
 def command(
     options: LinkOptions, capture: str, side: str, peer: str, mode: str | None, ignore: str, addresses: str,
@@ -95,21 +115,20 @@ def command(
     if not os.path.isfile(capture):
         raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice")
     check_outputs([("-o", options.output)], [("CAPTURE", capture)])
+    is_roce = options.transport == RC
     ignored, keys = _ignored(ignore), read_keys(captured_keys)
     with _packets(capture, options, keys) as packets:
-        found = survey(packets, address.version, int(address), printable(capture))
-    key = found.key if captured_key is None else number_of("--captured-key", captured_key)
-    replacing = Replacing(addresses == "peer", key)
+        read = roce_survey if is_roce else survey
+        found = read(packets, address.version, int(address), printable(capture))
+    only = None if captured_key is None else number_of("--captured-key", captured_key)
     with Interrupt() as interrupt, _packets(capture, options, keys) as packets, status() as show:
-
-        def stop() -> bool:
-            return bool(interrupt)
-
-        side_packets = of_side(_shown(packets, found, show), address.version, int(address), answer_of)
-        if mode == "frames":
-            summary = _play_frames(options, peer, side_packets, found, ignored, replacing, capture, stop)
-        else:
-            summary = _play_work(options, peer, side_packets, ignored, replacing, capture, stop)
+        side_packets = of_side(
+            _shown(packets, found, show), address.version, int(address), roce_answer_of if is_roce else answer_of
+        )
+        task = Task(options, peer, capture, side_packets, found, ignored, addresses == "peer", only, lambda: bool(
+            interrupt
+        ))  # fmt: skip
+        summary = (_play_frames if mode == "frames" else _play_work)(task)
     summary = {"kind": "summary", "capture": capture, "as": side, "peer": peer, "mode": mode, **summary}
     if options.as_json:
         click.echo(json.dumps(summary))
@@ -125,9 +144,10 @@ def command(
 def _ignored(text: str) -> frozenset[str]:
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     known = {row.name for form in FORMS.values() if form.name.startswith(("pds.", "ses.")) for row in form.fields}
-    known |= {PAYLOAD, FAULT_FIELD, "ack_psn", "clear_psn", *WorkReplay.FIELDS}
+    known |= {row.name for form in (BTH, AETH, ATOMIC_ACK_ETH) for row in form.fields}
+    known |= {PAYLOAD, FAULT_FIELD, "ack_psn", "clear_psn", "nak", *FIELDS}
     for name in sorted(names - known):
-        raise LocalError("--ignore", f"{name!r} is no field{similar(name, known)}", "fields of wire.md, payload, fault")
+        raise LocalError("--ignore", f"{name!r} is no field{similar(name, known)}", "fields of headers, payload, fault")
     return names
 
 
@@ -135,9 +155,10 @@ def _ignored(text: str) -> frozenset[str]:
 def _packets(file: str, options: LinkOptions, keys: Keys | None) -> Iterator[Packets]:
     """Open a capture, and yield its records with their packets, opened where the keys do it."""
     with open_capture(file) as reader:
+        port, is_roce = options.udp_port, options.transport == RC
         decoding = Decoding(
-            udp_port=options.udp_port or UDP_PORT, ip_protocol=options.ip_protocol or IP_PROTOCOL, reader=reader,
-            keys=keys,
+            udp_port=UDP_PORT if is_roce else port or UDP_PORT, roce_port=port or ROCE_PORT if is_roce else ROCE_PORT,
+            ip_protocol=options.ip_protocol or IP_PROTOCOL, reader=reader, keys=keys,
         )  # fmt: skip
         yield ((record, decoding.opened(record, packet)[0]) for record, packet in decoding.packets(file, reader))
         report_damage(file, reader)
@@ -151,13 +172,11 @@ def _shown(packets: Packets, found: SideSurvey, show: Callable[[str], None]) -> 
         yield one
 
 
-def _play_frames(
-    options: LinkOptions, peer: str, packets: Iterator[Any], found: SideSurvey, ignored: frozenset[str],
-    replacing: Replacing, capture: str, stop: Stop,
-) -> dict[str, Any]:  # fmt: skip
+def _play_frames(task: Task) -> dict[str, Any]:
     """Send the packets of the side, print the differences, and return the summary."""
+    options, found = task.options, task.found
     with ExitStack() as stack:
-        bench = stack.enter_context(bench_for(options, peer, frozenset()))
+        bench = stack.enter_context(bench_for(options, task.peer, frozenset()))
         if not options.as_json:
             tell([bench.words()], aside=options.output == "-")
         facts = {"seed": bench.number, "path": bench.path.name, "rtt_ps": bench.rtt}
@@ -165,16 +184,13 @@ def _play_frames(
             return facts | _counts(Alignment()) | {"sent": 0, "left_out": {}, "error": "the peer does not answer"}
         mtu = bench.path.mtu(bench.facts.address)
         if found.longest > mtu:
-            raise LocalError(
-                printable(capture),
-                f"its longest packet of this side has {found.longest} bytes",
-                f"at most {mtu}, the MTU",
-            )
+            told = f"its longest packet of this side has {found.longest} bytes"
+            raise LocalError(printable(task.capture), told, f"at most {mtu}, the MTU")
         recorder = None
         if options.output is not None:
             recorder = Recorder(
                 options.output, bench.path.link, bench.clock, name=options.interface or bench.local,
-                comment=f"uetproto replay, {bench.local} plays {capture}",
+                comment=f"uetproto replay, {bench.local} plays {task.capture}",
             )  # fmt: skip
             stack.callback(recorder.close)
 
@@ -182,17 +198,19 @@ def _play_frames(
             if recorder is not None:
                 recorder.sent((frame,), time)
 
-        replay = UetFrameReplay(
-            bench.link,
-            bench.facts,
-            bench.patience,
-            bench.seed,
-            ignored=ignored,
-            addresses=replacing.on,
-            key=replacing.key,
-            recorded=record,
-        )
-        for difference in replay.play(packets, stop):
+        replay: FrameReplay[Any]
+        common: dict[str, Any] = {"ignored": task.ignored, "recorded": record}
+        if isinstance(found, RoceSurvey):
+            places = places_for(found, bench.facts, bench.seed, addresses=task.addresses, only=task.only)
+            replay = RoceFrameReplay(
+                bench.link, bench.facts, bench.patience, bench.seed, found, places, **common
+            )  # fmt: skip
+        else:
+            key = found.key if task.only is None else task.only
+            replay = UetFrameReplay(
+                bench.link, bench.facts, bench.patience, bench.seed, addresses=task.addresses, key=key, **common
+            )  # fmt: skip
+        for difference in replay.play(task.packets, task.stop):
             _tell(difference, options)
         error = None if replay.sent else "nothing was played"
         if replay.floods:
@@ -203,14 +221,21 @@ def _play_frames(
         }  # fmt: skip
 
 
-def _play_work(
-    options: LinkOptions, peer: str, packets: Iterator[Any], ignored: frozenset[str], replacing: Replacing,
-    capture: str, stop: Stop,
-) -> dict[str, Any]:  # fmt: skip
+def _play_work(task: Task) -> dict[str, Any]:
     """Let an engine do the operations of the side, print the differences, and return the summary."""
-    with connected(options, peer) as one:
-        replay = WorkReplay(one, options, capture, ignored, replacing.on, replacing.key)
-        for difference in replay.play(packets, stop):
+    options, file = task.options, printable(task.capture)
+    with connected(options, task.peer) as one:
+        replay: WorkReplay[Any, Any]
+        if isinstance(task.found, RoceSurvey):
+            assert isinstance(one, RoceInitiator)
+            facts = roce_facts(one)
+            seed = str(secrets.randbits(32) if options.seed is None else options.seed)
+            places = places_for(task.found, facts, seed, addresses=task.addresses, only=task.only)
+            replay = RoceWorkReplay(one, RoceMessageReader(file, task.found, places.pairs), task.ignored, places)
+        else:
+            key = task.found.key if task.only is None else task.only
+            replay = UetWorkReplay(one, MessageReader(file), options, task.ignored, task.addresses, key)
+        for difference in replay.play(task.packets, task.stop):
             _tell(difference, options)
     return replay.summary()
 
