@@ -3,6 +3,7 @@
 
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.cli.frames import ack, close, frame, write
 from tests.support.diff_pairs import Again, Frame, Frames, renumbered, retimed
 from tests.support.traffic.generate import made
 from uetproto import LocalError
+from uetproto.analysis.commands import collective
 from uetproto.diff import diff
 from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
@@ -73,6 +75,30 @@ def test_a_psn_out_of_line_is_told_with_the_one_that_would_be_in_line() -> None:
     assert field.a == 73731
     assert field.expected is not None
     assert field.b == field.expected + 5
+
+
+def test_a_packet_whose_headers_became_others_is_one_packet_by_its_psn_and_place() -> None:
+    packet = uetproto.decode(REQUESTS[3])
+    packet["pds.rod_req"]["next_hdr"] = 2
+    other = frames(*REQUESTS[:3], uetproto.encode(packet), *REQUESTS[4:])
+    (one,) = diff(Again(frames(*REQUESTS)), Again(other)).differences
+    assert (one.number_a, one.number_b, str(one.kind)) == (4, 4, "changed")
+    assert {"pds.rod_req.next_hdr", "form"} <= {field.field for field in one.fields}
+
+
+def test_the_queue_pair_of_the_first_answer_is_told_although_no_other_was_seen_before() -> None:
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/sharp.pcapng"
+        collective(
+            "all_reduce", algorithm="sharp", ranks=2, bytes="8KiB", topology="leaf-spine", transport="roce", output=path
+        )
+        a = Frames([Frame(one.time_ns, one.data) for one in uetproto.open(path)])
+    at = next(at for at, one in enumerate(a) if "aeth" in uetproto.decode(one.data))
+    packet = uetproto.decode(a[at].data)
+    packet["bth"]["destqp"] += 128
+    b = Frames([*a[:at], Frame(a[at].time_ns, uetproto.encode(packet)), *a[at + 1 :]])
+    (one,) = diff(Again(a), Again(b)).differences
+    assert (one.number_a, "bth.destqp" in {field.field for field in one.fields}) == (at + 1, True)
 
 
 def test_fields_that_are_ignored() -> None:

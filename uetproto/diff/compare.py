@@ -10,8 +10,8 @@ from typing import NamedTuple
 from uetproto.diff.align import SequenceAlignment, aligned, increasing
 from uetproto.diff.conversations import Conversation, Conversations, Stream
 from uetproto.diff.fields import Comparer, FieldComparison
-from uetproto.diff.normal import MOST_COMPARED, CapturedPacket, DiffOptions, Normaliser, addresses_of
-from uetproto.diff.pairing import ConversationPair, paired
+from uetproto.diff.normal import MOST_COMPARED, OWN, CapturedPacket, DiffOptions, Normaliser, addresses_of
+from uetproto.diff.pairing import WHOSE, ConversationPair, paired
 from uetproto.diff.result import Difference, DifferenceKind, DiffResult, conversation_words
 from uetproto.errors import LocalError
 from uetproto.wire.packet import Packet, inner_from
@@ -121,6 +121,8 @@ class _Found:
     """PDCIDs or queue pairs of a packet that one capture alone has, those of its sender and its receiver."""
     is_copy: bool = False
     """Whether the other capture has an equal packet, which is taken already."""
+    is_at_one_place: bool = False
+    """Whether both packets have one PSN of their own, between the same packets, so that one is the other, changed."""
 
 
 class _Comparison:
@@ -132,15 +134,14 @@ class _Comparison:
         self.same = 0
         self._kept: list[tuple[int, int, ConversationPair, int]] = []
         """Numbers of the packets that both captures have, for the order of the whole."""
+        self._aligned: list[tuple[str, ConversationPair, int]] = []
 
     def align(self, interface: str, pair: ConversationPair, direction: int) -> None:
         """Align the packets of a direction of a conversation."""
         a, b = pair.stream(direction)
-        numbers: dict[tuple[int, ...], int] = {}
-        items = []
-        for stream, of_b in ((a, False), (b, True)):
-            items.append([numbers.setdefault(key, len(numbers)) for key in pair.keys(stream, direction, of_b)])
+        items = _items(pair, direction)
         found = aligned(*items)
+        self._aligned.append((interface, pair, direction))
         self.same += len(found.kept)
 
         def add(kind: DifferenceKind, i: int | None, j: int | None, by: int = 0, is_copy: bool = False) -> None:
@@ -155,9 +156,10 @@ class _Comparison:
             add(DifferenceKind.MOVED, i, j, bisect_left(kept_b, j) - bisect_left(kept_a, i))
         there_a, there_b = Counter(items[0]), Counter(items[1])
         copies = {i for i in found.missing if there_b[items[0][i]]}, {j for j in found.extra if there_a[items[1][j]]}
-        for i, j in self._changed(pair, direction, a, b, found, copies):
+        for i, j, is_at_one_place in self._changed(pair, direction, a, b, found, copies):
             pair.note_ids(direction, a.ids_at(i), b.ids_at(j))
             add(DifferenceKind.CHANGED, i, j, bisect_left(kept_b, j) - bisect_left(kept_a, i))
+            self.found[-1].is_at_one_place = is_at_one_place
         for i in found.missing:
             add(DifferenceKind.MISSING, i, None, is_copy=i in copies[0])
         for j in found.extra:
@@ -171,11 +173,12 @@ class _Comparison:
     def _changed(
         self, pair: ConversationPair, direction: int, a: Stream, b: Stream, found: SequenceAlignment,
         copies: tuple[set[int], set[int]],
-    ) -> Iterator[tuple[int, int]]:  # fmt: skip
+    ) -> Iterator[tuple[int, int, bool]]:  # fmt: skip
         """Yield the places of packets that may be one packet, changed, and take them out of `found`.
 
-        Those have the same kind of headers and the same PSN, or stand between the same packets. The latter does not
-        hold for `copies`, packets that the other capture has as well, but not as often.
+        Those have the same kind of headers and the same PSN, or stand between the same packets, or both whatever their
+        headers are. To stand there is not enough for `copies`, packets that the other capture has as well, but not as
+        often.
         """
         if not found.missing or not found.extra:
             return
@@ -184,21 +187,22 @@ class _Comparison:
         gaps_a, gaps_b = [i for i, _ in found.kept], [j for _, j in found.kept]
         gap_of_a = {i: bisect_left(gaps_a, i) for i in found.missing}
         gap_of_b = {j: bisect_left(gaps_b, j) for j in found.extra}
-        for by_psn, by_gap in ((True, True), (False, True), (True, False)):
+        for by_family, by_psn, by_gap in ((1, 1, 1), (1, 0, 1), (1, 1, 0), (0, 1, 1)):
             waiting: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
             for j in reversed(found.extra):
                 if j in copies[1] and not by_psn:
                     continue
-                waiting[b.families[j], by_psn and keys_b[j], by_gap and gap_of_b[j]].append(j)
+                if by_family or WHOSE[b.shapes[j]][0] == OWN:
+                    waiting[by_family and b.families[j], by_psn and keys_b[j], by_gap and gap_of_b[j]].append(j)
             taken = []
             for i in found.missing:
                 if i in copies[0] and not by_psn:
                     continue
-                there = waiting.get((a.families[i], by_psn and keys_a[i], by_gap and gap_of_a[i]))
-                if there:
-                    taken.append((i, there.pop()))
+                there = waiting.get((by_family and a.families[i], by_psn and keys_a[i], by_gap and gap_of_a[i]))
+                if there and (by_family or WHOSE[a.shapes[i]][0] == OWN):
+                    taken.append((i, there.pop(), not by_family))
             yield from taken
-            gone_a, gone_b = {i for i, _ in taken}, {j for _, j in taken}
+            gone_a, gone_b = {i for i, _, _ in taken}, {j for _, j, _ in taken}
             found.missing = [i for i in found.missing if i not in gone_a]
             found.extra = [j for j in found.extra if j not in gone_b]
 
@@ -222,6 +226,7 @@ class _Comparison:
         done: list[Difference] = []
         missing: list[_Found] = []
         extra: list[_Found] = []
+        changed: list[tuple[_Found, FieldComparison]] = []
         for one in first:
             if one.kind is DifferenceKind.MISSING:
                 missing.append(one)
@@ -231,19 +236,40 @@ class _Comparison:
                 done.append(self._difference(one, packets_a, packets_b))
             else:
                 compared = self._compare(one, packets_a, packets_b)
-                if not compared.is_of_one_packet:
+                if not one.is_at_one_place and not compared.is_of_one_packet:
                     missing.append(replace(one, kind=DifferenceKind.MISSING, b=None, by=0))
                     extra.append(replace(one, kind=DifferenceKind.EXTRA, a=None, by=0))
-                elif compared.fields:
-                    done.append(self._difference(one, packets_a, packets_b, compared))
-                elif one.by:
-                    done.append(self._difference(replace(one, kind=DifferenceKind.MOVED), packets_a, packets_b))
+                else:
+                    changed.append((one, compared))
         for one, compared in self._elsewhere(missing, extra, packets_a, packets_b):
             if compared.fields:
                 done.append(self._difference(one, packets_a, packets_b, compared))
         done += [self._difference(one, packets_a, packets_b) for one in (*missing, *extra)]
+        for one, compared in changed:
+            if one.pair.has_strange_ids():  # what was elsewhere may have told which is which
+                compared = self._compare(one, packets_a, packets_b)
+            if compared.fields:
+                done.append(self._difference(one, packets_a, packets_b, compared))
+            elif one.by:
+                done.append(self._difference(replace(one, kind=DifferenceKind.MOVED), packets_a, packets_b))
+        strange = [*self._strange()]
+        if strange:
+            packets_a, packets_b = _read(a, {one.a for one in strange}), _read(b, {one.b for one in strange})
+            done += [
+                self._difference(one, packets_a, packets_b, self._compare(one, packets_a, packets_b)) for one in strange
+            ]
         done += [self._difference(one, {}, {}) for one in rest]
         yield from sorted(done, key=lambda one: one.place)
+
+    def _strange(self) -> Iterator[_Found]:
+        """Yield packets that both captures have with another PDCID or queue pair than the others of their conversation,
+        which shows when all packets have said which PDCID or queue pair is which."""
+        for interface, pair, direction in self._aligned:
+            if pair.has_strange_ids():
+                a, b = pair.stream(direction)
+                for i, j in aligned(*_items(pair, direction)).kept:
+                    if not pair.are_same_ids(direction, a.ids_at(i), b.ids_at(j)):
+                        yield _Found(DifferenceKind.CHANGED, interface, pair, direction, a.numbers[i], b.numbers[j])
 
     def _compare(
         self, one: _Found, packets_a: dict[int, CapturedPacket], packets_b: dict[int, CapturedPacket]
@@ -296,6 +322,15 @@ class _Comparison:
             one.kind, words, one.interface, one.a, one.b, seen_a, seen_b, () if compared is None else compared.fields,
             one.by,
         )  # fmt: skip
+
+
+def _items(pair: ConversationPair, direction: int) -> list[list[int]]:
+    """Return the packets of a direction in both captures as numbers; equal packets have equal numbers."""
+    numbers: dict[tuple[int, ...], int] = {}
+    return [
+        [numbers.setdefault(key, len(numbers)) for key in pair.keys(stream, direction, of_b)]
+        for stream, of_b in zip(pair.stream(direction), (False, True), strict=True)
+    ]
 
 
 def _read(packets: Iterable[CapturedPacket], wanted: set[int | None]) -> dict[int, CapturedPacket]:

@@ -66,6 +66,15 @@ class ConversationPair:
         expected = self.expected_id(direction, a)
         return a == b if expected is None and back is None else expected == b and back == a
 
+    def has_strange_ids(self) -> bool:
+        """Return whether some packet that both captures have has a PDCID or queue pair that is not the expected one."""
+        return any(not self.is_same_id(way, *ids) for way in range(2) for ids in self._ids[way])
+
+    def are_same_ids(self, direction: int, a: Sequence[int], b: Sequence[int]) -> bool:
+        """Return whether the PDCIDs or queue pairs, of sender and receiver, of a packet are those of the other one."""
+        ways = zip((direction, 1 - direction), a, b, strict=True)
+        return all(not one or not other or self.is_same_id(way, one, other) for way, one, other in ways)
+
     def keys(self, stream: Stream, direction: int, of_b: bool) -> Iterator[tuple[int, ...]]:
         """Yield what identifies each packet of a direction; equal packets of both captures have equal keys."""
         mask = self.mask
