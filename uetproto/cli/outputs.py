@@ -42,6 +42,23 @@ def check_output(option: str, output: str | None, others: Iterable[Named]) -> No
         raise LocalError(f"{option} {output}", f"there is no directory {folder}")
     if not os.access(output if os.path.exists(output) else folder or ".", os.W_OK):
         raise LocalError(f"{option} {output}", "may not be written", "the name of a file that may")
+    _try(option, output)
+
+
+def _try(option: str, output: str) -> None:
+    """Raise `LocalError` if a file cannot be made, or opened to be written: also root is refused in some places."""
+    is_there = os.path.lexists(output)
+    if is_there and not os.path.isfile(output):
+        return  # a pipe would wait, and a device is not for trials
+    flags = os.O_WRONLY if is_there else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        os.close(os.open(output, flags, 0o666))
+        if not is_there:
+            os.unlink(output)
+    except OSError as error:
+        raise LocalError(
+            f"{option} {output}", error.strerror or "may not be written", "a file that can be written"
+        ) from None
 
 
 def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:

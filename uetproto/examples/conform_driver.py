@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.live import Interface
 
@@ -24,7 +25,11 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     if "action" not in told:
         print("UETPROTO_ACTION is missing: uetproto conform --as target --driver … runs this program", file=sys.stderr)
         return 2
-    return _over_roce(told) if "qpn" in told else _over_uet(told)
+    try:
+        return _over_roce(told) if "qpn" in told else _over_uet(told)
+    except LocalError as error:  # such as a port that another program has
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _over_uet(told: Mapping[str, str]) -> int:

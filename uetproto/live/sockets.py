@@ -270,6 +270,16 @@ def is_of_this_host(address: int, version: int, interface: str | None) -> bool:
     return True
 
 
+def is_port_taken(address: int, version: int, port: int) -> bool:
+    """Return whether a program of this host has a UDP port of an address."""
+    with Socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as found:
+        try:
+            found.bind(target(address, version, port, None))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
 # Network interfaces ---------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.frames import invoke
+from tests.support.cli.serving import serving
 from tests.support.effort import effort
 from tests.support.live import addresses
 from uetproto import LocalError
@@ -64,6 +65,15 @@ def test_a_driver_without_packets_is_inconclusive(tmp_path: Path, text: str, tol
     assert result.exit_code == status
     assert "0 pass, 0 fail, 5 inconclusive" in result.output
     assert result.output.count("inconclusive: ") == (5 if status == 0 else 2)  # then nobody is asked any more
+
+
+def test_a_program_that_has_the_address_of_the_peer_is_told() -> None:
+    arguments = target("--driver", DRIVER, "--only", "UET-INI-001")
+    there = arguments[4]
+    with serving(there):
+        result = invoke(*arguments)
+    assert f"the driver ended with status 1: local_port: port 4793 of {there} is in use" in result.output
+    assert f"hint: a program has UDP port 4793 of {there}: unless it is the one that acts" in result.output
 
 
 def test_by_hand_a_line_says_what_the_peer_has_to_do(tmp_path: Path) -> None:

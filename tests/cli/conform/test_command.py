@@ -83,6 +83,29 @@ def test_a_wrong_key_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
         assert (refused.exit_code, "File exists; legal: a folder, or a new name" in refused.stderr) == (2, True)
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_the_first_test(tmp_path: Path) -> None:
+    """Also root may not make a file in /proc. If a report fails all the same, the sum is told before."""
+    here, there = addresses()
+    common = ("conform", "--peer", there, "--local", here, "--rendezvous", "off", "--only", "UET-UUD-001")
+    for option in ("--html", "--junit", "--init"):
+        refused = invoke(*common, option, "/proc/report")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"{option} /proc/report: No such file or directory; legal: a file that can be written" in refused.stderr
+    full = invoke(*common, "--junit", str(tmp_path / "report.xml"), "--html", "/dev/full")
+    assert "1 test: 0 pass, 0 fail, 1 inconclusive" in full.stdout
+    assert (full.exit_code, "--html /dev/full: No space left on device" in full.stderr) == (2, True)
+    assert (tmp_path / "report.xml").exists()
+
+
+def test_a_peer_at_our_own_address() -> None:
+    """A raw socket receives what we send ourselves; it is not taken for what the peer sends."""
+    native = ("--ip-protocol", "252", "--path", "raw")
+    with serving("::1", *native, "--rendezvous", "4794"):
+        more = ("--rendezvous", "4794", "--only", "UET-PDS-00[1-4],UET-SES-001")
+        result = invoke("conform", "--peer", "::1", "--local", "::1", *native, *more)
+    assert "5 tests: 5 pass, 0 fail, 0 inconclusive" in result.output, result.output
+
+
 def test_the_list_has_all_tests_and_needs_no_peer() -> None:
     result = invoke("conform", "--list", "--json")
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [

@@ -16,7 +16,7 @@ import click
 from uetproto import LocalError
 from uetproto.cli.choice import Choice
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
-from uetproto.cli.conform.hints import hints
+from uetproto.cli.conform.hints import hint_of_port, hints
 from uetproto.cli.conform.known import filled_from, known_of
 from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.cli.conform.peer import Claims, initialise
@@ -205,18 +205,28 @@ def command(
         parts: list[PagePart] | None = None if html_file is None else []
         keep = Keeping(place, folder is not None, options.as_json, parts)
         with ExitStack() as ends:  # whatever happens, all of this is done, in reverse order
-            ends.callback(_sum_up, results, bench, options)
+            ends.callback(_sum_up, results, bench, options, sides)
             if html_file is not None and parts is not None:
-                ends.callback(lambda: write_text(html_file, page(parts, _page_facts(bench, driver))))
+                ends.callback(lambda: _report("--html", html_file, page(parts, _page_facts(bench, driver))))
             if junit_file is not None:
                 repeats = {role: side.repeat for role, side in sides.items()}
-                ends.callback(lambda: write_text(junit_file, junit(results, repeats)))
+                ends.callback(lambda: _report("--junit", junit_file, junit(results, repeats)))
             _play_all(bench, sides, playing, keep, tries, interrupt, results)
     if interrupt:
         click.echo("uetproto: partial: interrupted before the end", err=True)
         raise click.exceptions.Exit(interrupt.status)
     if (asks and bench.rtt is None) or any(one.verdict is ConformanceVerdict.FAIL or one.silent for one in results):
         raise click.exceptions.Exit(FAULT)
+
+
+def _report(option: str, file: str, text: str) -> None:
+    """Write a report. Raises `LocalError` if there is no more room for it, or the like."""
+    try:
+        write_text(file, text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise LocalError(f"{option} {file}", error.strerror or str(error), "a file that can be written") from None
 
 
 def _tests_of(options: LinkOptions, files: tuple[str, ...]) -> list[ConformanceTest]:
@@ -376,8 +386,11 @@ def _play_all(
                 tell(verdict_lines(outcome, side.repeat))
 
 
-def _sum_up(results: list[Outcome], bench: PeerBench, options: LinkOptions) -> None:
+def _sum_up(
+    results: list[Outcome], bench: PeerBench, options: LinkOptions, sides: Mapping[str, "Side"]
+) -> None:  # fmt: skip
     told = hints(results, options, bench.facts.how) if isinstance(bench.facts, PeerFacts) else []
+    told += hint_of_port(results, sides[TARGET].facts) if TARGET in sides else []
     counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
     if options.as_json:
         click.echo(json.dumps({

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This module tells which option may be wrong when a peer refuses the packets of most tests for one reason."""
+"""This module tells what may be wrong: an option, when a peer refuses the packets of most tests for one reason, or a
+port that another program has."""
 
 from collections import Counter
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 import uetproto
 from uetproto.cli.live.options import LinkOptions
+from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
+from uetproto.conform.roce.packets import RoceFacts
 from uetproto.framing.uet import Encapsulation
+from uetproto.live import sockets
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 _OPTIONS = {
@@ -31,6 +36,20 @@ def hints(results: Sequence[Outcome], options: LinkOptions, how: Encapsulation) 
         for code, (option, name) in _OPTIONS.items()
         if counts[code] >= max(_LEAST, len(failed) / 2)
     ]
+
+
+def hint_of_port(results: Sequence[Outcome], facts: PeerFacts | RoceFacts) -> list[str]:
+    """Return a line for a peer of this host that did not act, if another program has its UDP port."""
+    if isinstance(facts, RoceFacts):
+        port: int | None = facts.udp_port
+    else:
+        port = facts.how.udp_port if facts.how.udp else None
+    idle = any(one.test.act and one.silent and one.verdict is ConformanceVerdict.INCONCLUSIVE for one in results)
+    if port is None or not idle or not sockets.is_port_taken(facts.address, facts.ip_version, port):
+        return []
+    address = ip_address(facts.address.to_bytes(4 if facts.ip_version == 4 else 16, "big"))
+    told = f"hint: a program has UDP port {port} of {address}"
+    return [f"{told}: unless it is the one that acts, end it, as a driver cannot have the port"]
 
 
 def _codes(data: bytes, how: Encapsulation, port: int) -> set[int]:

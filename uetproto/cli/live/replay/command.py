@@ -212,7 +212,7 @@ def _play_frames(task: Task) -> dict[str, Any]:
             )  # fmt: skip
         for difference in replay.play(task.packets, task.stop):
             _tell(difference, options)
-        error = None if replay.sent else "nothing was played"
+        error = None if replay.sent or task.stop() else "nothing was played"
         if replay.floods:
             error = f"the peer floods: {replay.received:,} packets came for {replay.sent:,} that were sent"
         return facts | _counts(replay.alignment) | {
