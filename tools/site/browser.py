@@ -3,6 +3,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 PROGRAMS = ("chromium-headless-shell", "chromium")
+PATIENCE = 60
+"""How many seconds the browser may be silent while something is awaited."""
 
 
 class Browser:
@@ -46,7 +49,9 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            piece = self._reads.read1(1 << 16)
+            if not select.select([self._reads], [], [], PATIENCE)[0]:
+                raise RuntimeError(f"the browser said nothing for {PATIENCE} seconds")
+            piece = os.read(self._reads.fileno(), 1 << 16)
             if not piece:
                 raise RuntimeError("the browser has ended")
             self._buffer += piece
@@ -57,7 +62,7 @@ class Browser:
 
     def _hear(self, event: str, values: dict[str, Any]) -> None:
         match event:
-            case "Page.loadEventFired":
+            case "Page.loadEventFired" | "Page.navigatedWithinDocument":
                 self._loaded = True
             case "Runtime.consoleAPICalled" if values["type"] in ("error", "warning", "assert"):
                 said = " ".join(str(one.get("value", one.get("description", ""))) for one in values["args"])
