@@ -413,14 +413,18 @@ class Capture(SuggestsNames):
 
         The arguments and errors are those of `to_arrow`.
         """
+        from uetproto.tables.masks import is_streamed
         from uetproto.tables.names import chosen
         from uetproto.tables.pieces import CaptureTable
 
         columns = chosen(fields, analysis, len(self._sources) > 1)
-        if self._wanted is not None:
+        once = None
+        if self._wanted is not None and is_streamed(self._wanted) and not self._sources[0].seekable():
+            once = self._wanted
+        elif self._wanted is not None:
             self._readers()
         return CaptureTable(
-            self._sources, self._decoding, columns, self._seen, self._chosen, sealed=self._ring is not None
+            self._sources, self._decoding, columns, self._seen, self._chosen, once, sealed=self._ring is not None
         )
 
     def _seen(self, source: CaptureSource, analysed: bool, late: bool) -> Iterator[FilteredPacket]:

@@ -3,10 +3,11 @@
 
 import io
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import count
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from uetproto.errors import LocalError, shown, similar
 from uetproto.wire.capture.base import CaptureInterface, CaptureReader, Record, StatedPort
@@ -40,6 +41,7 @@ class CaptureSource:
         self._link = None if link is None else _LINK_NUMBERS[link]
         self._start: int | None = 0
         self._used = False
+        self._head = b""
         if isinstance(source, bytes | bytearray | memoryview):
             self.name = "bytes"
         elif isinstance(source, str | os.PathLike):
@@ -67,7 +69,7 @@ class CaptureSource:
         elif isinstance(source, bytes | bytearray | memoryview):
             source = io.BytesIO(source)
         elif not isinstance(source, str | os.PathLike):
-            source.seek(self._start)
+            source = _OwnPlace(source, self._start)  # type: ignore[assignment]  # it reads as a file does
         reader = open_capture(source)  # type: ignore[arg-type]  # bytes were replaced
         if self._offset_ns or self._link is not None:
             reader.change(self._changed)
@@ -75,18 +77,36 @@ class CaptureSource:
 
     def raw(self) -> str | os.PathLike[str] | BinaryIO:
         """Return what `columns.iter_batches` reads: a path, or a file of its own at the start of the capture. Raises
-        `LocalError` for a pipe, and for a capture whose link type is replaced."""
+        `LocalError` for a pipe that was read before, and for a capture whose link type is replaced."""
         source = self._source
-        if self._start is None:
-            raise LocalError(self.name, "is a pipe, which makes no tables", "a file")
         if self._link is not None:
             raise LocalError("link", "tables have the link types that the capture states", "without link")
+        if self._start is None:
+            return self._begun()
         if isinstance(source, bytes | bytearray | memoryview):
             return io.BytesIO(source)
         if not isinstance(source, str | os.PathLike):  # a second reader would move its position
             source.seek(self._start)
             return io.BytesIO(source.read())
         return source
+
+    def _begun(self) -> BinaryIO:
+        """Return a pipe whose beginning is kept, because it names the interfaces."""
+        if self._used:
+            raise LocalError(self.name, "is a pipe that was read before", "to read it once, or to open a file")
+        self._used = True
+        source: Any = self._source
+        is_path = isinstance(source, str | os.PathLike)
+        if is_path:
+            source = sys.stdin.buffer if self.name == "-" else open(source, "rb")  # noqa: SIM115
+        self._head = source.read(_HEAD)
+        return io.BufferedReader(_Resumed(self._head, source, is_path and self.name != "-"))
+
+    def first_interfaces(self) -> list[str]:
+        """Return the names of the interfaces that stand before the first packet; of a pipe, after `raw`."""
+        with open_capture(io.BytesIO(self._head)) if self._start is None else self.open() as reader:
+            next(reader, None)
+            return [one.name for one in reader.interfaces]
 
     @property
     def is_changed(self) -> bool:
@@ -110,6 +130,47 @@ class CaptureSource:
         for record in records:
             link = record.link if self._link is None else self._link
             yield record._replace(time_ns=record.time_ns + self._offset_ns, link=link)
+
+
+class _OwnPlace(io.RawIOBase):
+    """This class reads an open file from a place of its own, as several readers of one file do by turns."""
+
+    def __init__(self, file: BinaryIO, place: int) -> None:
+        self._file, self._place = file, place
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._file.seek(self._place)
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+class _Resumed(io.RawIOBase):
+    """This class is a stream of which the first bytes were read before."""
+
+    def __init__(self, head: bytes, rest: BinaryIO, owned: bool) -> None:
+        """Begin with `head`; `rest` follows, and is closed at its end if it is `owned`."""
+        self._head, self._rest, self._owned = io.BytesIO(head), rest, owned
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head.read(len(buffer))
+        if not data and not self._rest.closed:
+            data = self._rest.read(len(buffer))
+            if not data and self._owned:
+                self._rest.close()
+        buffer[: len(data)] = data
+        return len(data)
+
+
+_HEAD = 1 << 16
+"""Bytes of a pipe in which names of interfaces are looked for."""
 
 
 def _is_pipe(path: str) -> bool:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import wraps
 from time import monotonic
@@ -22,7 +22,7 @@ from uetproto.cli.choice import Choice
 from uetproto.cli.terminal import printable, share_words
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
-from uetproto.wire.capture.pcap import CaptureReader, Record
+from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 from uetproto.wire.words.summary import count
@@ -83,20 +83,67 @@ def check_files(files: Sequence[str]) -> None:
             os.stat(file)
 
 
-def readable_again(file: str, owned: ExitStack) -> str | BinaryIO:
-    """Return a file that can be read several times: `file`, or a temporary copy of a pipe that `owned` removes."""
-    if file != "-" and os.path.isfile(file):
+def is_pipe(file: str) -> bool:
+    """Return whether a capture can be read only once: standard input, a pipe, a device."""
+    return file == "-" or not os.path.isfile(file)
+
+
+def readable_again(file: str, owned: ExitStack, why: str = "") -> str | BinaryIO:
+    """Return a file that can be read several times: `file`, or a temporary copy of a pipe that `owned` removes. `why`
+    is what reads it several times, in the plural; it is told of a copy."""
+    if not is_pipe(file):
         return file
     raw = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
     raw.name = file  # what is told of the copy names the pipe
     copy: BinaryIO = owned.enter_context(io.BufferedRandom(raw))
+    _copy_pipe(file, copy, why)
+    copy.seek(0)
+    return copy
+
+
+def file_of(file: str, owned: ExitStack, why: str) -> str:
+    """Return the name of a file that several readers can read at a time, as `readable_again` does."""
+    if not is_pipe(file):
+        return file
+    copy = owned.enter_context(tempfile.NamedTemporaryFile(suffix=".pcap"))  # noqa: SIM115
+    _copy_pipe(file, copy, why)
+    copy.flush()
+    return copy.name
+
+
+def _copy_pipe(file: str, copy: Any, why: str) -> None:
+    if why:
+        told = f"{printable(file)} is a pipe, copied to a temporary file: {why} read it several times"
+        click.echo(f"uetproto: {told}", err=True)
     if file == "-":
         shutil.copyfileobj(sys.stdin.buffer, copy)
     else:
         with open(file, "rb") as pipe:
             shutil.copyfileobj(pipe, copy)
-    copy.seek(0)
-    return copy
+
+
+def filtered_once(
+    wanted: DisplayFilter, file: str, decoding: Decoding, marks: bytearray | None = None
+) -> CaptureReader:
+    """Open a pipe whose reader returns the packets that a filter wants, in one reading. With `marks` it returns all
+    packets, and appends to `marks` 1 for each that is wanted, and else 0. The filter must not ask for later packets."""
+    reader = open_capture(file)
+
+    def changed(records: Iterator[Record]) -> Iterator[Record]:
+        reading = decoding._replace(reader=reader)
+        pairs = reading.packets(file, records)
+        for record, _, is_wanted in judged(wanted, reading, pairs, lambda: reader.interfaces, tuple):
+            if marks is not None:
+                marks.append(is_wanted)
+            if is_wanted or marks is not None:
+                yield record
+
+    reader.change(changed)
+    return reader
+
+
+LATER = "names that tell of later packets"
+"""What reads a capture twice."""
 
 
 def offsets_option(command: F) -> F:

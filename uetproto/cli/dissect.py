@@ -5,6 +5,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from enum import IntFlag
 from functools import cache
@@ -15,7 +16,9 @@ import click
 from uetproto import Layer, LocalError, Packet, Trailer
 from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.cli.captures import (
+    LATER,
     decoding_options,
+    file_of,
     filter_option,
     keys_option,
     report_closed,
@@ -383,13 +386,14 @@ def command(
     show = _json_writer(len(files) > 1, names) if as_json else _text_writer(len(files) > 1)
     left = limit
     faults = 0
+    late = wanted is not None and wanted.late
     for file in files:
-        with open_capture(file) as reader:
+        with ExitStack() as owned, open_capture(path := file_of(file, owned, LATER) if late else file) as reader:
             start_ns = seen = 0
             if left != 0:
                 decoding = decoding._replace(reader=reader)
                 pairs = decoding.packets(file, reader if only is None else _around(reader, only))
-                for record, packet, is_wanted in wanted_packets(wanted, file, decoding, pairs):
+                for record, packet, is_wanted in wanted_packets(wanted, path, decoding, pairs):
                     if not seen:
                         start_ns = record.time_ns
                     seen = record.index + 1
@@ -418,11 +422,12 @@ def _show_fields(
     """Print a line for each packet with the values of chosen fields. Return whether a capture is damaged."""
     damaged = False
     left = limit
+    late = chosen.late or (wanted is not None and wanted.late)
     for file in files:
-        with open_capture(file) as reader:
+        with ExitStack() as owned, open_capture(path := file_of(file, owned, LATER) if late else file) as reader:
             reading = decoding._replace(reader=reader)
             pairs = reading.packets(file, reader)
-            found = seen_packets(wanted, file, reading, pairs, chosen.analysed, chosen.late)
+            found = seen_packets(wanted, path, reading, pairs, chosen.analysed, chosen.late)
             for record, _, seen in islice(found, left):
                 if as_json_:
                     more = {"file": file} if len(files) > 1 else {}

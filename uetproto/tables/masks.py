@@ -66,6 +66,11 @@ def mask_of(node: Node, columns: Columns, first: int, start_ns: int) -> Mask:
     return _MaskOf(columns, first, start_ns).of(node)
 
 
+def is_streamed(wanted: DisplayFilter) -> bool:
+    """Return whether `mask_of` answers a filter piece by piece, while a capture is read."""
+    return is_mask(wanted.tree) and "frame.time_relative" not in wanted.names
+
+
 def bulk(wanted: DisplayFilter, source: Source, decoding: Decoding) -> bytearray | None:
     """Return for each packet of a capture 1 if a filter of which `is_mask` holds wants it, else 0.
 

@@ -11,8 +11,10 @@ from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.sources import CaptureSource, SourceDamage
 from uetproto.arrow import pyarrow_for
 from uetproto.columns import Columns
+from uetproto.filters.display_filter import DisplayFilter
 from uetproto.filters.fields import Seen
 from uetproto.tables.joined import JoinedPiece, in_reach
+from uetproto.tables.masks import mask_of
 from uetproto.tables.names import TableColumn
 from uetproto.tables.per_packet import PacketReading, needs_analysis
 
@@ -41,14 +43,16 @@ class CaptureTable:
         columns: Sequence[TableColumn],
         packets: Callable[[CaptureSource, bool, bool], Iterator[Seen]],
         chosen: Sequence[bytearray] | None = None,
+        filtered: DisplayFilter | None = None,
         sealed: bool = False,
     ) -> None:
         """`packets` gives the packets of a capture one by one; its other arguments say whether the packets around each
         packet matter, and later ones. `chosen` has an item for each packet of each capture, which is 0 for packets that
-        are left out. `sealed` says that there are keys, so that what is inside sealed packets counts."""
+        are left out; a filter `filtered`, of which `is_streamed` holds, leaves them out while they are read. `sealed`
+        says that there are keys, so that what is inside sealed packets counts."""
         self._pa = pyarrow_for("a table")
         self._sources, self._decoding, self.columns, self._packets = sources, decoding, columns, packets
-        self._chosen = chosen
+        self._chosen, self._filtered = chosen, filtered
         self._slow = [one for one in columns if not _is_fast(one.name, sealed)]
         self.schema = self._pa.schema([self._pa.field(one.name, arrow_type(self._pa, one.kind)) for one in columns])
         self.damage: list[SourceDamage] = []
@@ -62,7 +66,7 @@ class CaptureTable:
             names = [one.name for one in self._slow]
             reading = PacketReading(self._slow, self._packets(source, *needs_analysis(names))) if names else None
             raw = source.raw()
-            interfaces = _interfaces(source)
+            interfaces = source.first_interfaces()
             settings = self._decoding.transports
             del settings["crc"]
             first = 0
@@ -71,6 +75,8 @@ class CaptureTable:
                     piece.times[:] += source.offset_ns
                 self.damage += [SourceDamage(source.name, *one) for one in piece.damage]
                 wanted = None if chosen is None else chosen[first : first + piece.packets]
+                if self._filtered is not None:
+                    wanted = mask_of(self._filtered.tree, piece, first, 0)
                 yield Piece(self._batch(piece, first, interfaces, flows, reading, source, wanted), piece, first, wanted)
                 first += piece.packets
 
@@ -101,12 +107,10 @@ def arrow_type(pa: Any, kind: str) -> Any:
     return pa.timestamp("ns", tz="UTC") if kind == "time" else pa.type_for_alias(kind)
 
 
+def needs_packets(columns: Sequence[TableColumn], sealed: bool) -> bool:
+    """Return whether some columns are read packet by packet, in a reading of their own."""
+    return not all(_is_fast(one.name, sealed) for one in columns)
+
+
 def _is_fast(name: str, sealed: bool) -> bool:
     return name == "file" or (in_reach(name) and not (sealed and name.startswith("uetp.")))
-
-
-def _interfaces(source: CaptureSource) -> list[str]:
-    """Return the names of the interfaces that stand before the first packet."""
-    with source.open() as reader:
-        next(reader, None)
-        return [one.name for one in reader.interfaces]

@@ -25,11 +25,14 @@ from uetproto.cli.audit.annotated_capture import check_marked, check_tables, wri
 from uetproto.cli.audit.junit import junit
 from uetproto.cli.audit.side_outputs import SideOutputs
 from uetproto.cli.captures import (
+    LATER,
     ReadingLine,
     check_files,
     chosen_packets,
     decoding_options,
     filter_option,
+    filtered_once,
+    is_pipe,
     keys_option,
     read_key_ring,
     readable_again,
@@ -40,6 +43,7 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
 from uetproto.filters.display_filter import DisplayFilter
+from uetproto.wire.capture.base import CaptureReader
 from uetproto.wire.words.summary import count
 
 _LISTED = 8  # number of names in a message
@@ -178,15 +182,25 @@ def command(
     )  # fmt: skip
     side_outputs = SideOutputs(options, plot=plot, number=number, parquet=parquet)
     owned = ctx.with_resource(ExitStack())
-    again = {file: CaptureSource(file if wanted is None else readable_again(file, owned)) for file in files}
+    judging = decoding._replace(keys=read_keys(keys_file))
+    chosen = {file: bytearray() for file in files if wanted is not None and is_pipe(file) and not wanted.late}
+    again = {
+        file: CaptureSource(file if wanted is None else readable_again(file, owned, LATER))
+        for file in files if file not in chosen
+    }  # fmt: skip
+
+    def opener(file: str) -> CaptureReader:
+        if wanted is not None and file in chosen:
+            return filtered_once(wanted, file, judging.anew(), chosen[file])
+        return again[file].open()
+
     with status() as show, side_outputs, Interrupt() as interrupt:
-        line = ReadingLine(show, lambda file: again[file].open())
+        line = ReadingLine(show, opener)
         report = audit(files, options, line, side_outputs.listen, interrupt, line.open)
     reading = decoding.arguments if keys_file is None else [*decoding.arguments, "--keys", keys_file]
     outcome = AuditOutcome(report, Severity(fail_on), options=reading)
     if wanted is not None:
-        judging = decoding._replace(keys=read_keys(keys_file))
-        chosen = {file: chosen_packets(wanted, again[file], judging.anew()) for file in files}
+        chosen |= {file: chosen_packets(wanted, source, judging.anew()) for file, source in again.items()}
         every = report.findings
         report.findings = shown_by(every, chosen)
         outcome.unwanted = len(every) - len(report.findings)

@@ -16,11 +16,15 @@ from uetproto.audit.stats.measure import measure
 from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.captures import (
+    LATER,
     ReadingLine,
     check_files,
     chosen_packets,
     decoding_options,
+    file_of,
     filter_option,
+    filtered_once,
+    is_pipe,
     keys_option,
     read_key_ring,
     readable_again,
@@ -114,9 +118,15 @@ def command(
     if wanted is not None:
         judging = decoding._replace(keys=read_keys(keys_file))
         owned = ctx.with_resource(ExitStack())
-        again = {file: CaptureSource(readable_again(file, owned)) for file in files}
-        chosen = {file: chosen_packets(wanted, again[file], judging.anew()) for file in files}
-        opener = lambda file: again[file].chosen(chosen[file])  # noqa: E731
+        once = {file for file in files if is_pipe(file) and not wanted.late}
+        again = {file: CaptureSource(readable_again(file, owned, LATER)) for file in files if file not in once}
+        chosen = {file: chosen_packets(wanted, source, judging.anew()) for file, source in again.items()}
+
+        def opener(file: str) -> CaptureReader:
+            if file in once:
+                return filtered_once(wanted, file, judging.anew())
+            return again[file].chosen(chosen[file])
+
     options = Options(mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, **decoding.transports)
     with status() as show, Interrupt() as interrupt:
         reading = ReadingLine(show, opener)
@@ -155,10 +165,11 @@ def _per_packet(
     found = damaged = False
     names: dict[str, None] = {}
     with status() as show:
+        late = wanted is not None and wanted.late
         for file in files:
-            with open_capture(file) as reader:
+            with ExitStack() as owned, open_capture(path := file_of(file, owned, LATER) if late else file) as reader:
                 told = per_packet_lines(
-                    file, reader, decoding, interface, {"file": file} if len(files) > 1 else {},
+                    path, reader, decoding, interface, {"file": file} if len(files) > 1 else {},
                     lambda packets: show(count(packets, "packet")), wanted,
                 )  # fmt: skip
                 for line in told:

@@ -18,9 +18,10 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.tables.files import export, format_of
-from uetproto.tables.masks import OF_PLACE
-from uetproto.tables.names import ANALYSIS, COMMON
+from uetproto.tables.masks import OF_PLACE, is_streamed
+from uetproto.tables.names import ANALYSIS, COMMON, chosen
 from uetproto.tables.parallel import ExportTask, export_in_parallel
+from uetproto.tables.pieces import needs_packets
 from uetproto.wire.words.text import count
 
 
@@ -87,7 +88,9 @@ def command(
     parallel = jobs > 1 and len(files) > 1
     if parallel and wanted is not None and (wanted.analysed or not wanted.names.isdisjoint(OF_PLACE)):
         raise LocalError(f"--jobs {jobs}", "cannot filter by what packets of several captures say", "--jobs 1")
-    table = captures(ctx, files, decoding, keys_file, None if parallel else wanted).table(names, analysis)
+    once = not needs_packets(chosen(names, analysis, len(files) > 1), keys_file is not None)
+    once = once and (wanted is None or is_streamed(wanted))
+    table = captures(ctx, files, decoding, keys_file, None if parallel else wanted, once).table(names, analysis)
     damaged = table.damage
     with status() as show:
 
@@ -118,13 +121,13 @@ def tell_damage(damaged: Sequence[SourceDamage]) -> bool:
 
 def captures(
     ctx: click.Context, files: tuple[str, ...], decoding: Decoding, keys_file: str | None,
-    wanted: DisplayFilter | None = None,
+    wanted: DisplayFilter | None = None, once: bool = False,
 ) -> Capture:  # fmt: skip
-    """Open the captures of a command that makes tables, a pipe as a temporary copy. Raises `LocalError` for a pipe
-    among several captures, because the tables have a column with their names."""
+    """Open the captures of a command that makes tables, a pipe as a temporary copy unless it is read `once`. Raises
+    `LocalError` for a pipe among several captures, because the tables have a column with their names."""
     if len(files) > 1 and not all(map(os.path.isfile, files)):
         raise LocalError("FILE", "a pipe or folder among several captures", "files, or one pipe alone")
     owned = ctx.with_resource(ExitStack())
-    first = readable_again(files[0], owned)
+    first = files[0] if once else readable_again(files[0], owned, "queries, filters and analysis")
     found = open_captures(first, *files[1:], keys=keys_file, **decoding.transports)
     return found if wanted is None else found.filter(wanted.text)
