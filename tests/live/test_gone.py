@@ -21,6 +21,8 @@ from tests.support.cli.serving import serving
 from tests.support.effort import effort
 from tests.support.live import addresses
 from uetproto.api import fi
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
 from uetproto.cli.live import target
 from uetproto.cli.live.options import LinkOptions, link_options
 from uetproto.engine.config import PdsConfig
@@ -65,6 +67,62 @@ def test_the_initiator_ends_by_ctrl_c(tmp_path: Path) -> None:
             assert (client.returncode, json.loads(out)["error"]) == (130, None)
         status, told = server.ended()
     assert (status, told["failures"]) == (0, [])
+
+
+LATE = {
+    "operation": """\
+[[operation]]
+do = "region"
+length = 64
+
+[[operation]]
+do = "write"
+length = 64
+
+[[operation]]
+do = "write"
+at = "60 s"
+length = 64
+""",
+    "step": """\
+[[step]]
+submit = 1
+
+[[step]]
+deliver = 0
+
+[[step]]
+advance = "60 s"
+""",
+}
+"""Rows of scenarios that take a minute."""
+
+
+@pytest.mark.parametrize("rows", [*LATE][: effort(1, 2, 2)])
+def test_a_scenario_ends_by_ctrl_c(tmp_path: Path, rows: str) -> None:
+    """The capture is complete, and nobody says that the scenario went as expected."""
+    here, there = addresses()
+    scenario, capture = tmp_path / "late.toml", tmp_path / "late.pcapng"
+    nodes = '[nodes.a]\naddress = "10.0.0.1"\n[nodes.b]\naddress = "10.0.0.2"\n'
+    run = "" if rows == "operation" else 'ses = "scripted"\nmode = "rud"\n'
+    scenario.write_text(f"[run]\n{run}{nodes}{LATE[rows]}")
+    command = [sys.executable, "-m", "uetproto", "send", str(scenario), "--peer", there, "--local", here, "--json",
+               "-o", str(capture)]  # fmt: skip
+    with (
+        serving(there, "--scenario", str(scenario)) as server,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client,
+    ):
+        assert server.line()["what"] == "begins"
+        threading.Event().wait(0.3)
+        client.send_signal(signal.SIGINT)
+        out, error = client.communicate(timeout=20)
+    told = json.loads(out)
+    assert (client.returncode, error) == (130, "")
+    if rows == "operation":
+        assert (told["match"], told["error"], told["operations"]) == (None, None, [])
+    else:
+        assert (told["match"], told["failure"].split(",")[0]) == (False, "script: interrupted")
+    assert audit([capture], Options()).findings == []
 
 
 @pytest.mark.parametrize(

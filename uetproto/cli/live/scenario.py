@@ -7,6 +7,7 @@ of both ends with what the operations should have made of it.
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,8 +142,12 @@ class _Expected:
 class Director:
     """This class begins the rows of both ends in their order, and judges how they end."""
 
-    def __init__(self, scenario: Scenario, script: ScriptEnd, rendezvous: RendezvousClient, world: LiveWorld) -> None:
+    def __init__(
+        self, scenario: Scenario, script: ScriptEnd, rendezvous: RendezvousClient, world: LiveWorld,
+        interrupt: Interrupt,
+    ) -> None:  # fmt: skip
         self.scenario, self.script, self.rendezvous, self.world = scenario, script, rendezvous, world
+        self._interrupt = interrupt
         self.node = scenario.run.initiator
         self.outcomes: list[Json] = []
         self._expected = _Expected()
@@ -159,20 +164,20 @@ class Director:
             return {"code": state.code, "length": state.length, "sha256": state.digest()}
         return self.rendezvous.ask("row_state", row=index)
 
-    def _ended(self, index: int, limit: int) -> bool:
-        """Wait until a row has ended, at most until the time `limit`."""
+    def _ended(self, index: int, limit: int) -> None:
+        """Wait until a row has ended, at most until the time `limit` or until a signal comes."""
         here = self.scenario.operations[index].node == self.node
-        while self.code(index) is None:
-            if self.world.now >= limit:
-                return False
+        while self.code(index) is None and self.world.now < limit and not self._interrupt:
             if here:
-                self.world.wait(lambda: self.code(index) is not None, limit - self.world.now)
+                self._wait(lambda: self.code(index) is not None, limit - self.world.now)
             else:
                 self.world.advance(_POLL)
-        return True
 
-    def play(self, limit: int, interrupt: Interrupt) -> None:
-        """Play all rows; those that do not end by the time `limit` have the code NONE."""
+    def _wait(self, condition: Callable[[], bool], timeout: int) -> None:
+        self.world.wait(lambda: condition() or bool(self._interrupt), timeout)
+
+    def play(self, limit: int) -> None:
+        """Play all rows; those that do not end by the time `limit` have the code NONE. A signal ends it."""
         rows = self.scenario.operations
         for index, row in enumerate(rows):
             awaited = {None: range(0), "all": range(index), "previous": range(max(0, index - 1), index)}[row.after]
@@ -180,15 +185,15 @@ class Director:
                 if rows[earlier].expect != NONE:
                     self._ended(earlier, limit)
             if self.world.now < row.at:
-                self.world.advance(row.at - self.world.now)
-            if interrupt:
+                self._wait(lambda: False, row.at - self.world.now)
+            if self._interrupt:
                 return
             if row.node == self.node:
                 self.script.begin(index)
             else:
                 self.rendezvous.ask("row", row=index)
         for index, row in enumerate(rows):
-            if row.do in (*WORK, "receive") and row.expect != NONE and not interrupt:
+            if row.do in (*WORK, "receive") and row.expect != NONE:
                 self._ended(index, limit)
 
     def judge(self) -> None:
@@ -282,39 +287,41 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
             offer = {"transport": options.transport, "address": local, "scenario": identity(scenario)}
             told = rendezvous.begin(offer | own_address(options, local) | sealed_offer(options))
             fabric = fabric_of(options, scenario, scenario.run.initiator, local, peer, told.get("udp_port"))
-            world, error = fabric.live, None
+            world, error, outcomes = fabric.live, None, list[Json]()
             try:
                 address = fabric.live.interface.address.__class__(peer)
                 script = end_of(world, fabric, scenario, int(address))
                 rtt = rendezvous.round_trip()
                 rendezvous.ask("ready", buffer=world.path.buffer, rtt_ps=rtt, takes_no_checksum=True)
                 world.learn(int(address), PeerRate(number(told, "buffer", 1, 1 << 40, PeerRate().buffer), rtt))
-                director = Director(scenario, script, rendezvous, world)
+                director = Director(scenario, script, rendezvous, world, interrupt)
+                outcomes = director.outcomes
                 with status() as show:
                     show(f"{len(scenario.operations)} rows")
-                    director.play(world.now + min(scenario.run.time_limit, 60 * SECOND), interrupt)
+                    director.play(world.now + min(scenario.run.time_limit, 60 * SECOND))
                 if not interrupt:
                     director.judge()
             except RemoteError as gone:
                 error = str(gone)
             finally:
-                fabric.close(drain=error is None and not interrupt)
+                fabric.close(drain=error is None)
         finally:
             rendezvous.close()
     result = {
         "scenario": scenario.name,
         "peer": peer,
-        "operations": director.outcomes,
+        "operations": outcomes,
         "error": error,
-        "match": error is None and all(one["match"] for one in director.outcomes),
+        "match": None if interrupt else error is None and all(one["match"] for one in outcomes),
     } | link_facts(fabric.live, options.output)
     if options.as_json:
         click.echo(json.dumps(result))
     else:
-        lines = [f"{printable(scenario.name)} with {peer}: {'as expected' if result['match'] else 'NOT as expected'}"]
+        said = {True: "as expected", False: "NOT as expected", None: "interrupted, and not judged"}[result["match"]]
+        lines = [f"{printable(scenario.name)} with {peer}: {said}"]
         lines += [
             f"  {one['operation']} {one['do']}, {printable(one['node'])}: {one['code']}{_instead(one)}"
-            for one in director.outcomes
+            for one in outcomes
         ]
         lines += [] if error is None else [f"  failed: {printable(error)}"]
         tell(lines + link_lines(result), aside=options.output == "-")

@@ -8,7 +8,7 @@ of its own trace. Time passes as the script says, and for at least as long in re
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
@@ -80,8 +80,9 @@ class _FrameTap:
 class ScriptedEnd:
     """This class plays a script at one end of a link."""
 
-    def __init__(self, world: LiveWorld, how: fi.Encapsulation) -> None:
-        """Take what arrives from now on."""
+    def __init__(self, world: LiveWorld, how: fi.Encapsulation, stop: Callable[[], bool] = lambda: False) -> None:
+        """Take what arrives from now on. The script ends when `stop` returns True."""
+        self._stop = stop
         version = world.interface.address.version
         self._world, self._start = world, ETHERNET_SIZE + below_uet(version, udp=how.udp)
         self._tap = _FrameTap(world, self._start)
@@ -98,13 +99,24 @@ class ScriptedEnd:
             self._take(frame) if to == ours else self._send(frame)
             self.crossed += 1
 
-        script.cross, script.wait = cross, self._world.advance
+        def wait(duration: int) -> None:
+            self._wait(lambda: False, duration)
+
+        script.cross, script.wait = cross, wait
         script.connect(None)
         script.play()
         found = script.result(None)
         failure = str(script.violation) if script.violation is not None else found.failure
         return {"match": found.match and failure is None, "failure": failure, "packets": self.crossed,
                 "counters": found.counters[node]}  # fmt: skip
+
+    def _wait(self, condition: Callable[[], bool], timeout: int) -> bool:
+        """Return whether the condition is true in time. Raises `LocalError` if the script has to stop."""
+        stop = self._stop
+        found = self._world.wait(lambda: condition() or stop(), timeout)
+        if stop():
+            raise LocalError("script", f"interrupted, {self.crossed} packets have crossed the link")
+        return found
 
     def _send(self, frame: bytes) -> None:
         world = self._world
@@ -118,7 +130,7 @@ class ScriptedEnd:
     def _take(self, frame: bytes) -> None:
         """Wait for a frame of the other end, whose lower headers a socket makes anew."""
         wanted, arrived = frame[self._start :], self._tap.arrived
-        if not self._world.wait(lambda: arrived[wanted] > 0, _PATIENCE):
+        if not self._wait(lambda: arrived[wanted] > 0, _PATIENCE):
             others = sum(arrived.values())
             told = f"packet {self.crossed + 1} of the script did not arrive in {_PATIENCE // SECOND} s"
             more = f"; {others} others did" if others else ""
@@ -192,7 +204,7 @@ def play_steps(
         at = at_addresses(name, scenario, local, rendezvous.peer)
         with step_fabric(options, scenario, local) as fabric, status() as show:
             world = fabric.live
-            end = ScriptedEnd(world, scenario.encapsulation)
+            end = ScriptedEnd(world, scenario.encapsulation, lambda: bool(interrupt))
             rendezvous.ask("play")
             show(f"{len(scenario.script)} steps")
             try:

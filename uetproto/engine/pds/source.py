@@ -232,7 +232,7 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, n
         TrafficClass.DATA_RTX if retx else _DATA,
         entropy, False, _NO_TRIM, owner.ip_version, message,
     ))  # fmt: skip
-    if clear != pdc.clear_sent and diff32(clear, pdc.clear_sent) > 0:
+    if clear != pdc.clear_sent and not (clear - pdc.clear_sent) & _SIGN:
         pdc.clear_sent = clear
     if pdc.clear_at != NEVER and diff32(pdc.clear_wanted, clear) <= 0:
         pdc.clear_at = NEVER
@@ -559,13 +559,16 @@ def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True)
 
     Answers to PROBEs do not reset the count, else PROBEs would continue until the RTO.
     """
-    if pdc.config.inferred_loss in PROBING:
-        if renewed:
-            pdc.probes_left = pdc.config.max_tail_loss_retx
-        established = answered or pdc.state is not _CREATING  # a PROBE needs the PDCID of the target
-        pdc.probe_at = now + pdc.config.tail_loss_time if established and pdc.tx.records else NEVER
-        if pdc.probe_at < pdc.wake_at:
-            pdc.owner.wake(pdc, pdc.probe_at)
+    config = pdc.config
+    if config.inferred_loss not in PROBING:
+        return
+    if renewed:
+        pdc.probes_left = config.max_tail_loss_retx
+    pdc.probe_at = NEVER
+    if pdc.tx.records and (answered or pdc.state is not _CREATING):  # a PROBE needs the PDCID of the target
+        pdc.probe_at = at = now + config.tail_loss_time
+        if at < pdc.wake_at:
+            pdc.owner.wake(pdc, at)
 
 
 # Clear (pds.md §9.3)
