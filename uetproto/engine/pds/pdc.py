@@ -46,9 +46,9 @@ class Pdc:
         "_entropy_at", "_entropy_mask", "ack_gen_count", "again", "backlog", "cack_asks", "cc", "cc_rx",
         "clear_asked_at", "clear_asks", "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn",
         "close_req", "closing_ack", "config", "context", "counters", "cps", "demanded", "entropy", "held",
-        "highest_acked", "idle_time", "idle_wake", "inflight", "local_id", "locks", "message_clear", "mode",
-        "ooo_count", "open_message", "opened", "overhead", "owner", "paths", "peer", "peer_id", "pending_at", "probe",
-        "probe_at", "probes_left", "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx",
+        "highest_acked", "idle_queued", "idle_time", "idle_wake", "inflight", "local_id", "locks", "message_clear",
+        "mode", "ooo_count", "open_message", "opened", "overhead", "owner", "paths", "peer", "peer_id", "pending_at",
+        "probe", "probe_at", "probes_left", "queue", "rcvd_bytes", "refused_starts", "reserved", "role", "rows", "rx",
         "selection", "state", "stored_at", "touched", "tx", "unblock_at", "uncounted", "user", "wake_at",
     )  # fmt: skip
 
@@ -100,6 +100,8 @@ class Pdc:
         None if no PROBE is outstanding."""
         self.probes_left = config.max_tail_loss_retx
         self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
+        self.idle_queued = NEVER
+        """Time for which the wake queue of the owner has an entry of the idle timer, or NEVER."""
         self.pending_at = self.probe_at = NEVER
         manager = owner.congestion
         self.cc: CongestionContext | None = None if manager is None else manager.context(peer, mode)

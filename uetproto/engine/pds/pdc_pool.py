@@ -6,7 +6,7 @@ A closed PDC leaves a record (`lifecycle.Tombstone`) for MSL, and its PDCID is i
 """
 
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Rng
@@ -51,8 +51,8 @@ class Preset:
     `Pds.expected_psn` had before the restart."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            limit = _PRESETS[name]
+        for name, limit in _PRESETS.items():
+            value = getattr(self, name)
             if value is not None and (type(value) is not int or value not in limit):
                 raise LocalError(name, f"{value!r} is not legal", f"{limit.start} … {limit[-1]}")
 

@@ -7,7 +7,6 @@ input of the table `states.CLOSED`, every other packet is an input of the table 
 (`service.PdsUser`); tests may pass another user.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
@@ -51,6 +50,7 @@ from uetproto.engine.pds.secure_start import StartPolicy
 from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Response
 from uetproto.engine.pds.source import pump
 from uetproto.engine.pds.states import CLOSED, CONTROL_INPUTS, PACKETS, Input, Role, State
+from uetproto.engine.pds.wakes import STALE, WakeQueue
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CtlType, NackCode
 
@@ -58,8 +58,6 @@ _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _REQUEST, _ACK, _SEND = Input.REQUEST, Input.ACK, Input.SEND
 _ESTABLISHED, _CREATING, _CLOSED = State.ESTABLISHED, State.CREATING, State.CLOSED
-_STALE_TIMERS = 1000
-"""Number of stale entries that may stay in the heap of timers, in addition to one entry for each PDC."""
 _OPENING = tuple(CONTROL_INPUTS[kind] for kind, control in CONTROLS.items() if control.opens)
 """The control packets that can open a PDC (pds.md §6.2 item 3)."""
 _WITHOUT_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.NONE)
@@ -148,8 +146,7 @@ class Pds:
         """Messages without a PDC, with the time when they fail."""
         self._active: dict[Pdc, None] = {}
         """PDCs that may have something to send."""
-        self._timers: list[tuple[int, int, Pdc]] = []
-        self._timer_count = 0
+        self._wakes = WakeQueue()
         self._leaving: Pdc | None = None
         """The idle PDC that is being closed to make room for another one."""
         self._idle_seen = False
@@ -342,8 +339,8 @@ class Pds:
         (`contract.Engine`)."""
         if now != self._now:
             self._advance(now)
-        timers = self._timers
-        rings = timers and timers[0][0] <= now
+        head = self._wakes.head
+        rings = head is not None and head[0] <= now
         paced = self._paced is not None and paced_at(self._paced, self.held) <= now
         if not (rings or self._active or self._waiting or self._plain or paced):
             self.called = False
@@ -375,15 +372,14 @@ class Pds:
 
     def _ring(self, now: int) -> list[Pdc]:
         """Run the timers that are due; return the PDCs that had one."""
-        timers = self._timers
         rung = []
-        while timers and timers[0][0] <= now:
-            at, _, pdc = heapq.heappop(timers)
-            if pdc.wake_at == at:  # else the entry is stale: an earlier one has run, or the PDC is closed
-                pdc.wake_at = NEVER
-                run_timers(pdc, now)
-                self._after(pdc, now)
-                rung.append(pdc)
+        while (pdc := self._wakes.pop(now)) is not None:
+            if pdc.quiescent and not self._waiting and (due := pdc.deadline()) > now:
+                self.wake(pdc, due)  # the packet whose timer this was is acknowledged
+                continue
+            run_timers(pdc, now)
+            self._after(pdc, now)
+            rung.append(pdc)
         return rung
 
     def _pump(self, now: int, limit: int) -> int:
@@ -409,13 +405,7 @@ class Pds:
 
     def deadline(self) -> int | None:
         """Return the earliest time at which a timer may expire, or None if no timer is armed (`contract.Engine`)."""
-        timers, at = self._timers, NEVER
-        while timers:
-            at, _, pdc = timers[0]
-            if pdc.wake_at == at:
-                break
-            heapq.heappop(timers)  # the entry is stale
-            at = NEVER
+        at = self._wakes.deadline()
         if self._waiting and self._waiting[0][0] < at:
             at = self._waiting[0][0]
         if self._plain:
@@ -816,14 +806,11 @@ class Pds:
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """Put a deadline of a PDC into the heap if the deadline is earlier than `wake_at` of the PDC."""
+        """Look at a PDC at a time, if it is earlier than `wake_at` of the PDC."""
         if at < pdc.wake_at:
-            pdc.wake_at = at
-            self._timer_count += 1
-            heapq.heappush(self._timers, (at, self._timer_count, pdc))
-            if len(self._timers) > len(self.pdcs) + _STALE_TIMERS:
-                self._timers[:] = [(p.wake_at, n, p) for n, p in enumerate(self.pdcs.values()) if p.wake_at != NEVER]
-                heapq.heapify(self._timers)
+            self._wakes.put(at, pdc)
+            if len(self._wakes) > 2 * len(self.pdcs) + STALE:
+                self._wakes.sweep(self.pdcs.values())
 
     def _after(self, pdc: Pdc, now: int) -> None:
         """Run the inputs that follow from an event of a PDC (`settle`), and let the PDC send at the next poll."""
