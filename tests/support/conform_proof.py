@@ -3,6 +3,7 @@
 
 python -m tests.support.conform_proof 20 udp          20 runs over UDP, our side as the initiator
 python -m tests.support.conform_proof 3 target loss   3 runs, the peer acts; two namespaces with 1 % loss
+python -m tests.support.conform_proof 3 roce raw      3 runs of the tests of RoCE, through raw sockets
 """
 
 import json
@@ -14,6 +15,7 @@ from contextlib import ExitStack
 from tests.support.cli.serving import serving
 from tests.support.live import addresses
 from tests.support.namespaces import ADDRESSES, hosts
+from uetproto.wire.words.text import count
 
 UETPROTO = (sys.executable, "-m", "uetproto")
 DRIVER = f"{sys.executable} -m uetproto.examples.conform_driver"
@@ -27,9 +29,11 @@ SETTINGS: dict[str, tuple[tuple[str, ...], bool, str]] = {
 }
 
 
-def verdicts(setting: str, target: bool, seed: int) -> dict[str, str]:
+def verdicts(setting: str, target: bool, roce: bool, seed: int) -> dict[str, str]:
     """Play all tests once, and return the verdicts by test."""
     options, apart, faults = SETTINGS[setting]
+    if roce:
+        options = ("--transport", "rc", *options[2 if setting == "raw" else 0 :])  # over UDP
     with ExitStack() as stack:
         here, there = ADDRESSES[4] if apart else addresses()
         near: tuple[str, ...] = ()
@@ -84,13 +88,13 @@ def main(runs: int, *words: str) -> int:
     """Play the tests `runs` times in each setting that `words` name, and return how many have other verdicts."""
     bad = 0
     for setting in [word for word in words if word in SETTINGS] or ["udp"]:
-        every = [verdicts(setting, "target" in words, seed) for seed in range(1, runs + 1)]
+        every = [verdicts(setting, "target" in words, "roce" in words, seed) for seed in range(1, runs + 1)]
         counts = [Counter(one.values()) for one in every]
         same = all(one == every[0] for one in every)
         other = {name: verdict for one in every for name, verdict in one.items() if verdict != "pass"}
         bad += bool(other) or not same
         print(
-            f"{setting}: {runs} runs, {dict(counts[0])} each: {same}; not passed: {dict(list(other.items())[:9])}",
+            f"{setting}: {count(runs, 'run')}, {dict(counts[0])} each: {same}; not passed: {dict(list(other.items())[:9])}",
             flush=True,
         )
     return bad
