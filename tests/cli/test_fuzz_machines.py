@@ -192,7 +192,7 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     result = invoke("fuzz", "pdc")
     assert result.exit_code == 2
     assert "fuzz pdc: needs the package hypothesis" in result.stderr
-    assert "'.[testing]'" in result.stderr
+    assert "'uetproto[testing]'" in result.stderr
 
 
 @pytest.mark.parametrize(

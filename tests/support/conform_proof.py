@@ -93,10 +93,8 @@ def main(runs: int, *words: str) -> int:
         same = all(one == every[0] for one in every)
         other = {name: verdict for one in every for name, verdict in one.items() if verdict != "pass"}
         bad += bool(other) or not same
-        print(
-            f"{setting}: {count(runs, 'run')}, {dict(counts[0])} each: {same}; not passed: {dict(list(other.items())[:9])}",
-            flush=True,
-        )
+        told = f"{dict(counts[0])} each: {same}; not passed: {dict(list(other.items())[:9])}"
+        print(f"{setting}: {count(runs, 'run')}, {told}", flush=True)
     return bad
 
 

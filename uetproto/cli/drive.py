@@ -84,7 +84,7 @@ def _tell(found: MachineFinding, file: Path, as_json: bool) -> None:
         }), flush=True)  # fmt: skip
         return
     tell([painter()(printable(failure.text.partition("\n")[0]), "alarm")])
-    tell([f"  round {found.seed} of {found.machine}, {len(failure.steps):,} steps of {found.drawn:,}"])
+    tell([f"  round {found.seed} of {found.machine}, {many(len(failure.steps), 'step')} of {found.drawn:,}"])
     if found.given_up:
         tell([f"  {NOT_SHRUNK}"])
     if found.only_once:
@@ -149,7 +149,10 @@ def play_again(name: str, settings: Sequence[str], output: str | None, as_json: 
             "rule": failure and failure.name, "text": failure and failure.text, "capture": output,
         }))  # fmt: skip
     elif failure is None:
-        tell([f"{printable(name)}: {len(steps)} steps of {run['machine']}: it no longer fails"], aside=output == "-")
+        tell(
+            [f"{printable(name)}: {many(len(steps), 'step')} of {run['machine']}: it no longer fails"],
+            aside=output == "-",
+        )
     else:
         lines = [painter()(printable(failure.text), "alarm"), *failure.ladder]
         tell([f"{printable(name)}: {lines[0]}", *(f"  {line}" for line in lines[1:])], aside=output == "-")

@@ -15,7 +15,7 @@ from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, toml_file
-from uetproto.cli.terminal import printable, progress, tell
+from uetproto.cli.terminal import many, printable, progress, tell
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
@@ -145,7 +145,7 @@ def _duration(text: str) -> int:
 def _summary(outcome: TrafficResult) -> Iterator[str]:
     microseconds = outcome.virtual_time_ps / 10**6
     yield (
-        f"{printable(outcome.profile)}: {outcome.packets:,} packets, {outcome.bytes:,} bytes,"
+        f"{printable(outcome.profile)}: {many(outcome.packets, 'packet')}, {many(outcome.bytes, 'byte')},"
         f" {microseconds:,.3f} µs of virtual time, seed {outcome.seed}"
     )
     for name, counts in (

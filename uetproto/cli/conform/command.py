@@ -28,7 +28,7 @@ from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of, hand_pa
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, make_folder
-from uetproto.cli.terminal import printable, status, tell, write_text
+from uetproto.cli.terminal import many, printable, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import acting, patience_for
 from uetproto.conform.catalogue import INITIATOR, KEYS, ROCE, TARGET, TSS, ConformanceTest, chosen, load, of_role
@@ -45,7 +45,6 @@ from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import similar
 from uetproto.framing.uet import Encapsulation
 from uetproto.live.interface import address_of
-from uetproto.wire.words.text import count
 
 _DEAD = "the peer answers nothing; the test was not played"
 _IDLE = "the peer does not act; the test was not played"
@@ -399,4 +398,4 @@ def _sum_up(
         }))  # fmt: skip
     else:
         words: list[Any] = [f"{counts[verdict.value]} {verdict.value}" for verdict in ConformanceVerdict]
-        tell([f"{count(len(results), 'test')}: {', '.join(words)}", *told])
+        tell([f"{many(len(results), 'test')}: {', '.join(words)}", *told])

@@ -8,6 +8,7 @@ from typing import Any
 
 from uetproto.cli.conform.report import decoding_of
 from uetproto.cli.ladder.rows import Arrow, LadderChoice, LadderTally, arrows
+from uetproto.cli.terminal import many
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.conform.roce.packets import RoceFacts
@@ -47,8 +48,8 @@ def page(parts: list[PagePart], facts: Mapping[str, str]) -> str:
     counts = {verdict.value: sum(one.outcome.verdict is verdict for one in parts) for verdict in ConformanceVerdict}
     failed = [one for one in parts if one.outcome.verdict is ConformanceVerdict.FAIL]
     first = failed[0] if failed else None
-    title = f"uetproto conform: {counts['fail']} of {len(parts)} tests fail" if failed else (
-        f"uetproto conform: {counts['pass']} of {len(parts)} tests pass"
+    title = f"uetproto conform: {counts['fail']} of {many(len(parts), 'test')} fail" if failed else (
+        f"uetproto conform: {counts['pass']} of {many(len(parts), 'test')} pass"
     )  # fmt: skip
     buttons = "".join(
         f'<button type="button" class="{name}" data-show="{name}" aria-pressed="false">{count} {name}</button>'

@@ -10,7 +10,7 @@ from uetproto.cli.junit import JunitCase, junit_text
 from uetproto.cli.ladder.chart import Chart
 from uetproto.cli.ladder.rows import LadderChoice, LadderTally, arrows, rows
 from uetproto.cli.live.options import UET, LinkOptions
-from uetproto.cli.terminal import printable
+from uetproto.cli.terminal import many, printable
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.conform.roce.packets import RoceFacts
@@ -48,7 +48,9 @@ def verdict_lines(outcome: Outcome, repeat: str) -> list[str]:
     at = f"step {outcome.step}: " if outcome.step else ""
     lines.append(f"  {at}{printable(outcome.reason)}")
     if outcome.aside:
-        lines.append(f"  {outcome.aside} packets of the peer were for PDCIDs or queue pairs that this test has not")
+        lines.append(
+            f"  {many(outcome.aside, 'packet')} of the peer went to PDCIDs or queue pairs that this test has not"
+        )
     if outcome.verdict is ConformanceVerdict.FAIL:
         lines.append(f"  again: {repeat} {test.id} -o report")
     return lines

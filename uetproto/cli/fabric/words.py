@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from uetproto.cli.terminal import console, printable, tell
+from uetproto.cli.terminal import console, many, printable, tell
 from uetproto.emulator.congestion import OFF
 from uetproto.engine.contract import MICROSECOND
 from uetproto.fabric.result import FlowTimes, StudyResult
@@ -54,8 +54,8 @@ def table(results: list[StudyResult], aside: bool) -> None:
 def words(result: StudyResult, output: str | None) -> Iterator[str]:
     """Return the lines about a run, whose capture is `output`."""
     yield (
-        f"{printable(result.pattern)}: {result.flows} flows between {result.hosts} hosts, {result.rate / 10**9:g} Gb/s,"
-        f" {how(result)}, {result.profile}, seed {result.seed}"
+        f"{printable(result.pattern)}: {many(result.flows, 'flow')} between {many(result.hosts, 'host')},"
+        f" {result.rate / 10**9:g} Gb/s, {how(result)}, {result.profile}, seed {result.seed}"
     )
     if result.fct is not None:
         yield f"  flow completion time, µs: {_times(result.fct)}"
@@ -63,7 +63,7 @@ def words(result: StudyResult, output: str | None) -> Iterator[str]:
             yield f"    {printable(part)}: {_times(fct)}"
         yield f"  goodput {result.goodput / 10**9:,.1f} Gb/s, fairness {result.fairness:.3f}"
     again = ", ".join(f"{cause} {count:,}" for cause, count in result.retransmissions.items()) or "none"
-    yield f"  {result.packets:,} packets, sent again: {again}"
+    yield f"  {many(result.packets, 'packet')}, sent again: {again}"
     yield (
         f"  marked {result.marks:,}, trimmed {result.trims:,}, dropped {result.drops:,}; ACKs {result.acks:,};"
         f" longest queue {result.queue_peak:,} bytes"

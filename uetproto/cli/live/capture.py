@@ -31,7 +31,7 @@ from uetproto.cli.live.options import of_size
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
-from uetproto.cli.terminal import painter, printable, status, tell, width
+from uetproto.cli.terminal import many, painter, printable, status, tell, width
 from uetproto.engine.contract import SECOND
 from uetproto.live.path_packet import PacketSocket
 from uetproto.live.time import MonotonicClock
@@ -269,8 +269,8 @@ def _line(finding: Finding, paint: Callable[[str, str], str]) -> str:
 
 
 def _summary(told: dict[str, Any]) -> list[str]:
-    size, where, took = f"{told['bytes']:,} bytes", printable(told["interface"]), duration(told["time_ps"])
-    lines = [f"{told['frames']:,} frames, {size}, {where}, {took}"]
+    size, where, took = many(told["bytes"], "byte"), printable(told["interface"]), duration(told["time_ps"])
+    lines = [f"{many(told['frames'], 'frame')}, {size}, {where}, {took}"]
     for name, words in (
         ("dropped", "frames were dropped by the kernel, which had no room: --buffer"),
         ("tagged", "VLAN tags, which the kernel took off, were put back"),

@@ -15,7 +15,7 @@ from uetproto.cli.live.initiator import Initiator, OperationFailedError, connect
 from uetproto.cli.live.options import LinkOptions, link_options, of_size
 from uetproto.cli.live.words import link_lines
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import printable, status, tell
+from uetproto.cli.terminal import many, printable, status, tell
 from uetproto.errors import similar
 from uetproto.garbage import seldom_collected
 
@@ -75,10 +75,8 @@ def command(options: LinkOptions, peer: str, operations: str, sizes: str, iterat
     if options.as_json:
         click.echo(json.dumps(summary))
     else:
-        again = sum(summary["retransmissions"].values())
-        lines = [
-            f"{summary['packets_sent']:,} packets sent, {again:,} retransmissions, {'; '.join(one.world.path.notes)}"
-        ]
+        sent, again = summary["packets_sent"], sum(summary["retransmissions"].values())
+        lines = [f"{many(sent, 'packet')} sent, {many(again, 'retransmission')}, {'; '.join(one.world.path.notes)}"]
         lines += [] if error is None else [f"  failed: {printable(error)}"]
         tell(lines + link_lines(summary), aside=options.output == "-")
     if interrupt:

@@ -15,7 +15,7 @@ from uetproto.cli.live.options import LinkOptions, link_options, number_of, of_s
 from uetproto.cli.live.words import duration, link_lines, rate
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
-from uetproto.cli.terminal import printable, status, tell
+from uetproto.cli.terminal import many, printable, status, tell
 
 
 @click.command(
@@ -147,13 +147,13 @@ def _match(
 
 def _summary(result: dict[str, Any]) -> list[str]:
     size, time = result["bytes"], result["time_ps"]
-    lines = [
-        f"{result['operation']}: {size:,} bytes, {printable(result['peer'])}, {duration(time)}, {rate(size, time)}"
-    ]
+    took = f"{duration(time)}, {rate(size, time)}"
+    lines = [f"{result['operation']}: {many(size, 'byte')}, {printable(result['peer'])}, {took}"]
     again = sum(result["retransmissions"].values())
     sent, received = result["packets_sent"], result["packets_received"]
     lines.append(
-        f"  {sent:,} packets sent, {received:,} received, {again:,} retransmissions, {'; '.join(result['notes'])}"
+        f"  {many(sent, 'packet')} sent, {received:,} received, {many(again, 'retransmission')},"
+        f" {'; '.join(result['notes'])}"
     )
     said = {True: "equal at both ends", False: "DIFFERS at the peer", None: "not compared"}[result["match"]]
     lines.append(f"  sha256 {result['sha256']}  {said}")

@@ -150,15 +150,17 @@ def _session(options: LinkOptions, one: Target, peer: str, what: str) -> None:
 
 def _summary(summary: dict[str, Any]) -> list[str]:
     received, sent = summary["packets_received"], summary["packets_sent"]
-    lines = [f"{many(summary['sessions'], 'session')}, {received:,} packets received, {sent:,} sent"]
+    lines = [f"{many(summary['sessions'], 'session')}, {many(received, 'packet')} received, {sent:,} sent"]
     if summary["sha256_memory"] is not None:
         lines.append(f"  memory  sha256 {summary['sha256_memory']}")
     if summary["messages_received"]:
         lines.append(
-            f"  {summary['messages_received']:,} messages received, {summary['bytes_received']:,} bytes,"
+            f"  {many(summary['messages_received'], 'message')} received, {many(summary['bytes_received'], 'byte')},"
             f" sha256 {summary['sha256_received']}"
         )
     lines += [f"  failed: {printable(text)}" for text in summary["failures"][:20]]
     if summary["not_allowed"]:
-        lines.append(f"  {summary['not_allowed']:,} packets were dropped, as their source is not allowed")
+        lines.append(
+            f"  {many(summary['not_allowed'], 'packet was', 'packets were')} dropped, as their source is not allowed"
+        )
     return lines + link_lines(summary)

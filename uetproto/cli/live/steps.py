@@ -22,7 +22,7 @@ from uetproto.cli.live.scenario import identity, loaded
 from uetproto.cli.live.target import Target
 from uetproto.cli.live.words import link_facts, link_lines
 from uetproto.cli.main import FAULT
-from uetproto.cli.terminal import printable, status, tell
+from uetproto.cli.terminal import many, printable, status, tell
 from uetproto.emulator.run.script_run import ScriptRun
 from uetproto.emulator.run.uet_script import UetScript
 from uetproto.emulator.scenario.settings import Scenario, load
@@ -224,7 +224,9 @@ def play_steps(
     if options.as_json:
         click.echo(json.dumps(result))
     else:
-        lines = [f"{printable(scenario.name)} with {rendezvous.peer}: {ours['packets']} packets crossed the link"]
+        lines = [
+            f"{printable(scenario.name)} with {rendezvous.peer}: {many(ours['packets'], 'packet')} crossed the link"
+        ]
         lines += [f"  failed: {printable(ours['failure'])}"] if ours["failure"] else ["  all bytes arrived"]
         if result["peer_failure"] not in (None, ours["failure"]):
             lines.append(f"  failed there: {printable(str(result['peer_failure']))}")

@@ -12,7 +12,7 @@ from uetproto.cli.live.faults import faults_of
 from uetproto.cli.live.options import of_key, of_size
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
-from uetproto.cli.terminal import printable, status, tell
+from uetproto.cli.terminal import many, printable, status, tell
 from uetproto.engine.contract import NEVER
 from uetproto.impair.red import Red
 from uetproto.live.wire import Wire, WireConfig
@@ -125,7 +125,7 @@ _WORDS = {
 def _summary(summary: dict[str, Any]) -> list[str]:
     lines = []
     for name, way in summary["ways"].items():
-        lines.append(f"{name}: {way['frames']:,} frames, {way['bytes']:,} bytes; {way['forwarded']:,} left")
+        lines.append(f"{name}: {many(way['frames'], 'frame')}, {many(way['bytes'], 'byte')}; {way['forwarded']:,} left")
         counts = [f"{way[key]:,} {words}" for key, words in _WORDS.items() if way[key]]
         counts += [f"{count:,} {fault}" for fault, count in sorted(way["faults"].items())]
         counts += [f"{count:,} refused: {reason}" for reason, count in way["refused"].items()]
@@ -134,7 +134,9 @@ def _summary(summary: dict[str, Any]) -> list[str]:
         if counts:
             lines.append(f"  {', '.join(counts)}")
     lines += [
-        f"{name}: {count:,} frames found no room in the kernel" for name, count in summary["not_kept"].items() if count
+        f"{name}: {many(count, 'frame')} found no room in the kernel"
+        for name, count in summary["not_kept"].items()
+        if count
     ]
     if summary["superframes"]:
         lines.append(

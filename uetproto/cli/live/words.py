@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from uetproto.cli.terminal import printable
+from uetproto.cli.terminal import many, printable
 from uetproto.framing.tss import SealingFramer
 from uetproto.live.faulty_path import FaultyPath
 from uetproto.live.world import LiveWorld
@@ -17,11 +17,11 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
         if done
     ]
     for reason, count in summary["refused"].items():
-        where = "were lost" if "ICMP" in reason else "were lost here"
-        lines.append(f"  {count:,} packets {where}: {reason}")
+        where = "lost" if "ICMP" in reason else "lost here"
+        lines.append(f"  {many(count, 'packet was', 'packets were')} {where}: {reason}")
     sealing = summary.get("security")
     if sealing is not None:
-        lines.append(f"  {sealing['sealed']:,} packets sealed, {sealing['opened']:,} opened")
+        lines.append(f"  {many(sealing['sealed'], 'packet')} sealed, {sealing['opened']:,} opened")
         lines += [f"  {text}" for text in sealing["troubles"]]
     not_closed = summary.get("not_closed")
     if not_closed and summary["packets_received"]:
