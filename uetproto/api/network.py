@@ -557,7 +557,13 @@ class EmulatedNetwork(ABC):
 
     def call_soon(self, action: Callable[[], None]) -> None:
         """Call `action` at the present instant, after the events that are being passed on now."""
-        self.clock.at(self.clock.now, lambda _: action())
+        clock = self.clock
+
+        def act(_: object) -> None:
+            clock.settle()
+            action()
+
+        clock.at(clock.now, act)
 
     @property
     def idle(self) -> bool:

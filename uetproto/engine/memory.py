@@ -2,7 +2,7 @@
 """This module has the memory of messages, in buffers or files, and the regions that have a key (ses.md §2.6, §14.2)."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, Protocol
 
 from uetproto.engine.contract import Buffer
@@ -51,6 +51,16 @@ class BufferMemory:
     def write(self, offset: int, data: Buffer) -> None:
         self.view[offset : offset + len(data)] = data
 
+    def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
+        """Return a function that writes one of these pieces of equal size, given by its index, to its place from
+        `offset` on."""
+        view, size = self.view[offset:], len(pieces[0])
+
+        def write(index: int) -> None:
+            view[index * size : index * size + size] = pieces[index]
+
+        return write
+
     def flush(self) -> None:
         """Do nothing: writes take effect at once."""
 
@@ -62,7 +72,7 @@ class FileMemory:
     view that `read` returned stays valid when its window leaves RAM, but later writes do not appear in the view.
     """
 
-    __slots__ = ("_dirty", "_file", "_last", "_window", "_windows", "length", "window", "windows")
+    __slots__ = ("_blank", "_dirty", "_file", "_last", "_window", "_windows", "length", "window", "windows")
 
     def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 20, windows: int = 8) -> None:
         """`length` is the size of the memory, by default that of the file; bytes beyond the file's end read as 0.
@@ -81,6 +91,8 @@ class FileMemory:
         self._window = bytearray()
         self._dirty: dict[int, tuple[int, int]] = {}
         """Bytes of each window that are not written to the file yet: {first, last + 1}."""
+        self._blank: set[int] = set()
+        """Windows that were not read from the file: only their bytes in `_dirty` are valid."""
 
     def read(self, offset: int, length: int) -> Buffer:
         number, start = divmod(offset, self.window)
@@ -106,46 +118,99 @@ class FileMemory:
     def write(self, offset: int, data: Buffer) -> None:
         number, start = divmod(offset, self.window)
         end = start + len(data)
-        if end <= self.window and number in self._dirty:  # the common case, with the same result as below
-            first, last = self._dirty[number]
-            self._load(number)[start:end] = data
-            self._dirty[number] = (start if start < first else first, end if end > last else last)
+        dirty = self._dirty.get(number)
+        if dirty is not None and dirty[0] <= start <= dirty[1] and end <= self.window:
+            # The common case, with the same result as below: the write goes on where another one has ended.
+            self._open(number)[start:end] = data
+            if end > dirty[1]:
+                self._dirty[number] = dirty[0], end
             return
         view = memoryview(data)
         while len(view):
             number, start = divmod(offset, self.window)
             piece = view[: self.window - start]
             end = start + len(piece)
-            self._load(number)[start:end] = piece
-            first, last = self._dirty.get(number, (start, end))
-            self._dirty[number] = (min(first, start), max(last, end))
+            dirty = self._dirty.get(number)
+            if dirty is None:
+                if number not in self._windows:
+                    self._blank.add(number)
+                dirty = start, end
+            elif end < dirty[0] or start > dirty[1]:
+                self._load(number)
+            self._open(number)[start:end] = piece
+            self._dirty[number] = min(dirty[0], start), max(dirty[1], end)
             offset += len(piece)
             view = view[len(piece) :]
+
+    def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
+        """Return a function that writes one of these pieces of equal size, given by its index, to its place from
+        `offset` on."""
+        number, first = divmod(offset, self.window)
+        size, dirty = len(pieces[0]), self._dirty
+
+        def write(index: int) -> None:
+            start = first + index * size
+            range_ = dirty.get(number)
+            if number == self._last and range_ is not None and start == range_[1] and start + size <= self.window:
+                end = start + size
+                self._window[start:end] = pieces[index]
+                dirty[number] = range_[0], end
+            else:
+                self.write(offset + index * size, pieces[index])
+
+        return write
 
     def flush(self) -> None:
         """Write all changed windows to the file object, and flush the file object."""
         for number in sorted(self._dirty):
             self._store(number)
+        for number in self._blank:
+            self._windows.pop(number, None)
+        self._blank.clear()
+        self._last = -1
         self._file.flush()
 
     def _load(self, number: int) -> bytearray:
+        """Return a window with all its bytes."""
+        found = number in self._windows
+        window = self._open(number)
+        if not found:
+            self._blank.discard(number)
+            self._fill(number, 0, self.window)
+        elif number in self._blank:
+            first, last = self._dirty[number]
+            self._fill(number, 0, first)
+            self._fill(number, last, self.window)
+            self._blank.remove(number)
+        return window
+
+    def _open(self, number: int) -> bytearray:
+        """Return a window. If it was not in RAM, its bytes say nothing."""
         if number == self._last:
             return self._window
         found = self._windows.get(number)
         if found is not None:
             self._windows.move_to_end(number)
-            self._last, self._window = number, found
-            return found
-        while len(self._windows) >= self.windows:
-            oldest = next(iter(self._windows))
-            self._last = -1
-            self._store(oldest)
-            del self._windows[oldest]
-        self._file.seek(number * self.window)
-        content = self._file.read(self.window)
-        found = self._windows[number] = bytearray(content.ljust(self.window, b"\0"))
+        else:
+            spare = None
+            while len(self._windows) >= self.windows:
+                oldest = next(iter(self._windows))
+                self._store(oldest)
+                window = self._windows.pop(oldest)
+                if oldest in self._blank:  # nobody has a view of it
+                    self._blank.remove(oldest)
+                    spare = window
+            found = self._windows[number] = spare or bytearray(self.window)
         self._last, self._window = number, found
         return found
+
+    def _fill(self, number: int, start: int, end: int) -> None:
+        """Read the bytes from `start` to `end` of a window from the file. Bytes beyond the file's end are 0."""
+        if start < end:
+            self._file.seek(number * self.window + start)
+            view = memoryview(self._windows[number])[start:end]
+            found: int = self._file.readinto(view)  # type: ignore[attr-defined]
+            view[found:] = bytes(end - start - found)
 
     def _store(self, number: int) -> None:
         dirty = self._dirty.pop(number, None)

@@ -58,13 +58,16 @@ class Train:
 
 @dataclass(slots=True, eq=False)
 class TrainAck:
-    """A train ACK acknowledges packets of a train in order."""
+    """A train ACK acknowledges packets of a train in order. The driver keeps it until its frame has arrived."""
 
     packet: Datagram
     psn: int
     """Number up to which all packets have arrived."""
     receiver: int | None
     """Number of the connection at its receiver, or None if the ACK says more than that packets arrived in order."""
+    frame: bytes = b""
+    at: int = 0
+    """Instant at which the frame arrived."""
 
 
 class ArrivingRun(Protocol):

@@ -45,9 +45,11 @@ class Nic:
         self._frame = framer.frame
         self._packet = framer.packet
         self._repeats = framer.repeats
-        self._deadline = 0  # of the engine, when it was polled last
+        self.quiet_until = 0
+        """Instant from which on a poll may find a timer that is due."""
         self._timer = NEVER  # instant of the one timer event that is valid
-        self._coming = False  # whether an event will take more packets when the link is free
+        self.coming = False
+        """Whether an event will take more packets when the link is free. Until then the endpoint is not polled."""
         self._stopped = False
         self._gate = gate
         self._ring = ring
@@ -102,16 +104,10 @@ class Nic:
             self.trains.end()
         self._stopped = True
 
-    @property
-    def quiet_until(self) -> int:
-        """Return the instant from which on a packet that arrives may find a timer that is due. It is NEVER while the
-        endpoint is not polled when a packet arrives."""
-        return NEVER if self._coming else self._deadline
-
     def step(self) -> None:
         """Send the packets and report the events that the engine has ready; while the ring is full, packets wait."""
         engine = self._engine
-        if not self._coming:
+        if not self.coming:
             clock, gate = self._clock, self._gate
             now = clock.now
             ring = self._ring if gate is None else gate.room
@@ -133,10 +129,10 @@ class Nic:
                         self.repeated += 1
                 self.sent += count
                 if count >= self._ring and gate is None and not self._stopped:
-                    self._coming = True
+                    self.coming = True
                     clock.at(max(self._link.busy_until, now), self._more)
             deadline = engine.deadline()
-            self._deadline = NEVER if deadline is None else deadline
+            self.quiet_until = NEVER if deadline is None else deadline
             if deadline is not None and deadline < self._timer and not self._stopped and (ring or deadline > now):
                 self._timer = deadline = max(deadline, now)
                 clock.at(deadline, self._wake, deadline)
@@ -149,7 +145,7 @@ class Nic:
     def _more(self, _: object) -> None:
         if self.trains is not None:
             self.trains.end()
-        self._coming = False
+        self.coming = False
         self.step()
 
     def _wake(self, due: int) -> None:

@@ -85,6 +85,18 @@ class TapCapture:
             self._drain(self._clock.now - (self._patience or 0), settled=self._patience is None)
             self._wait = 2 * len(self._pending) + _BATCH
 
+    def add_many(self, times: Sequence[int], frames: Sequence[bytes], interface: int, leaves: bool) -> None:
+        """Record frames as `add` does."""
+        pending, number, follow = self._pending, self._number, self.outcomes.follow
+        if interface or len(pending) + len(frames) >= self._wait:
+            for time, frame in zip(times, frames, strict=True):
+                self.add(time, frame, interface, leaves)
+            return
+        pending += [(time, next(number), frame, 0, leaves) for time, frame in zip(times, frames, strict=True)]
+        if leaves:
+            for frame in frames:
+                follow(frame)
+
     def close(self) -> None:
         """Write the remaining records, except those of frames that have not left their node."""
         self._drain(self._clock.now)
@@ -153,7 +165,5 @@ class OutTap:
 
     def send_many(self, frames: Sequence[bytes]) -> list[int]:
         starts = self.link.send_many(frames)
-        add, interface, follows = self.capture.add, self.interface, self.follows
-        for start, frame in zip(starts, frames, strict=True):
-            add(start, frame, interface, follows)
+        self.capture.add_many(starts, frames, self.interface, self.follows)
         return starts

@@ -9,12 +9,11 @@ event, is only stored and counted; the endpoint processes such frames together, 
 happens to it (`settle`).
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import NEVER
-from uetproto.engine.train import ArrivingRun, Train
+from uetproto.engine.train import ArrivingRun, Train, TrainAck
 from uetproto.framing.framer import TrainFramer
 from uetproto.impair.link import TrainSender
 from uetproto.wire.serial import diff32
@@ -47,18 +46,7 @@ class TrainInFlight:
         """Instant at which the last of them arrived."""
 
 
-@dataclass(slots=True, eq=False)
-class AckInFlight:
-    """An ACK in flight has the frame of a plain ACK on its way."""
-
-    frame: bytes
-    psn: int
-    receiver: int
-    at: int = 0
-    """Instant at which it arrived."""
-
-
-ExpectedFrames = dict[int, TrainInFlight | AckInFlight]
+ExpectedFrames = dict[int, TrainInFlight | TrainAck]
 """Type of the table of all trains and plain ACKs in flight: the key is the `id` of the frame that is expected next."""
 
 
@@ -78,10 +66,12 @@ class TrainPort:
         self._expected = expected
         self._pending: list[TrainInFlight] = []
         """Trains with packets that the endpoint has still to process, in the order of the first such packet."""
-        self._acks: dict[int, AckInFlight] = {}
+        self._acks: dict[int, TrainAck] = {}
         """Last ACK of each connection that the endpoint has still to process."""
         self._awaits: dict[int, int] = {}
         """Last epoch in which only the last of several ACKs of a connection matters."""
+        self._looks = 0
+        """`Clock.looks` when a frame of a train arrived last."""
         self._epoch = 0
         """Number of times that the endpoint has done anything but to receive packets that are quiet."""
         self._until = NEVER
@@ -104,9 +94,13 @@ class TrainPort:
             self.end()
             self._nic.take(frame)
             return
-        if isinstance(found, AckInFlight):
+        if isinstance(found, TrainAck):
             self._take_ack(found)
             return
+        clock = self._clock
+        if clock.looks != self._looks:
+            self._looks = clock.looks
+            self.end()
         index = found.next
         run = found.run if found.epoch == self._epoch else self._admit(found, index)
         if run is None:
@@ -123,14 +117,14 @@ class TrainPort:
         expected = self._expected
         if index < found.last:
             expected[id(found.frames[index + 1])] = found
-        nic, now = self._nic, self._clock.now
+        nic, now = self._nic, clock.now
         nic.received += 1
         nic.received_at = now
         if run.quiet and now < self._until:
             run.quiet -= 1
             if not found.pending:
                 if not self._pending and not self._acks:
-                    self._clock.late.append(self.settle)
+                    clock.late.append(self.settle)
                 self._pending.append(found)
             found.pending += 1
             found.at = now
@@ -146,14 +140,19 @@ class TrainPort:
             packet = ack.packet
             data = nic.framer.frame(packet)
             if ack.receiver is not None:
-                expected[id(data)] = AckInFlight(data, ack.psn, ack.receiver)
+                ack.frame = data
+                expected[id(data)] = ack
             nic.sent += 1
             self._link.send(data)
 
-    def _take_ack(self, found: AckInFlight) -> None:
+    def _take_ack(self, found: TrainAck) -> None:
         """Take a plain ACK that arrives now. Only the last one of several matters, while the endpoint is not polled."""
         nic, receiver = self._nic, found.receiver
-        if nic.quiet_until == NEVER:
+        assert receiver is not None
+        if self._clock.looks != self._looks:
+            self._looks = self._clock.looks
+            self.end()
+        if nic.coming:
             if self._awaits.get(receiver) != self._epoch and self._engine.awaits_acks(receiver):
                 self._awaits[receiver] = self._epoch
             last = self._acks.get(receiver)
@@ -171,15 +170,14 @@ class TrainPort:
     def _admit(self, found: TrainInFlight, index: int) -> ArrivingRun | None:
         """Return what takes the packets of a train from packet `index` on, or None if the NIC must take it."""
         self.settle()
-        until = self._nic.quiet_until
-        polled = until != NEVER
+        polled = not self._nic.coming
         run = found.run
         if run is None:
             found.run = run = self._engine.admit(found.train, index, polled)
         elif not run.renew(index, polled):
             run = None
         found.epoch = self._epoch
-        self._until = until
+        self._until = self._nic.quiet_until if polled else NEVER
         return run
 
     def settle(self) -> None:

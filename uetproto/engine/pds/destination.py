@@ -31,7 +31,7 @@ _M32 = 0xFFFFFFFF
 _NEW = Verdict.NEW
 _NO_REQ, _CLOSE_REQ, _TARGET, _QUIESCE = AckReq.NONE, AckReq.CLOSE, Role.TARGET, State.QUIESCE
 _DATA, _CONTROL, _NO_TRIM, _ACK = TrafficClass.DATA, TrafficClass.CONTROL, Trim.NO, PdsType.ACK
-_ASSUMED_RANGE = 8 * MPR_UNIT
+ASSUMED_RANGE = 8 * MPR_UNIT
 """MP_RANGE that a source assumes until an ACK_CC states another: Default_MPR (pds.md §17)."""
 _ACK_CC = {
     False: (PdsType.ACK_CC, CcType.NSCC, bytes(uet_pds.CC_STATE_NSCC.size)),
@@ -264,7 +264,7 @@ def send_ack(
     pdc.ack_gen_count = 0
     pdc.counters.ack_tx += 1
     always = config.ack_cc == "always" or pdc.cc_rx is not None
-    told = config.ack_cc == "when_gap" and (rx.max_rcvd != rx.cack or rx.mp_range != _ASSUMED_RANGE)
+    told = config.ack_cc == "when_gap" and (rx.max_rcvd != rx.cack or rx.mp_range != ASSUMED_RANGE)
     base = rx.sack_base(config.sack_base, psn) if told or always else None
     kind = _DATA if len(response) > config.trimmable_ack_size else _CONTROL
     emit_ack(pdc, next_hdr, response, marked, retx, req, psn, None, base, entropy, kind, since)

@@ -272,6 +272,18 @@ class Pdc:
         self._entropy_at = (at + 1) & (size - 1)
         return (self.entropy & -size) | (at ^ self._entropy_mask)
 
+    def next_entropies(self, count: int) -> list[int]:
+        """Return what `count` calls of `next_entropy` would return."""
+        size = self.paths
+        found: list[int] = []
+        while len(found) < count:
+            found.append(self.next_entropy())
+            base, mask, at = self.entropy & -size, self._entropy_mask, self._entropy_at
+            end = min(at + count - len(found), size) if at else 0
+            found += [base | (step ^ mask) for step in range(at, end)]
+            self._entropy_at = end & (size - 1) if end else at
+        return found
+
     def send_control(
         self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None, opaque: int = 0
     ) -> None:

@@ -13,8 +13,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from uetproto.engine.config import PROBING
-from uetproto.engine.contract import NEVER, Datagram, Mode
-from uetproto.engine.pds.destination import send_ack
+from uetproto.engine.contract import NEVER, Datagram, Mode, TrafficClass, Trim
+from uetproto.engine.pds.destination import ASSUMED_RANGE, send_ack
 from uetproto.engine.pds.messages import Ack, Request, parse
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import SendRun
@@ -25,7 +25,7 @@ from uetproto.errors import RemoteError
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_pds import AckReq, PdsType
 from uetproto.wire.serial import diff32
-from uetproto.wire.tuples import PdsRudReqHeader
+from uetproto.wire.tuples import PdsAckHeader, PdsRudReqHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.pds.sublayer import Pds
@@ -35,6 +35,8 @@ _SIGN = 1 << 31
 _ESTABLISHED, _ROD, _ACK, _NO_REQ = State.ESTABLISHED, Mode.ROD, PdsType.ACK, AckReq.NONE
 _TURN_AT = uet_pds.RUD_REQ.offset_of("clear_psn_offset") // 8
 _TURN_END = uet_pds.RUD_REQ.offset_of("spdcid") // 8
+_CONTROL, _NO_TRIM = TrafficClass.CONTROL, Trim.NO
+_CACK_AT = uet_pds.ACK.offset_of("cack_psn") // 8
 _PSN_ROOM = (1 << 31) - (1 << 23)
 """Number of PSNs before those at which a PDC begins to close (pds.md §2.2)."""
 
@@ -82,8 +84,7 @@ def send_train(pdc: Pdc, now: int, most: int) -> int:
     if pdc.mode is _ROD:
         entropies = [pdc.entropy] * count
     else:
-        draw = pdc.next_entropy
-        entropies = [draw() for _ in payloads]
+        entropies = pdc.next_entropies(count)
     owner.out.append(Train(owner.address, pdc.peer, heads, payloads, entropies, owner.ip_version))
     tx.track_run(SendRun(psn, sender, run.first, heads, payloads, clear), now)
     pdc.counters.data_tx += count
@@ -114,18 +115,9 @@ class ReceivedTrain:
     """A received train takes packets that arrive in order (`train.ArrivingRun`)."""
 
     __slots__ = (
-        "_add",
-        "_clear",
-        "_followed",
-        "_most",
-        "_owner",
-        "_pdc",
-        "_polled",
-        "_psn",
-        "_train",
-        "place",
-        "quiet",
-    )
+        "_ack_parts", "_add", "_clear", "_followed", "_most", "_owner", "_pdc", "_plain", "_polled", "_psn", "_train",
+        "place", "quiet",
+    )  # fmt: skip
 
     def __init__(self, owner: "Pds", pdc: Pdc, train: Train, request: Request, followed: FollowedRun) -> None:
         self._owner = owner
@@ -138,7 +130,8 @@ class ReceivedTrain:
         size = len(train.payloads[0])
         self._add = size if size > least else least
         self._most = max(pdc.config.ack_gen_trigger - 1, 0) // self._add
-        self._polled = False
+        self._polled = self._plain = False
+        self._ack_parts: tuple[bytes, bytes] | None = None
         self.quiet = 0
         self.place = followed.place
 
@@ -159,18 +152,24 @@ class ReceivedTrain:
 
     def due(self, index: int, count: int, now: int) -> TrainAck | None:
         self.settle(index, count, now)
-        answer = self._followed.answer
-        pdc, train = self._pdc, self._train
-        send_ack(
-            pdc, (self._psn + index) & _M32, answer.next_hdr, answer.header, False, 0, _NO_REQ, train.entropies[index]
-        )
+        pdc, owner, entropy = self._pdc, self._owner, self._train.entropies[index]
         self.quiet = self._most
-        return self._ack() if self._polled else None
-
-    def _ack(self) -> TrainAck:
-        """Return the ACK that was made last. It is plain if it has no SACK (`destination.send_ack`)."""
-        packet = self._owner.out.pop()
-        return TrainAck(packet, self._pdc.rx.cack, self._pdc.peer_id if packet.header[0] >> 3 == _ACK else None)
+        answer = self._followed.answer
+        if not self._plain or not self._polled:
+            psn = (self._psn + index) & _M32
+            send_ack(pdc, psn, answer.next_hdr, answer.header, False, 0, _NO_REQ, entropy)
+            return TrainAck(owner.out.pop(), psn, None) if self._polled else None
+        pdc.ack_gen_count = 0  # as `send_ack` does, for an ACK that says nothing else
+        pdc.counters.ack_tx += 1
+        cack, parts = pdc.rx.cack, self._ack_parts
+        if parts is None:
+            header = PdsAckHeader.pack(answer.next_hdr, 0, 0, _NO_REQ, 0, 0, pdc.local_id, pdc.peer_id)
+            parts = self._ack_parts = header[:_CACK_AT], header[_CACK_AT + 4 :] + answer.header
+        return TrainAck(
+            Datagram(owner.address, pdc.peer, cack.to_bytes(4, "big").join(parts), b"", _CONTROL, entropy, False,
+                     _NO_TRIM, owner.ip_version),
+            cack, pdc.peer_id,
+        )  # fmt: skip
 
     def renew(self, index: int, polled: bool) -> bool:
         """Look at all that distinguishes a packet that arrives now from one that only adds to its message."""
@@ -185,6 +184,11 @@ class ReceivedTrain:
         ):  # fmt: skip
             return False
         self._polled = polled
+        self._plain = (
+            config.ack_cc == "when_gap"
+            and rx.mp_range == ASSUMED_RANGE
+            and len(self._followed.answer.header) <= config.trimmable_ack_size
+        )
         self.quiet = max((config.ack_gen_trigger - 1 - pdc.ack_gen_count) // self._add, 0)
         return True
 

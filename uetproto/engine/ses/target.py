@@ -113,14 +113,14 @@ class FollowedMessage:
 
     def __init__(self, target: "SesTarget", message: RxMessage, offset: int, payloads: Sequence[Buffer]) -> None:
         """Make the run of packets with these payloads, the first of which is at `offset` of the message."""
-        assert message.memory is not None
+        memory = message.memory
+        assert isinstance(memory, BufferMemory | FileMemory)
         self._target = target
         self._message = message
         self._offset = offset
-        self._size = size = len(payloads[0])
+        self._size = len(payloads[0])
         self.answer = message.ok
-        write, start = message.memory.write, message.place + offset
-        self.place: Callable[[int], None] = lambda index: write(start + index * size, payloads[index])
+        self.place = memory.writer(message.place + offset, payloads)
 
     def settle(self, index: int, count: int, now: int) -> None:
         message, size = self._message, self._size

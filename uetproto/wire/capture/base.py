@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from io import BufferedWriter
 from stat import S_ISREG
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
@@ -54,7 +55,8 @@ SECOND = 1_000_000_000
 
 _SCAN = 1 << 16  # new bytes to read before the search for a record goes on
 _LOOK = 16  # bytes that `_likely` looks at, at most
-BATCH = 1024  # parts (two or three a record) joined for one write to the system
+BATCH = 1000  # parts (two or three a record) for one write to the system, which takes 1024 at most
+_IOV_MAX = 1024
 LARGE = 8192  # bytes; larger frames are not collected: joining saves little and costs memory
 _MAX_DAMAGE = 10_000  # entries kept, so that a file of nothing but damage does not fill the memory
 
@@ -293,6 +295,9 @@ class CaptureWriter(ABC):
     def __init__(self, target: Source, head: bytes) -> None:
         self._owned = ExitStack()
         self._file = _open_target(target, self._owned)
+        own = isinstance(target, str | os.PathLike) and target != "-"
+        self._gathers = own and type(self._file) is BufferedWriter and hasattr(os, "writev")
+        """Whether the system takes the parts without a copy, as nobody else writes to the file."""
         self._parts: list[bytes] = [head]
 
     def __enter__(self) -> Self:
@@ -331,10 +336,18 @@ class CaptureWriter(ABC):
     def _drain(self) -> None:
         # The list is emptied before the write, so that an interrupt in between may lose whole records, but never
         # repeats one or writes a part of one.
-        joined = b"".join(self._parts)
+        parts = self._parts[:]
         self._parts.clear()
+        if self._gathers and 1 < len(parts) <= _IOV_MAX:
+            written = os.writev(self._file.fileno(), parts)
+            if written == sum(map(len, parts)):
+                return
+            parts = [b"".join(parts)[written:]]  # of a pipe, or of a disk that is full
+        joined = b"".join(parts)
         if joined:
             self._file.write(joined)
+            if self._gathers:
+                self._file.flush()
 
     def _fit(self, data: bytes, length: int | None, snaplen: int) -> tuple[bytes, int]:
         """Return the bytes of a frame to write, and its length on the wire; first flush the buffer if it is full."""
