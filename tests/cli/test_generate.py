@@ -17,7 +17,7 @@ from uetproto.cli import generate as module
 from uetproto.traffic.coverage_uet import POSSIBLE
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
-from uetproto.wire.mutate.mutation import ABOUT, NAMES
+from uetproto.wire.mutate.mutation import ABOUT, ALL
 
 COMMAND = [sys.executable, "-m", "uetproto", "generate"]
 
@@ -81,8 +81,8 @@ def test_a_mutation_that_never_applied_is_told(tmp_path: Path, capsys: pytest.Ca
 def test_the_help_says_what_mutations_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("--help") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert tuple(ABOUT) == NAMES
-    for name in NAMES:
+    assert tuple(ABOUT) == ALL
+    for name in ALL:
         assert any(line.split() == [name, *ABOUT[name].split()] for line in lines), name
 
 

@@ -21,7 +21,7 @@ from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
 from uetproto.traffic.generate import TrafficResult, generate
 from uetproto.traffic.profile import KEYS, TABLES, load, names
-from uetproto.wire.mutate.mutation import ABOUT, NAMES
+from uetproto.wire.mutate.mutation import ABOUT, ALL
 
 DEFAULT_PACKETS = 100_000
 _MOST = 10**15
@@ -30,8 +30,8 @@ _TIME = time(1)
 
 def _mutations() -> str:
     """Return a line for every mutation, for the help."""
-    width = max(map(len, NAMES))
-    return "\n".join(f"  {name:{width}}  {ABOUT[name]}" for name in NAMES)
+    width = max(map(len, ALL))
+    return "\n".join(f"  {name:{width}}  {ABOUT[name]}" for name in ALL)
 
 
 @click.command(

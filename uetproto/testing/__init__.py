@@ -43,13 +43,14 @@ _PLACES = {
     "strategies.packets": ("frames", "packets"),
     "strategies.scenarios": ("scenarios",),
     "strategies.spoilt": ("Spoilt",),
+    "strategies.tunnels": ("tunnelled",),
 }
 __all__ = [
     "Adapter", "AdapterFault", "Capabilities", "ExchangedFrame", "FepEngine", "LibraryAdapter", "PdcEngine",
     "PdcMachine", "PlayedExchange", "ProcessAdapter", "ProtocolMachine", "RoceEngine", "RoceMachine",
     "SesInitiatorMachine", "SesTargetMachine", "SharpNodeEngine", "SharpNodeMachine", "Spoilt", "TssEngine",
     "TssMachine", "WorkRefused", "WorldFailure", "captures",
-    "exchanges", "frames", "headers", "messages", "packets", "scenarios",
+    "exchanges", "frames", "headers", "messages", "packets", "scenarios", "tunnelled",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from uetproto.testing.strategies.messages import messages
 from uetproto.testing.strategies.packets import frames, packets
 from uetproto.testing.strategies.scenarios import scenarios
 from uetproto.testing.strategies.spoilt import Spoilt
+from uetproto.testing.strategies.tunnels import tunnelled
 
 __all__ = [
     "Adapter",
@@ -52,4 +53,5 @@ __all__ = [
     "messages",
     "packets",
     "scenarios",
+    "tunnelled",
 ]

@@ -10,7 +10,7 @@ from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError, argument, similar
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate.frame import Mutation
-from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, FrameHistory, mutate
+from uetproto.wire.mutate.mutation import ALL, MUTATIONS_OF_HISTORY, FrameHistory, mutate
 
 SUFFIX = ".mutations.jsonl"
 
@@ -23,10 +23,8 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
     shares: dict[str, float] = {}
     for text in asked:
         name, equals, value = text.partition("=")
-        if name not in NAMES:
-            raise LocalError(
-                argument("mutate", text), f"{name!r} is no mutation{similar(name, NAMES)}", ", ".join(NAMES)
-            )
+        if name not in ALL:
+            raise LocalError(argument("mutate", text), f"{name!r} is no mutation{similar(name, ALL)}", ", ".join(ALL))
         try:
             share = float(value) if equals else -1.0
         except ValueError:

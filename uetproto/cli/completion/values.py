@@ -40,9 +40,9 @@ def _personalities() -> Iterable[str]:
 
 
 def _mutations() -> Iterable[str]:
-    from uetproto.wire.mutate.mutation import NAMES
+    from uetproto.wire.mutate.mutation import ALL
 
-    return [f"{name}=" for name in NAMES]
+    return [f"{name}=" for name in ALL]
 
 
 def _scenario_keys() -> Iterable[str]:

@@ -17,6 +17,7 @@ from functools import partial
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate import roce, uet
 from uetproto.wire.mutate.frame import Mutation, MutationRng, open_frame
+from uetproto.wire.mutate.tunnels import ABOUT_TUNNELS, TUNNELS, in_tunnel
 
 
 class FrameHistory:
@@ -42,11 +43,13 @@ def mutate(
     link: str = "ethernet",
     roce_port: int = ROCE_PORT,
 ) -> Mutation | None:
-    """Apply the mutation `name`, which is one of `NAMES`, to the frame `data`.
+    """Apply the mutation `name`, which is one of `ALL`, to the frame `data`.
 
     A mutation of `MUTATIONS_OF_HISTORY` needs earlier frames in `history`. Return None if the mutation does not apply
     to the frame or would not change it. Raises `KeyError` for an unknown name.
     """
+    if name in TUNNELS:
+        return in_tunnel(name, data, rng) if link == "ethernet" else None
     if name not in ABOUT:
         raise KeyError(name)
     frame = open_frame(data, link, roce_port)
@@ -89,6 +92,7 @@ ABOUT: dict[str, str] = {
     "som-twice":              "a second packet of a message with SOM",
     "psn-two-contents":       "PSN that stood for another packet",
     "clear-falls":            "CLEAR_PSN below that of an earlier packet",
+    **ABOUT_TUNNELS,
 }  # fmt: skip
 """Line of text that says what is wrong after a mutation, by the name of the mutation."""
 
@@ -102,3 +106,5 @@ MUTATIONS_OF_HISTORY: dict[str, Callable[..., Mutation | None]] = {
 it."""
 
 NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)
+ALL = (*NAMES, *TUNNELS)
+"""Names of mutations, and of tunnels, in which nothing is wrong."""
