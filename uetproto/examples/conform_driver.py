@@ -12,8 +12,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from uetproto import LocalError
 from uetproto.api import fi, verbs
+from uetproto.errors import LocalError
 from uetproto.live import Interface
 
 _PATIENCE = "60 s"
