@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import functools
 import http.server
+import shutil
 import subprocess
 import sys
 import time
@@ -19,14 +20,15 @@ HTML = BUILD / "html"
 
 def build(anew: bool) -> bool:
     """Build the site. Returns whether there was neither an error nor a warning."""
+    if anew:
+        shutil.rmtree(BUILD, ignore_errors=True)
     try:
         stage.stage(BUILD / "source")
     except stage.BrokenLinkError as error:
         print(error, file=sys.stderr)
         return False
-    options = ["--fresh-env", "--fail-on-warning"] if anew else ["--fail-on-warning"]
     command = [
-        sys.executable, "-m", "sphinx", "--quiet", "--keep-going", "--nitpicky", "--jobs", "auto", *options,
+        sys.executable, "-m", "sphinx", "--quiet", "--keep-going", "--nitpicky", "--fail-on-warning", "--jobs", "auto",
         "--conf-dir", str(stage.ROOT / "tools" / "site"), "--doctree-dir", str(BUILD / "trees"),
         str(BUILD / "source"), str(HTML),
     ]  # fmt: skip

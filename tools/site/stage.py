@@ -3,12 +3,13 @@
 
 Pages are plain Markdown with links that work in a clone as well. A page README.md is the first of its folder; the pages
 of a section are those that its README.md links to, in that order, under the texts of the links. So a new page needs its
-file and a link.
+file and a link. Below a line that is nothing but a link to a capture, the site has its ladder.
 """
 
 import os
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +24,7 @@ ELSEWHERE = {
 """Pages that stand elsewhere than on the site: beside the code, and where programmers look first."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_DRAWN = re.compile(r"^\[[^\]\n]+\]\(([^)\s]+\.pcapng)\)$", re.MULTILINE)
 _CODE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -59,8 +61,14 @@ def stage(folder: Path) -> None:
     wanted = set()
     for source, place in places.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        _write(folder / place, (_rewritten(source, text, places, folder) + _toctree(source, text, places)).encode())
-        wanted.add(folder / place)
+        page = folder / place
+        written = _rewritten(source, text, places, folder)
+        for capture in _DRAWN.findall(written):
+            wanted.add(picture := drawn(page.parent / capture, folder))
+            shown = f"![The packets of the capture]({os.path.relpath(picture, page.parent)})"
+            written = written.replace(f"({capture})\n", f"({capture})\n\n{shown}\n", 1)
+        _write(page, (written + _toctree(source, text, places)).encode())
+        wanted.add(page)
     for path in DOCS.rglob("*"):
         if path.suffix in (".svg", ".png", ".ipynb", ".pcapng"):
             copy = folder / path.relative_to(DOCS)
@@ -69,6 +77,17 @@ def stage(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and path not in wanted:
             path.unlink()
+
+
+def drawn(capture: Path, folder: Path) -> Path:
+    """Return the picture of a capture as a ladder, which is drawn again if the capture has changed."""
+    picture = folder / "ladders" / f"{capture.stem}-{sha256(capture.read_bytes()).hexdigest()[:12]}.svg"
+    if not picture.exists():
+        import uetproto
+
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        uetproto.open(capture).ladder().save(str(picture))
+    return picture
 
 
 def _write(path: Path, data: bytes) -> None:

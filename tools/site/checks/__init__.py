@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from checks import blocks, language, links, pages, sizes, tests
+from checks import blocks, language, links, pages, seeded, sizes, tests
 from checks.report import Report
 
 CHECKS: dict[str, Callable[[Path], Report]] = {
@@ -13,6 +13,7 @@ CHECKS: dict[str, Callable[[Path], Report]] = {
     "sizes": sizes.check,
     "blocks": blocks.check,
     "pages": pages.check,
+    "seeded": seeded.check,
     "tests": tests.check,
 }
 """The checks in the order in which they run."""
