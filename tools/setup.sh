@@ -46,7 +46,8 @@ environment() {
         [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
         say "installing Python packages into .venv …"
         # Of the three thousand modules a third is used; Python compiles these when they are first imported.
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -e "$root${wanted:+[$wanted]}" >&2
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile -e "$root${wanted:+[$wanted]}" >&2 ||
+            die "pip could not install what pyproject.toml asks for; its messages are above."
         touch "$stamp"
     fi
     export PATH=$venv/bin:$PATH
