@@ -90,7 +90,8 @@ def lost(*operations: Operation) -> Change:
     """Return the fault of packets of these operations that are lost when they come again."""
 
     def change(peer: FaultyRocePeer, packet: Packet, bth: dict[str, Any]) -> Iterator[Packet]:
-        key = bth["destqp"], bth["psn"], bth["opcode"]
+        owner = peer.node.hca.qps.get(bth["destqp"], bth["destqp"])  # not its number, which the next test has, too
+        key = owner, bth["psn"], bth["opcode"]
         if key not in peer.seen or bth["opcode"] not in operations:
             yield packet
         peer.seen.add(key)
@@ -520,7 +521,7 @@ class _AnyQkey(UdResponder):
 
     def _drop_reason(self, parsed: Any) -> str | None:
         found = super()._drop_reason(parsed)
-        return None if found == "q_key" else found
+        return None if found == "q_key" and self.qp.receives.items else found
 
 
 class _CheckedPsn(UdResponder):

@@ -69,6 +69,8 @@ Example:
   uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
   uetproto run found/pds-1-7-12.toml --check
   uetproto fuzz --peer 10.0.0.2 --seconds 600 -o found
+  uetproto fuzz --peer 10.0.0.2 --transport rc --seconds 600
+  uetproto fuzz --peer 10.0.0.2 --keys rack.keys.toml --ssi 1
   uetproto fuzz pdc --adapter my_stack:Adapter --seed 7
   uetproto fuzz tss --adapter './my_stack --adapter' --seconds 600
 
@@ -93,11 +95,12 @@ Machines for networks of our engines: {", ".join(OURS) or "none without Hypothes
     "-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="Directory for findings."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, then one of the whole run.")
-@click.option("--peer", metavar="A", help="Fuzz a live peer at this address, over UET; the options below go with it.")
+@click.option("--peer", metavar="A", help="Fuzz a live peer at this address; the options below go with it.")
 @click.option("--without", metavar="NAME,…", default="", help="What the peer does not have, as for conform.")
 @some_link_options(
-    "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum", "payload_mtu",
-    "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
+    "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
+    "payload_mtu", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr", "relative",
+    "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi",
 )  # fmt: skip
 def command(
     options: LinkOptions, machine: str, adapter: str | None, seconds: int | None, steps: int | None, seed: int | None,

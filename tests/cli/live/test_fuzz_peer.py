@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.support.cli.frames import invoke
 from tests.support.cli.serving import serving
 from tests.support.live import addresses
+from tests.support.paths import PCAPS
 
 
 def test_our_target_is_clean_and_its_personality_is_found(tmp_path: Path) -> None:
@@ -32,6 +33,23 @@ def test_our_target_is_clean_and_its_personality_is_found(tmp_path: Path) -> Non
     assert right.exit_code == 0, right.output
 
 
+def test_peers_of_roce_and_peers_with_keys_are_clean(tmp_path: Path) -> None:
+    here, there = addresses()
+    keys = str(PCAPS / "gradient-sealed-direct.keys.toml")
+    for ours, theirs in (
+        (("--transport", "rc"), ("--transport", "rc")),
+        (("--keys", keys, "--ssi", "1"), ("--keys", keys, "--ssi", "2")),
+    ):
+        with serving(there, *theirs):
+            result = invoke(
+                "fuzz", "--peer", there, "--local", here, *ours, "--seed", "5", "--steps", "100", "-o",
+                str(tmp_path / "clean"), "--json",
+            )  # fmt: skip
+        summary = json.loads(result.stdout.splitlines()[-1])
+        assert (result.exit_code, summary["findings"], summary["failed"]) == (0, 0, 0), result.output
+        assert summary["steps"] >= 100
+
+
 def test_options_that_do_not_go_together_are_refused() -> None:
     here, there = addresses()
     for arguments, line in (
@@ -40,6 +58,8 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         (("pdc", "--peer", there), "MACHINE: does not go with --peer"),
         (("--peer", there, "--jobs", "1"), "--jobs: does not go with --peer"),
         (("--peer", there, "--without", "reads"), "'reads' is not legal"),
+        (("--peer", there, "--without", "fetch", "--transport", "rc"), "'fetch' is not legal"),
+        (("--transport", "rc"), "--transport: goes with --peer"),
         (("--peer", there, "--local", here), "no rendezvous at"),
     ):
         result = invoke("fuzz", *arguments)

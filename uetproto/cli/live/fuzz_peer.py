@@ -18,9 +18,10 @@ from uetproto.cli.live.peer_bench import PeerBench, bench_for
 from uetproto.cli.main import FAULT
 from uetproto.cli.terminal import many, printable, status, tell, write_text
 from uetproto.conform import captures
-from uetproto.conform.fuzz.search import TIMES, PeerFinding, PeerFuzz, as_toml
+from uetproto.conform.fuzz.search import FUZZED_ROCE, FUZZED_UET, TIMES, PeerFinding, PeerFuzz, as_toml
 from uetproto.conform.packets import OPTIONAL
 from uetproto.conform.player import Outcome
+from uetproto.conform.roce.pairs import OPTIONAL as OPTIONAL_ROCE
 from uetproto.engine.contract import SECOND
 from uetproto.errors import similar
 
@@ -36,15 +37,18 @@ def fuzz_peer(
 ) -> None:  # fmt: skip
     """Fuzz a peer until the time is up or so many packets were sent, and keep findings in a folder."""
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
-    for name in lacking - {*OPTIONAL}:
-        raise LocalError("--without", f"{name!r} is not legal{similar(name, OPTIONAL)}", ", ".join(OPTIONAL))
+    optional = OPTIONAL_ROCE if options.is_roce else OPTIONAL
+    for name in lacking - {*optional}:
+        raise LocalError("--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional))
     findings: list[PeerFinding] = []
     with Interrupt() as interrupt, bench_for(options, peer, lacking) as bench, TemporaryDirectory() as spare:
         if not options.as_json:
             tell([bench.words()])
-        if bench.facts.offers["memory"]:
-            raise LocalError("--peer", bench.facts.offers["memory"], "a peer with 16 KiB of memory that we may write")
-        fuzz = PeerFuzz(bench.link, bench.facts, bench.patience, bench.seed, _judge(bench, Path(spare)))
+        if missing := bench.facts.offers.get("memory"):
+            raise LocalError("--peer", missing, "a peer with 16 KiB of memory that we may write")
+        fuzzed = (FUZZED_ROCE if options.is_roce else FUZZED_UET)._replace(suite=bench.suite)
+        judge = _judge(bench, Path(spare))
+        fuzz = PeerFuzz(bench.link, bench.facts, bench.patience, bench.seed, judge, fuzzed)
         began = bench.clock.now
         end = began + (seconds or _SECONDS) * SECOND
         with status() as show:

@@ -285,19 +285,21 @@ class RoceInitiator(Initiator):
             device = self._network.device("local")
             self.pd = device.alloc_pd()
             self._cq = device.create_cq(256)
+            self.path_mtu = options.payload_mtu or payload
+            self._regions: deque[tuple[verbs.MR, memoryview | None]] = deque()
             numbers = options.by_hand
+            if rendezvous is None and options.transport != RC:  # somebody else makes queue pairs of other services
+                return
             self._qp = self.pd.create_qp(verbs.QpType.RC, self._cq, qp_num=numbers.mine)
             if rendezvous is not None:
                 psn = device.psns.getrandbits(24)
                 answer = rendezvous.ask("connect", qp_num=self._qp.qp_num, psn=psn)
                 theirs, their_psn = number(answer, "qp_num", 2, 2**24 - 1), number(answer, "psn", 0, 2**24 - 1)
                 numbers = HandNumbers(numbers.mine, theirs, psn, their_psn)
-            self.path_mtu = options.payload_mtu or payload
             verbs.connect_to(
                 self._qp, peer, dest_qpn=numbers.theirs, sq_psn=numbers.my_psn, rq_psn=numbers.their_psn,
                 path_mtu=self.path_mtu,
             )  # fmt: skip
-            self._regions: deque[tuple[verbs.MR, memoryview | None]] = deque()
         except BaseException:
             self._network.close(drain=False)
             raise

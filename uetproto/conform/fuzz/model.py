@@ -36,13 +36,22 @@ class FuzzMove(NamedTuple):
 
 
 class FuzzEpisode(NamedTuple):
-    """This record is a list of moves on one PDC."""
+    """This record is a list of moves on one PDC, or one queue pair."""
 
     mode: str
-    """rud or rod."""
+    """Mode of the PDC, rud or rod; service of the queue pair, rc, uc or ud."""
     start: int | None
     """First PSN; None: a random one."""
     moves: tuple[FuzzMove, ...]
+
+
+class WrittenEpisode(NamedTuple):
+    """This record is an episode as a conformance test has it."""
+
+    steps: list[Step]
+    pairs: tuple[Mapping[str, Any], ...] = ()
+    """Queue pairs of RoCE."""
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -405,15 +414,69 @@ def _lost(model: PeerModel, n: tuple[int, ...], answer: Callable[[int], None], *
     model.take(psn, step, return_code="OK")
 
 
+_BADLY_SEALED: tuple[Step, ...] = (
+    {"icv": "wrong"}, {"changed": {"tsc": 5}}, {"changed": {"epoch": "epoch + 1"}}, {"tss": {"sdi": "sdi + 1"}},
+    {"tss": {"epoch": "epoch - 17"}}, {"changed": {"an": "1 - an"}}, {"tss": "none"}, {"tss": {"ssi": "none"}},
+)  # fmt: skip
+"""How a packet is sealed that nobody opens (tss.md §9); the last one where packets have SSIs."""
+_WELL_SEALED: tuple[Step, ...] = ({"tss": {"epoch": "epoch + 1"}}, {"tss": {"epoch": "epoch - 16"}},
+                                  {"tss": {"an": "1 - an"}})  # fmt: skip
+"""How else a packet may be sealed; the last one if there is a second key."""
+
+
 def _damaged(model: PeerModel, n: tuple[int, ...]) -> None:
-    """Send a packet with a wrong CRC32C, which nobody answers and nobody takes."""
-    if model.facts.how.crc and model.received and not model.must_clear:
+    """Send a packet with a wrong CRC32C, or one that does not open, which nobody answers and nobody takes."""
+    security = model.facts.security
+    if not model.received or model.must_clear:
+        return
+    if security is not None:
+        wrong = _BADLY_SEALED[n[0] % (len(_BADLY_SEALED) - (security.ssi is None))]
+        _lost(model, n, lambda psn: model.steps.append({"expect": "nothing"}), **wrong)
+    elif model.facts.how.crc:
         _lost(model, n, lambda psn: None, crc="wrong")
 
 
+def _sealed(model: PeerModel, n: tuple[int, ...]) -> None:
+    """Write with another epoch or key, or send an atomic and the same bytes again, which add nothing."""
+    security, known = model.facts.security, sorted(model.counters)
+    if security is None or model.must_clear:
+        return
+    if n[0] % 2 and known and "atomic" not in model.facts.without:
+        slot, where = model.slot(known[n[1] % len(known)])
+        name = f"kept{len(model.steps)}"
+        operand = int.from_bytes(_octets(n), "big")
+        fields = {**_AMO, "data": f"{operand:016x}", "keep": name, **where}
+        psn, step = model.request(n, 0, "atomic", **fields)
+        model.count(slot, model.counters[slot] + operand & _MASK)
+        model.take(psn, step, again=False, return_code="OK")
+        model.steps += [{"send": "copy", "copy": name}, {"any": [
+            {"expect": "nothing"}, {"expect": "ack", "ack_psn": at(psn), "cack_psn": at(model.cack)},
+        ]}]  # fmt: skip
+        return
+    slot, where = model.slot(n[1])
+    how = _WELL_SEALED[n[2] % (len(_WELL_SEALED) - (not security.has_second_key))]
+    psn, step = model.request(n, 0, "write", data=_octets(n).hex(), **where, **how)
+    model.store(slot, _octets(n))
+    model.take(psn, step, again=False, return_code="OK")
+
+
+def _low_start(model: PeerModel, n: tuple[int, ...]) -> None:
+    """Open another PDC below the lowest PSN, twice: it is refused, each time with the same demand (tss.md §11)."""
+    if model.must_clear:
+        return
+    for number in range(2):
+        below = 2097152 - number
+        model.steps.append({
+            "send": "rud write", "spdcid": "other", "psn": f"floor - {below}", "clear": f"floor - {below + 1}",
+            "psn_offset": 0, "syn": 1, "ar": 1, "data": 8,
+        })  # fmt: skip
+        told = {"nack_payload": "demand"} if number else {"save": {"demand": "nack_payload"}}
+        model.steps.append({"expect": "nack", "nack_code": "NEW_START_PSN", "dpdcid": "other", **told})
+
+
 def _trimmed(model: PeerModel, n: tuple[int, ...]) -> None:
-    """Send a packet that a switch has trimmed."""
-    if model.received and not model.must_clear:
+    """Send a packet that a switch has trimmed. Nobody can open a sealed one."""
+    if model.received and not model.must_clear and model.facts.security is None:
         where, code = (("switch", "TRIMMED"), ("last hop", "TRIMMED_LASTHOP"))[n[0] % 2]
         codes = [code, "ROD_OOO"] if model.mode == "rod" else code
         _lost(model, n, lambda psn: model.nacked(psn, codes, spdcid="peer"), trimmed=where)
@@ -432,7 +495,7 @@ def _before(model: PeerModel, n: tuple[int, ...]) -> None:
     copies = [psn for psn, one in model.received.items() if one.again and one.step["send"].endswith(" write")]
     if n[0] % 8 or not model.received or model.must_clear:  # silence takes its time
         return
-    if n[1] % 2 and copies:
+    if n[1] % 2 and copies and model.facts.security is None:
         psn = copies[n[2] % len(copies)]
         copy = {name: value for name, value in model.received[psn].step.items() if name not in ("syn", "start")}
         model.steps += [copy | {"trimmed": "switch"}, {"any": [
@@ -566,26 +629,44 @@ MOVES: Mapping[str, tuple[int, Callable[[PeerModel, tuple[int, ...]], None]]] = 
     "close": (1, _close), "fatal": (2, _fatal),
 }  # fmt: skip
 """Moves: how often each is drawn, and what writes its steps."""
+SEALED_MOVES = {**MOVES, "damaged": (4, _damaged), "sealed": (4, _sealed), "low_start": (2, _low_start)}
+"""Moves of a peer with keys."""
 _WRAPS = (0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFF8, 0)
 
 
-def drawn(rng: random.Random, length: int) -> FuzzEpisode:
+def drawn(rng: random.Random, length: int, facts: PeerFacts | None = None) -> FuzzEpisode:
     """Return a random episode with at most so many moves."""
     mode = "rod" if rng.randrange(3) == 0 else "rud"
     start = rng.choice(_WRAPS) if rng.randrange(4) == 0 else None
-    kinds = rng.choices([*MOVES], [weight for weight, _ in MOVES.values()], k=rng.randint(2, length))
-    moves = tuple(FuzzMove(kind, tuple(rng.randrange(_RANGE) for _ in range(NUMBERS))) for kind in kinds)
-    return FuzzEpisode(mode, start, moves)
+    moves: Mapping[str, tuple[int, Any]] = MOVES
+    if facts is not None and facts.security is not None:  # with keys the peer chooses the first PSN (tss.md §11)
+        start, moves = None, SEALED_MOVES
+    kinds = rng.choices([*moves], [weight for weight, _ in moves.values()], k=rng.randint(2, length))
+    return FuzzEpisode(mode, start, tuple(FuzzMove(kind, numbers_of(rng)) for kind in kinds))
 
 
-def written(episode: FuzzEpisode, facts: PeerFacts) -> list[Step]:
-    """Return an episode as the steps of a conformance test; no steps if it sends nothing."""
+def numbers_of(rng: random.Random) -> tuple[int, ...]:
+    """Return the random numbers of a move."""
+    return tuple(rng.randrange(_RANGE) for _ in range(NUMBERS))
+
+
+def written(episode: FuzzEpisode, facts: PeerFacts) -> WrittenEpisode:
+    """Return an episode as a conformance test has it; it has no steps if it sends nothing."""
     model = PeerModel(facts, episode.mode)
     for move in episode.moves:
         if model.ended:
             break
-        MOVES[move.kind][1](model, move.numbers)
+        SEALED_MOVES[move.kind][1](model, move.numbers)
     sends = [step for step in model.steps if "send" in step]
     if sends and episode.start is not None:
         sends[0]["start"] = episode.start
-    return model.steps
+    return WrittenEpisode(model.steps, needs=() if facts.security is None else ("keys",))
+
+
+def simpler(episode: FuzzEpisode) -> list[FuzzEpisode]:
+    """Return the episode with simpler settings."""
+    return [episode._replace(start=None), episode._replace(mode="rud")]
+
+
+PLAIN = FuzzMove("write", (0,) * NUMBERS)
+"""Move that stands for any other one."""

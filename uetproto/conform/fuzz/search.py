@@ -8,12 +8,13 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.conform.catalogue import ConformanceTest
-from uetproto.conform.fuzz.model import NUMBERS, FuzzEpisode, FuzzMove, drawn, written
-from uetproto.conform.packets import PeerFacts
-from uetproto.conform.player import ConformanceVerdict, Link, Outcome, Patience, play, round_trip
+from uetproto.conform.fuzz import model, roce_model
+from uetproto.conform.fuzz.model import NUMBERS, FuzzEpisode, FuzzMove, WrittenEpisode
+from uetproto.conform.player import UET, ConformanceVerdict, Link, Outcome, Patience, Suite, round_trip
+from uetproto.conform.roce.play import ROCE
 from uetproto.errors import Location
 
 TIMES = 3
@@ -22,9 +23,31 @@ _LONGEST = 24
 """Largest number of moves of an episode."""
 _TRIES = 400
 """Largest number of episodes that are played to make one finding small."""
-SECTION = "pds.md §8"
 Stop = Callable[[], bool]
 Judge = Callable[[Outcome], None]
+
+
+class Fuzzed(NamedTuple):
+    """This tuple says how a protocol is fuzzed: what draws episodes, writes them as queue pairs and steps, and makes
+    them simpler, and what plays them."""
+
+    drawn: Callable[[random.Random, int, Any], FuzzEpisode]
+    written: Callable[[FuzzEpisode, Any], WrittenEpisode]
+    simpler: Callable[[FuzzEpisode], list[FuzzEpisode]]
+    plain: Callable[[FuzzEpisode], FuzzMove]
+    suite: Suite
+    section: str
+    forget: Callable[[Any], None] = lambda facts: None
+    """Function that forgets what was seen of the peer in other episodes, before an episode is played again."""
+
+
+FUZZED_UET = Fuzzed(
+    model.drawn, model.written, model.simpler, lambda episode: model.PLAIN, UET, "pds.md §8",
+    lambda facts: None if facts.security is None else facts.security.forget(),
+)  # fmt: skip
+FUZZED_ROCE = Fuzzed(
+    roce_model.drawn, roce_model.written, roce_model.simpler, roce_model.plain, ROCE, "roce.md §8"
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -45,7 +68,8 @@ class PeerFinding:
     @property
     def kind(self) -> str:
         """Return what findings of one kind share: what was sent and what came, without numbers."""
-        sends = [step["send"] for step in self.test.steps[: self.outcome.step] if "send" in step]
+        acts = [step for step in self.test.steps[: self.outcome.step] if "send" in step or "post" in step]
+        sends = [step.get("send", step.get("post")) for step in acts]
         return f"{sends[-1] if sends else ''}: {_plain(self.outcome.reason)}"
 
 
@@ -71,10 +95,13 @@ class PeerFuzz:
     """This class fuzzes one peer."""
 
     def __init__(
-        self, link: Link, facts: PeerFacts, patience: Patience, seed: str, judge: Judge = lambda outcome: None
+        self, link: Link, facts: Any, patience: Patience, seed: str, judge: Judge = lambda outcome: None,
+        fuzzed: Fuzzed = FUZZED_UET,
     ) -> None:  # fmt: skip
-        """`judge` may make an outcome that passed fail, such as by an audit of its packets."""
+        """`facts` are those that the suite of `fuzzed` needs. `judge` may make an outcome that passed fail, such as by
+        an audit of its packets."""
         self.link, self.facts, self.patience, self.seed = link, facts, patience, seed
+        self.fuzzed = fuzzed
         self.tally = PeerTally()
         self._judge = judge
         self._played = 0
@@ -84,13 +111,14 @@ class PeerFuzz:
         that answers nothing any more ends the run."""
         while not stop():
             number = first + self.tally.episodes
-            episode = drawn(random.Random(f"{self.seed.partition('#')[0]}/{number}"), _LONGEST)
+            rng = random.Random(f"{self.seed.partition('#')[0]}/{number}")
+            episode = self.fuzzed.drawn(rng, _LONGEST, self.facts)
             self.tally.episodes += 1
             outcome = self._play(episode, number)
             if outcome is None or outcome.verdict is not ConformanceVerdict.FAIL:
                 continue
             self.tally.failed += 1
-            if outcome.silent and round_trip(self.link, self.facts, f"{self.seed}/{number}", self.patience) is None:
+            if outcome.silent and self._is_dead(f"{self.seed}/{number}"):
                 yield PeerFinding(outcome.test, outcome, number, len(outcome.test.steps), dead=True, whole=False)
                 return
             finding = PeerFinding(outcome.test, outcome, number, len(outcome.test.steps))
@@ -103,7 +131,11 @@ class PeerFuzz:
             small = self._small(episode, number, stop)
             yield from self._kept(small, number, finding)
 
+    def _is_dead(self, seed: str) -> bool:
+        return round_trip(self.link, self.facts, seed, self.patience, self.fuzzed.suite) is None
+
     def _kept(self, episode: FuzzEpisode, number: int, finding: PeerFinding) -> Iterator[PeerFinding]:
+        self.fuzzed.forget(self.facts)
         last = self._play(episode, number)
         if last is None or not self._fails_alike(episode, number, last, TIMES - 1):
             self.tally.not_again.append(f"episode {number}: {finding.outcome.reason}")
@@ -117,13 +149,14 @@ class PeerFuzz:
             yield small
 
     def _test(self, episode: FuzzEpisode, number: int) -> ConformanceTest | None:
-        steps = written(episode, self.facts)
-        if not any("send" in step for step in steps):
+        found = self.fuzzed.written(episode, self.facts)
+        steps = found.steps
+        if not any("send" in step or "post" in step for step in steps):
             return None
         name = f"FUZZ-{self.seed.partition('#')[0]}-{number}"
         return ConformanceTest(
-            id=name, section=SECTION, covers=(), purpose="A random episode.", needs=(), steps=tuple(steps),
-            place=Location(name),
+            id=name, section=self.fuzzed.section, covers=(), purpose="A random episode.", needs=found.needs,
+            pairs=found.pairs, steps=tuple(steps), place=Location(name),
         )  # fmt: skip
 
     def _play(self, episode: FuzzEpisode, number: int) -> Outcome | None:
@@ -131,7 +164,8 @@ class PeerFuzz:
         if test is None:
             return None
         self._played += 1
-        outcome = play(test, self.link, self.facts, f"{self.seed}#{self._played}", self.patience)
+        seed = f"{self.seed}#{self._played}"
+        outcome = self.fuzzed.suite.play(test, self.link, self.facts, seed, self.patience)
         self._judge(outcome)
         self.tally.steps += sum(frame.sent for frame in outcome.frames)
         return outcome
@@ -139,6 +173,7 @@ class PeerFuzz:
     def _fails(self, episode: FuzzEpisode, number: int) -> bool:
         """Return whether an episode fails; twice, if it fails by an answer that does not come, as the link may lose
         packets."""
+        self.fuzzed.forget(self.facts)
         outcome = self._play(episode, number)
         if outcome is None or outcome.verdict is not ConformanceVerdict.FAIL:
             return False
@@ -149,6 +184,7 @@ class PeerFuzz:
         if outcome.verdict is not ConformanceVerdict.FAIL:
             return False
         for _ in range(times):
+            self.fuzzed.forget(self.facts)
             again = self._play(episode, number)
             if again is None or (again.verdict, again.step) != (outcome.verdict, outcome.step):
                 return False
@@ -165,9 +201,25 @@ class PeerFuzz:
         def fails(one: FuzzEpisode) -> bool:
             return next(tries, None) is not None and not stop() and self._fails(one, number)
 
+        episode = self._plainer(self._fewer(self._plainer(episode, fails), fails), fails)
+        return self._simpler(episode, fails)
+
+    def _plainer(self, episode: FuzzEpisode, fails: Callable[[FuzzEpisode], bool]) -> FuzzEpisode:
+        """Return an episode with simpler settings."""
+        for simpler in self.fuzzed.simpler(episode):
+            changed = episode._replace(**{
+                name: value for name, value in simpler._asdict().items() if value != getattr(episode, name)
+            })  # fmt: skip
+            if changed != episode and fails(changed):
+                episode = changed
+        return episode
+
+    @staticmethod
+    def _fewer(episode: FuzzEpisode, fails: Callable[[FuzzEpisode], bool]) -> FuzzEpisode:
+        """Return an episode with fewer moves: without halves, then quarters, … then single ones."""
         moves = [*episode.moves]
         size = max(len(moves) // 2, 1)
-        while True:  # fewer moves: halves, then quarters, … then single ones
+        while True:
             at, fewer = 0, False
             while at < len(moves):
                 left = moves[:at] + moves[at + size :]
@@ -176,26 +228,17 @@ class PeerFuzz:
                 else:
                     at += size
             if size == 1 and not fewer:
-                break
+                return episode._replace(moves=tuple(moves))
             size = size if fewer and size == 1 else max(size // 2, 1)
-        episode = episode._replace(moves=tuple(moves))
-        for simpler in (episode._replace(start=None), episode._replace(mode="rud")):
-            changed = episode._replace(**{
-                name: value for name, value in simpler._asdict().items() if value != getattr(episode, name)
-            })  # fmt: skip
-            if changed != episode and fails(changed):
-                episode = changed
-        return self._simpler(episode, fails)
 
-    @staticmethod
-    def _simpler(episode: FuzzEpisode, fails: Callable[[FuzzEpisode], bool]) -> FuzzEpisode:
+    def _simpler(self, episode: FuzzEpisode, fails: Callable[[FuzzEpisode], bool]) -> FuzzEpisode:
         """Return an episode with smaller numbers, and with writes in place of other moves."""
 
         def with_move(at: int, move: FuzzMove) -> FuzzEpisode:
             return episode._replace(moves=(*episode.moves[:at], move, *episode.moves[at + 1 :]))
 
         for at in range(len(episode.moves)):
-            plain = FuzzMove("write", (0,) * NUMBERS)
+            plain = self.fuzzed.plain(episode)
             if episode.moves[at] != plain and fails(with_move(at, plain)):
                 episode = with_move(at, plain)
                 continue
@@ -209,7 +252,8 @@ class PeerFuzz:
 
 def _purpose(outcome: Outcome) -> str:
     """Return what a finding shows, in a sentence."""
-    sends = [step["send"] for step in outcome.test.steps[: outcome.step or None] if "send" in step]
+    acts = [step for step in outcome.test.steps[: outcome.step or None] if "send" in step or "post" in step]
+    sends = [step.get("send", step.get("post")) for step in acts]
     many = len(sends) - 1
     before = {0: "as the first packet", 1: "after another packet"}.get(many, f"after {many} packets")
     return f"What follows {sends[-1]!r}, {before}, is what the pages allow."
@@ -224,7 +268,8 @@ def as_toml(test: ConformanceTest, comment: str) -> str:
     steps = [f"    {_inline(step)}," for step in test.steps]
     return "\n".join([
         *head, "[[test]]", f"id = {_value(test.id)}", f"section = {_value(test.section)}",
-        f"purpose = {_value(test.purpose)}", f"needs = {_value([*test.needs])}", "steps = [", *steps, "]", "",
+        f"purpose = {_value(test.purpose)}", f"needs = {_value([*test.needs])}",
+        *([f"pairs = {_value([*test.pairs])}"] if test.pairs else []), "steps = [", *steps, "]", "",
     ])  # fmt: skip
 
 

@@ -124,6 +124,10 @@ class Sealing:
 
     # Opening
 
+    def forget(self) -> None:
+        """Forget the nonces of the peer that were seen."""
+        self._nonces.clear()
+
     def open(self, frame: bytes, settings: Mapping[str, Any]) -> OpenedAnswer | Refused | None:
         """Return the packet of a sealed frame, why it does not open, or None if it is not sealed."""
         packet = decode(frame, **settings)

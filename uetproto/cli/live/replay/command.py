@@ -17,7 +17,7 @@ from uetproto.cli.captures import report_damage
 from uetproto.cli.choice import Choice
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.initiator import RoceInitiator, Stop, connected
-from uetproto.cli.live.options import RC, LinkOptions, number_of, some_link_options
+from uetproto.cli.live.options import LinkOptions, number_of, some_link_options
 from uetproto.cli.live.peer_bench import bench_for
 from uetproto.cli.live.replay.roce_work import RoceWorkReplay, roce_facts
 from uetproto.cli.live.replay.uet_work import UetWorkReplay
@@ -94,7 +94,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 @some_link_options(
     "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
     "payload_mtu", "cc", "personality", "rendezvous", "job_id", "pid", "resource_index", "initiator_id", "key", "addr",
-    "relative", "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi", "seed", "output", "as_json",
+    "relative", "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi", "seed", "output", "as_json", services=True,
 )  # fmt: skip
 def command(
     options: LinkOptions, capture: str, side: str, peer: str, mode: str | None, ignore: str, addresses: str,
@@ -115,7 +115,7 @@ def command(
     if not os.path.isfile(capture):
         raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice")
     check_outputs([("-o", options.output)], [("CAPTURE", capture)])
-    is_roce = options.transport == RC
+    is_roce = options.is_roce
     ignored, keys = _ignored(ignore), read_keys(captured_keys)
     with _packets(capture, options, keys) as packets:
         read = roce_survey if is_roce else survey
@@ -155,7 +155,7 @@ def _ignored(text: str) -> frozenset[str]:
 def _packets(file: str, options: LinkOptions, keys: Keys | None) -> Iterator[Packets]:
     """Open a capture, and yield its records with their packets, opened where the keys do it."""
     with open_capture(file) as reader:
-        port, is_roce = options.udp_port, options.transport == RC
+        port, is_roce = options.udp_port, options.is_roce
         decoding = Decoding(
             udp_port=UDP_PORT if is_roce else port or UDP_PORT, roce_port=port or ROCE_PORT if is_roce else ROCE_PORT,
             ip_protocol=options.ip_protocol or IP_PROTOCOL, reader=reader, keys=keys,

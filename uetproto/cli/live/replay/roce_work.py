@@ -7,15 +7,15 @@ from typing import Any
 
 from uetproto.api import verbs
 from uetproto.cli.live.initiator import RoceInitiator
+from uetproto.cli.live.peer_bench import hand_pairs
 from uetproto.cli.live.replay.work import OPEN, ReplayedOperation, WorkReplay
 from uetproto.cli.live.tested_pairs import AskedPairs
 from uetproto.conform.replay.differences import AnswerDifference, data_words
 from uetproto.conform.replay.roce_frames import ReplayPlaces, settings_of
 from uetproto.conform.replay.roce_messages import ATOMIC_SIZE, RoceMessage, RoceMessageReader
 from uetproto.conform.replay.roce_side import CapturedPair
-from uetproto.conform.roce.hand import HandPairs
 from uetproto.conform.roce.packets import RoceFacts
-from uetproto.conform.roce.pairs import OpenPair, PairSource, PeerMemory
+from uetproto.conform.roce.pairs import PairSource
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.wire.headers.roce import Operation
 
@@ -124,13 +124,7 @@ def _opcode_of(message: RoceMessage) -> verbs.Opcode:
 
 def roce_facts(one: RoceInitiator) -> RoceFacts:
     """Return what is known of the peer of an initiator, with the source of its queue pairs."""
-    options, hand = one.options, one.options.by_hand
-    pairs: PairSource
-    if one.rendezvous is None:
-        pair = OpenPair("rc", hand.mine, hand.theirs, hand.my_psn, first=hand.their_psn)
-        pairs = HandPairs([pair], {"": PeerMemory(options.memory_key, options.address, 0)})
-    else:
-        pairs = AskedPairs(one.rendezvous)
+    pairs: PairSource = hand_pairs(one.options, None) if one.rendezvous is None else AskedPairs(one.rendezvous)
     version = ip_address(one.peer).version
     local = int(ip_address(one.local))
     return RoceFacts(
