@@ -43,7 +43,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine.ses": {"engine.contract", "engine.config", "engine.memory", "engine.pds.service", "engine.train", "wire"},
     "engine.cc": {"engine.contract", "wire"},
     "engine.tss": {"engine.contract", "wire"},
-    "engine.roce": {"engine.contract", "engine.memory", "wire"},
+    "engine.roce": {"engine.contract", "engine.memory", "engine.train", "wire"},
     "engine.sharp": {"engine.contract", "wire"},
     **{f"engine.sharp.{name}": {"engine.contract", "wire",
                                 *(f"engine.sharp.{shared}" for shared in (

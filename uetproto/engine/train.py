@@ -6,11 +6,11 @@ the position of their payload, and in entropy. An engine makes trains only for a
 frames of a train are those of its packets sent one by one.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from uetproto.engine.contract import Buffer, Datagram, TrafficClass
+from uetproto.engine.contract import Buffer, Datagram
 
 LEAST = 2
 """Number of packets below which no train is made."""
@@ -42,18 +42,13 @@ class Train:
     payloads: list[Buffer]
     entropies: list[int]
     ip_version: int
-    frames: list[bytes] = field(default_factory=list)
-    """Frame of each packet, once the driver has made them."""
+    first: Datagram | None = None
+    """First packet, if it has values that all packets share and that are not listed here (RoCE)."""
 
     @property
     def size(self) -> int:
         """Return the number of transport bytes of each packet."""
         return len(self.heads[0]) + len(self.payloads[0])
-
-    def datagrams(self) -> Iterator[Datagram]:
-        """Return the packets one by one."""
-        for head, payload, entropy in zip(self.heads, self.payloads, self.entropies, strict=True):
-            yield Datagram(self.src, self.dst, head, payload, TrafficClass.DATA, entropy, ip_version=self.ip_version)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +75,8 @@ class ArrivingRun(Protocol):
 
     quiet: int
     """Number of packets that the driver may report late."""
+    answers: bool
+    """Whether the next packet is passed to `due`. If not, `receive` takes it."""
     place: Callable[[int], None]
     """Function that stores the payload of a packet of the train, given by its index, in the memory of its message.
     Raises `OSError` if this is not possible; then nothing has changed."""

@@ -9,6 +9,7 @@ from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
 from uetproto.engine.roce.ud import is_multicast
+from uetproto.engine.train import Train
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import (
     CACHE,
@@ -94,6 +95,22 @@ class RoceFramer(FlowFramer):
         if payload:
             crc = crc32(payload, crc)
         return b"".join((before, entropy, after, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
+
+    def frames(self, train: Train) -> list[bytes]:
+        """Return the frames of a train, in order."""
+        assert train.first is not None
+        before, after, covered, crc = self._lower(train.first)
+        entropy = train.first.entropy.to_bytes(ENTROPY_SIZE, "big")
+        front = before + entropy + after
+        if not self._checks:
+            end = bytes(ICRC_SIZE)
+            return [b"".join((front, *parts, end)) for parts in zip(train.heads, train.payloads, strict=True)]
+        crc, frames = crc32(entropy + covered, crc), []
+        for head, payload in zip(train.heads, train.payloads, strict=True):
+            start = crc32(b"".join((head[:_VARIANT_AT], b"\xff", head[_VARIANT_AT + 1 :])), crc)
+            end = crc32(payload, start).to_bytes(ICRC_SIZE, "little")
+            frames.append(b"".join((front, head, payload, end)))
+        return frames
 
     def _lower(self, packet: Datagram) -> FlowHead:
         """Return the headers before the BTH; they are built for the first packet of a flow."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.api import fi
+from uetproto.api import fi, verbs
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.errors import LocalError
@@ -64,12 +64,8 @@ def run(folder: Path, trains: str, order: fi.Order, senders: int, **network: Any
     return [*seen, file.read_bytes()]
 
 
-@pytest.mark.parametrize("order", [fi.Order.NONE, fi.Order.WAW], ids=["RUD", "ROD"])
-@pytest.mark.parametrize(("case", "senders"), [*((name, 1) for name in CASES), ("switch", 3), ("loss", 2)])
-def test_a_run_with_trains_is_the_run_without(
-    case: str, senders: int, order: fi.Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = run(tmp_path, "off", order, senders, **CASES[case])
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each train that is sent from now on adds the number of its packets."""
     sent: list[int] = []
     send = TrainPort.send
 
@@ -78,6 +74,16 @@ def test_a_run_with_trains_is_the_run_without(
         return send(port, train)
 
     monkeypatch.setattr(TrainPort, "send", count)
+    return sent
+
+
+@pytest.mark.parametrize("order", [fi.Order.NONE, fi.Order.WAW], ids=["RUD", "ROD"])
+@pytest.mark.parametrize(("case", "senders"), [*((name, 1) for name in CASES), ("switch", 3), ("loss", 2)])
+def test_a_run_with_trains_is_the_run_without(
+    case: str, senders: int, order: fi.Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run(tmp_path, "off", order, senders, **CASES[case])
+    sent = counted(monkeypatch)
     assert run(tmp_path, "on", order, senders, **CASES[case]) == plain
     assert len(sent) > 2
 
@@ -85,3 +91,57 @@ def test_a_run_with_trains_is_the_run_without(
 def test_trains_are_refused_where_no_node_can_make_them() -> None:
     with pytest.raises(LocalError, match="trains: on"):
         fi.Fabric(trains="on", pds=PdsConfig(enb_ack_per_pkt=True))
+
+
+# RoCE -----------------------------------------------------------------------------------------------------------------
+
+ROCE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "an ACK for three packets": {"ack_req_interval": 3},
+    "a window that closes": {"max_unacked_psns": 24},
+    "late ACKs": {"ack_coalesce": 3, "ack_delay": 1_000_000, "ack_req_interval": 8},
+    "no ICRC": {"icrc": False},
+}
+
+
+def run_roce(folder: Path, trains: str, faults: dict[str, Any], **config: Any) -> list[Any]:
+    """Write and send on a queue pair, in both directions; return all that can be seen."""
+    file, seen = folder / f"{trains}.pcapng", list[Any]()
+    with verbs.Network(
+        capture=str(file), taps="all", trains=trains, rate="100 Gb/s", faults=faults, seed=4,
+        config=verbs.RoceConfig(path_mtu=MTU, timeout=5, **config),
+    ) as net:  # fmt: skip
+        pds = [net.device(name).alloc_pd() for name in net.devices]
+        pairs = [pd.create_qp(verbs.QpType.RC, pd.device.create_cq()) for pd in pds]
+        verbs.connect(*pairs)
+        sources = [pd.reg_mr(bytearray(at * 7 & 0xFF for at in range(SIZE)), verbs.ALL) for pd in pds]
+        buffers = [bytearray(SIZE) for _ in pds]
+        targets = [pd.reg_mr(buffer, verbs.ALL) for pd, buffer in zip(pds, buffers, strict=True)]
+        for source, qp, target, other in zip(sources, pairs, targets[::-1], pairs[::-1], strict=True):
+            qp.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
+            other.post_recv(target)
+            qp.post_send(verbs.Opcode.SEND, source)
+        world = net.world
+        world.advance(2_000_000_000)
+        for name, node in world.nodes.items():
+            nic, engine = world.network.nics[name], node.engine
+            seen.append((name, nic.sent, nic.repeated, nic.received, nic.received_at, engine.counters))
+            seen += [
+                (qp.requester.una, qp.requester.next, qp.requester.timer, qp.responder.epsn, qp.responder.done)
+                for qp in engine.qps.values()
+            ]
+        seen += [repr(qp.send_cq.poll(8)) for qp in pairs]
+        seen += [(hop.link.frames, hop.link.bytes, hop.link.busy_until) for hop in world.network.hops]
+        seen += [world.now, len(world.clock), buffers]
+    return [*seen, file.read_bytes()]
+
+
+@pytest.mark.parametrize("faults", [{}, {"drop": [11, 60]}], ids=["whole", "loss"])
+@pytest.mark.parametrize("case", ROCE)
+def test_rc_with_trains_is_rc_without(
+    case: str, faults: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run_roce(tmp_path, "off", faults, **ROCE[case])
+    sent = counted(monkeypatch)
+    assert run_roce(tmp_path, "on", faults, **ROCE[case]) == plain
+    assert len(sent) > 2

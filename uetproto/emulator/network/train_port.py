@@ -28,7 +28,7 @@ _MOST = 1 << 14
 class TrainInFlight:
     """A train in flight has the frames of a train, and what its receiver knows of them."""
 
-    __slots__ = ("at", "epoch", "frames", "last", "next", "pending", "run", "train")
+    __slots__ = ("at", "done", "epoch", "frames", "last", "next", "pending", "run", "train")
 
     def __init__(self, train: Train, frames: list[bytes]) -> None:
         self.train = train
@@ -41,7 +41,9 @@ class TrainInFlight:
         self.epoch = -1
         """Epoch of the receiving port in which the run was admitted or renewed."""
         self.pending = 0
-        """Number of packets, the last of which is `next` − 1, that the endpoint has still to process."""
+        """Number of packets that the endpoint has still to process."""
+        self.done = 0
+        """Index of the last of them."""
         self.at = 0
         """Instant at which the last of them arrived."""
 
@@ -103,7 +105,11 @@ class TrainPort:
             self.end()
         index = found.next
         run = found.run if found.epoch == self._epoch else self._admit(found, index)
-        if run is None:
+        expected = self._expected
+        found.next = index + 1
+        if index < found.last and run is not None:
+            expected[id(found.frames[index + 1])] = found
+        if run is None or not (run.quiet or run.answers):
             self.end()
             self._nic.take(frame)
             return
@@ -113,10 +119,6 @@ class TrainPort:
             self.end()
             self._nic.take(frame)
             return
-        found.next = index + 1
-        expected = self._expected
-        if index < found.last:
-            expected[id(found.frames[index + 1])] = found
         nic, now = self._nic, clock.now
         nic.received += 1
         nic.received_at = now
@@ -127,6 +129,7 @@ class TrainPort:
                     clock.late.append(self.settle)
                 self._pending.append(found)
             found.pending += 1
+            found.done = index
             found.at = now
             return
         count, found.pending = found.pending + 1, 0
@@ -188,7 +191,7 @@ class TrainPort:
             for found in pending:
                 if found.pending:
                     assert found.run is not None
-                    found.run.settle(found.next - 1, found.pending, found.at)
+                    found.run.settle(found.done, found.pending, found.at)
                     found.pending = 0
         if self._acks:
             acks, self._acks = self._acks, {}

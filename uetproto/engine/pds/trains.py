@@ -119,6 +119,8 @@ class ReceivedTrain:
         "place", "quiet",
     )  # fmt: skip
 
+    answers = True
+
     def __init__(self, owner: "Pds", pdc: Pdc, train: Train, request: Request, followed: FollowedRun) -> None:
         self._owner = owner
         self._pdc = pdc

@@ -33,9 +33,11 @@ from uetproto.engine.roce.qp import LEGAL, Qp, ReceiveQueue, RequesterHalf, Resp
 from uetproto.engine.roce.requester import RcRequester
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import KINDS
+from uetproto.engine.roce.trains import admit
 from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.engine.roce.ud import UdRequester, UdResponder, group_of, is_multicast, network_header
 from uetproto.engine.roce.wr_checks import check_list, check_send
+from uetproto.engine.train import ArrivingRun, Train
 from uetproto.errors import LocalError
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
 from uetproto.wire.headers.roce import CNP_OPCODE, MULTICAST_QP, RESPONSES, Transport
@@ -83,6 +85,8 @@ class Hca:
         """Number of dropped and repeated packets by reason."""
         self.retransmitted: dict[str, int] = {}
         """Number of retransmitted requests for each cause, for instance `requester.TIMEOUT`."""
+        self.trains = False
+        """Whether packets are sent as trains where nothing distinguishes them."""
         self._pds = 0
         self._srq_numbers = 0
         self._out: list[RocePacket] = []
@@ -301,6 +305,26 @@ class Hca:
         return not (self._active or self._out) and not any(
             (qp.requester and qp.requester.busy) or (qp.rate and qp.rate.waits) for qp in self.qps.values()
         )
+
+    # Trains (`train.TrainEngine`)
+
+    def use_trains(self) -> bool:
+        self.trains = True
+        return True
+
+    def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
+        return admit(self, train, index, polled)
+
+    def awaits_acks(self, receiver: int) -> bool:
+        return False
+
+    def is_still(self, qp: Qp, polled: bool) -> bool:
+        """Return whether a packet that causes nothing leaves a poll nothing to do, now if `polled`, or else later."""
+        if not polled:
+            self._mark_active(qp)
+            return True
+        idle = qp.requester is None or not qp.requester.posted_now
+        return idle and qp.rate is None and not (self._active or self._out or self._looped)
 
     # Packets
 

@@ -2,6 +2,7 @@
 """This module has the common part of RC and UC responders, which checks and stores the message in progress (roce.md
 §8)."""
 
+from uetproto.engine.memory import BufferMemory, FileMemory
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
 from uetproto.engine.roce.packets import Parsed
@@ -73,6 +74,25 @@ class Inbound(ResponderHalf):
         receive = self.qp.peek_receive()
         done = 0 if parsed.step in STARTS else self.done
         return receive is not None and done + len(parsed.payload) <= self.segments(receive).length
+
+    def place_of_message(self, sends: bool, more: int) -> tuple[BufferMemory | FileMemory, int] | None:
+        """Return the memory in which the message is stored, and its offset there, if `more` bytes that do not end the
+        message are legal. Return None if each packet must be checked."""
+        if not sends:
+            region = self._region
+            if region is None or region.dead or self.done + more >= self.total:
+                return None
+            start = self._va - region.addr
+        else:
+            receive = self.qp.held
+            if receive is None or self.done + more > min(self.segments(receive).length, self.config.max_message):
+                return None
+            found = self.segments(receive).whole()
+            if found is None:
+                return None
+            region, start = found
+        memory = region.memory
+        return (memory, start) if isinstance(memory, BufferMemory | FileMemory) else None
 
     # The effect
 

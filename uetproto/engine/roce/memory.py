@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import as_memory
+from uetproto.engine.memory import BufferMemory, FileMemory, as_memory
 from uetproto.engine.roce.contract import Access, Sge
 from uetproto.errors import LocalError
 
@@ -174,6 +174,30 @@ class SgeSegments:
             region, addr, size = pieces[0]
             return region.memory.read(addr - region.addr, size)
         return b"".join(bytes(region.memory.read(addr - region.addr, size)) for region, addr, size in pieces)
+
+    def read_run(self, start: int, size: int, count: int) -> list[Buffer] | None:
+        """Return what `count` calls of `read` would return, or None if they must be made. Raises `BadKeyError` as
+        `read` does."""
+        pieces = self._pieces(start, size * count) if len(self.parts) == 1 else ()
+        if len(pieces) != 1:
+            return None
+        region, addr, _ = pieces[0]
+        memory: Any = region.memory
+        if type(memory) not in (BufferMemory, FileMemory):
+            return None
+        found: list[Buffer] = memory.read_run(addr - region.addr, size, count)
+        return found
+
+    def whole(self) -> tuple[RoceMemoryRegion, int] | None:
+        """Return the region of the list and the offset of the list there, or None if it has several parts or its part
+        permits no access."""
+        if len(self.parts) != 1:
+            return None
+        try:
+            region, addr, _ = self._pieces(0, 1)[0]
+        except BadKeyError:
+            return None
+        return region, addr - region.addr
 
     def write(self, start: int, data: Buffer) -> None:
         """Write `data` from byte `start` of the list on. If a part permits no access, nothing is written, and

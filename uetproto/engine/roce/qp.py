@@ -201,6 +201,7 @@ class ChannelAdapter(Protocol):
     pending_events: list[RoceEvent]
     pkeys: tuple[int, ...]
     retransmitted: dict[str, int]
+    trains: bool
 
     def count(self, what: str) -> None: ...
 

@@ -13,6 +13,7 @@ from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import MASK, count_of_packets, diff
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS, WITH_IMM, WITH_INV, operation_at
+from uetproto.engine.roce.trains import send_train
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
 from uetproto.wire.tuples import AtomicEthHeader, IethHeader, ImmHeader, RethHeader
 
@@ -166,6 +167,9 @@ class RcRequester:
                 break
             if not self._fits(wqe) or not (wqe.begun or self._begin(wqe)):
                 break
+            if self.qp.hca.trains and (taken := send_train(self, wqe, out, budget - sent)):
+                sent += taken
+                continue
             try:
                 out.append(self._packet(wqe))
             except BadKeyError:
