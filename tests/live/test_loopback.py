@@ -14,6 +14,8 @@ from tests.support.live import addresses, clean, running
 from uetproto import LocalError
 from uetproto.analysis.decoding import Decoding
 from uetproto.api import fi, verbs
+from uetproto.audit.auditor import audit
+from uetproto.audit.reader.options import Options
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.pds.messages import parse
 from uetproto.live import Interface
@@ -49,10 +51,27 @@ def test_uet(tmp_path: Path, options: dict[str, Any]) -> None:
         [Interface(at, capture=str(file)) for at, file in zip(addresses(), files, strict=True)], **options
     )
     clean(*files)
+    for file in files:
+        judged = audit([file], Options(complete=True, rules=("PDS-WINDOW-*",))).tallies
+        assert judged["PDS-WINDOW-INFERRED"].judged == 0, "a capture says where it was taken, and of which windows"
+        assert (judged["PDS-WINDOW-EXCEEDED"].judged > 0) is ("cc" not in options), "writes, and at the peer the data"
     ours, theirs = (Counter(packets_from(file, here.live.node.address)) for file in files)
     strange = [f"{parse(packet[:-4])}, {len(packet)} bytes, {ours[packet]} sent" for packet in theirs - ours]
     assert not strange, "received more often than sent"
     assert ours.total() == here.live.path.counters.sent > 2 * SIZE // 4096
+
+
+def test_the_windows_that_a_capture_states_are_judged(tmp_path: Path) -> None:
+    """The same packets are too many for a smaller window; the end that receives says nothing of the sender's."""
+    files = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
+    exchange([Interface(at, capture=str(file)) for at, file in zip(addresses(), files, strict=True)])
+    ours, theirs = (file.read_bytes() for file in files)
+    for number, data in enumerate((ours, ours.replace(b"cc at=", b"cc no="), theirs.replace(b",to=", b",of="))):
+        less = tmp_path / f"{number}.pcapng"
+        assert b"base_rtt=100 us" in data
+        less.write_bytes(data.replace(b"base_rtt=100 us", b"base_rtt=1.0 us"))
+        found = audit([less], Options(complete=True, rules=("PDS-WINDOW-EXCEEDED",)))
+        assert (found.tallies["PDS-WINDOW-EXCEEDED"].failed > 0) is (number == 0)
 
 
 def packets_from(file: Path, source: int) -> list[bytes]:

@@ -25,14 +25,10 @@ def addresses(number: int = 2) -> list[str]:
 
 
 def clean(*files: Path, keys: KeyRing | None = None, least: int = 10) -> None:
-    """Hold an audit against captures, each of more packets than `least`.
-
-    A window that is inferred from the round-trip times of a loaded machine says nothing, the less at the end that
-    receives.
-    """
+    """Hold an audit against captures, each of more packets than `least`."""
     for file in files:
         report = audit([file], Options(complete=True, keys=keys))
-        assert [one for one in report.findings if one.rule.id != "PDS-WINDOW-INFERRED"] == []
+        assert report.findings == []
         assert report.packets > least
         assert not report.others
 

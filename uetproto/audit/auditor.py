@@ -8,7 +8,7 @@ packet to the tracker of its conversation. Trackers report events to the `Judge`
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -35,7 +35,7 @@ from uetproto.audit.tss.tracker import TssTracker
 from uetproto.audit.wire.tracker import DamagedPlace, WireTracker, count_expected, report_damage
 from uetproto.errors import LocalError, shown, typed
 from uetproto.garbage import seldom_collected
-from uetproto.wire.capture.base import Source
+from uetproto.wire.capture.base import CaptureInterface, Source
 from uetproto.wire.capture.pcap import ETHERNET, CaptureReader, Record, open_capture
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
@@ -186,6 +186,11 @@ class _Capture:
         return place
 
     @property
+    def interfaces(self) -> Sequence[CaptureInterface]:
+        """Return the interfaces of the capture so far; the list grows while the capture is read."""
+        return self._reader.interfaces
+
+    @property
     def with_ports(self) -> Options:
         """Return the options, with the UDP ports that the capture has stated so far."""
         if self._reader.udp_ports == self.options.stated_ports:
@@ -261,7 +266,9 @@ class _Work:
     __slots__ = ("auditor", "judge", "reading")
 
     def __init__(self, place: "_Place", capture: _Capture, judge: Judge | None, packets: int, rested: Resting) -> None:
-        options = capture.options if not place.comment else replace(capture.options, stated_cc=place.comment)
+        options = capture.options
+        if place.comment:
+            options = replace(options, stated_cc=place.comment, interfaces=capture.interfaces)
         if judge is None:
             judge = Judge(capture.rules)
         if place.listener is not None:

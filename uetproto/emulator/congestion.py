@@ -19,14 +19,11 @@ from uetproto.framing.uet import Encapsulation
 from uetproto.impair.queue import QueueRules
 from uetproto.impair.red import Red
 from uetproto.knobs import (
-    RATE,
     SIZE,
     SIZE_LEGAL,
     SIZES,
-    TIME,
     KeyType,
     check_knobs,
-    default_text,
     keys_of,
     knob,
     with_unit,
@@ -274,12 +271,7 @@ class NetworkPlane:
     def told(self) -> str | None:
         """Return what the comment of an interface says of a host in this network, so that an audit can recompute its
         windows; None: it has none."""
-        config = self.config
-        if not self.controls or not config.window:
-            return None
-        units = {name: unit if (unit := CC_KEYS[name].unit) in (RATE, TIME) else "" for name in _TOLD}
-        said = (f"{name}={default_text(getattr(config, name), unit)}" for name, unit in units.items())
-        return f"cc {','.join(said)}"
+        return f"cc {self.config.told}" if self.controls and self.config.window else None
 
     def contexts(self, rng: Rng) -> CongestionContexts:
         """Return the contexts of one endpoint."""
@@ -287,11 +279,6 @@ class NetworkPlane:
         return CongestionContexts(self.config, rng, overhead=overhead, largest=self.config.mtu)
 
 
-_TOLD = (
-    "algorithm", "form", "rate", "base_rtt", "mtu", "mss", "trimming", "quick_adapt", "base_rtt_probe",
-    "probe_allowance",
-)  # fmt: skip
-"""Parameters that windows depend on, as `uetproto audit --cc` takes them."""
 _BY_NETWORK = ("rate", "base_rtt", "mtu", "mss", "trimming", "probe_allowance")
 CC_KEYS: dict[str, KeyType] = {
     name: replace(key, default="what fits the network") if name in _BY_NETWORK

@@ -6,6 +6,7 @@ The kernel counts what a packet takes in memory against the receive buffer, whic
 what comes beyond it without a word. So much of the network of a live link is known; what is not, NSCC finds out.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -122,6 +123,8 @@ class PeerRates:
         self.largest = min(payload_mtu + overhead + 100, 0xFFFF)
         self._rng = rng
         self._mss, self._algorithm = payload_mtu, algorithm
+        self.made: Callable[[int, CcConfig], None] | None = None
+        """Function that is told of each peer whose contexts are made, with their parameters."""
         self._known: dict[int, PeerRate] = {}
         self._contexts: dict[int, CongestionContexts] = {}
 
@@ -146,6 +149,8 @@ class PeerRates:
             found = self._contexts[peer] = CongestionContexts(
                 config, self._rng, overhead=self.overhead, largest=self.largest
             )
+            if self.made is not None:
+                self.made(peer, config)
         return found.context(peer, mode)
 
     def _config(self, peer: int) -> CcConfig:

@@ -6,16 +6,20 @@ from collections.abc import Iterable
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.live.time import MonotonicClock
 from uetproto.wire.capture.pcap import RAW, open_writer
+from uetproto.wire.capture.pcapng import PcapngWriter
 
 
 class Recorder:
     """This class writes frames to a capture file. Frames of link type RAW are written without their Ethernet headers,
     which nobody knows."""
 
-    def __init__(self, file: str, link: int, clock: MonotonicClock, *, name: str, comment: str) -> None:
-        """Open the file. Raises `LocalError` or `OSError` if it cannot be written."""
-        self._writer = open_writer(file, comment=comment, interfaces=[(name, link)])
-        self._clock = clock
+    def __init__(
+        self, file: str, link: int, clock: MonotonicClock, *, name: str, comment: str, about: str | None = None
+    ) -> None:
+        """Open the file. `comment` is about the capture, and `about` about its interface. Raises `LocalError` or
+        `OSError` if it cannot be written."""
+        self._writer = open_writer(file, comment=comment, interfaces=[(name, link, about)])
+        self._clock, self._name, self._link = clock, name, link
         self._cut = ETHERNET_SIZE if link == RAW else 0
         self.frames = 0
 
@@ -27,6 +31,12 @@ class Recorder:
             self.frames += 1
 
     received = sent
+
+    def state(self, about: str) -> None:
+        """State something of what follows. A pcapng can say it in the comment of an interface, which has no frames; a
+        pcap cannot."""
+        if isinstance(self._writer, PcapngWriter):
+            self._writer.add_interface(self._name, self._link, comment=about)
 
     def close(self) -> None:
         """Complete the file."""

@@ -83,6 +83,7 @@ class LiveWorld:
                 self.recorder = Recorder(
                     capture, self.path.link, self.clock, name=self.interface.device or self.interface.local,
                     comment=f"uetproto live, {self.interface.local}, path {self.path.name}{_ports(setup)}",
+                    about=f"cc at={self.interface.address}" if setup.transport == "uet" else None,
                 )  # fmt: skip
             except BaseException:
                 self.path.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 from uetproto.api.fi.node import FiNode
 from uetproto.api.node import NodePlace
+from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Close
 from uetproto.engine.fep import Fep
@@ -69,6 +70,8 @@ class LiveFabric(LiveWorld):
         self.fi_node = node
         longest = how.around(version, extension=UET_EXTENSION, sealing=sealing) + ses.payload_mtu
         super().__init__(node, setup, framer, needed=longest, finish=self._closes, dscp=how.dscp)
+        if self._rates is not None:
+            self._rates.made = self._state_window
 
     def learn(self, peer: int, rate: PeerRate) -> None:
         """Fit window and RTO of conversations that begin from now on to what was measured of a peer. Parameters that
@@ -78,6 +81,12 @@ class LiveFabric(LiveWorld):
         if self._asked is None or self._asked.rto_init_time == PdsConfig().rto_init_time:
             pds = self.fep.pds
             pds.config = replace(pds.config, rto_init_time=rto_for(rate.rtt))
+
+    def _state_window(self, peer: int, config: CcConfig) -> None:
+        """State the parameters of the windows towards a peer in the capture, so that an audit can recompute them."""
+        if self.recorder is not None:
+            local = self.interface.address
+            self.recorder.state(f"cc at={local},to={type(local)(peer)},{config.told}")
 
     @property
     def not_closed(self) -> int:

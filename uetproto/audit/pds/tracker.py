@@ -16,7 +16,7 @@ from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_replies import PdcReplies
 from uetproto.audit.pds.tracker_sent import SentPackets
 from uetproto.audit.pds.tracker_state import M32, TRIES, PdcConversation, PdcDirection, PdsEvent, PsnRecord
-from uetproto.audit.pds.tracker_window import Windows, window_parameters
+from uetproto.audit.pds.tracker_window import StatedWindows, Windows, window_parameters
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
@@ -43,7 +43,8 @@ class PdsTracker:
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
         self._credits = Credits(tell, options.ordered and options.complete)
-        self._windows = Windows(tell, window_parameters(options)) if options.complete else None
+        stated = StatedWindows.of(options)
+        self._windows = Windows(tell, window_parameters(options), stated) if options.complete else None
         parts = self._credits, self._windows, options.complete
         self._sent = SentPackets(self.table, tell, ses, *parts)
         self._replies = PdcReplies(self.table, tell, ses, *parts)

@@ -7,19 +7,23 @@ window is not judged until it must be fully open again.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import ip_address
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
+from uetproto.audit.reader.address import IPV4, IPV6
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.contract import SECOND, AckReport, Trim
 from uetproto.errors import LocalError, argument, similar
 from uetproto.knobs import RATE, TIME, KeyType, keys_of
+from uetproto.wire.capture.base import CaptureInterface
 from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.serial import diff32
@@ -67,6 +71,8 @@ KEYS: dict[str, KeyType] = {
 NEEDED = ("rate", "base_rtt")
 STATED = "cc "
 """Beginning of the comment of an interface that states them."""
+_AT, _TO = f"{STATED}at=", "to="
+"""Beginnings of what comments state of one end."""
 _WORDS = {"true": True, "false": False, "on": True, "off": False}
 
 
@@ -116,6 +122,52 @@ def check_given(cc: str | None, complete: bool) -> None:
             raise LocalError(
                 argument("cc", cc), "has no effect without every packet", f"with {argument('complete', True)}"
             )
+
+
+class StatedWindows:
+    """This class has what the comments of interfaces say of the end where a live link was captured: its address, and
+    the parameters of its windows towards each peer. Such a comment is "cc at=10.0.0.1,to=10.0.0.2,rate=…"."""
+
+    def __init__(self, at: int, interfaces: Sequence[CaptureInterface]) -> None:
+        self._at, self._interfaces = at, interfaces
+
+    @classmethod
+    def of(cls, options: Options) -> "StatedWindows | None":
+        """Return what the capture says, or None if it does not say where it was taken, or if the caller knows it
+        better."""
+        found = _statement(options.stated_cc)
+        return None if options.cc is not None or found is None else cls(found[0], options.interfaces)
+
+    def towards(self, sender: int, receiver: int) -> tuple[int, WindowParameters] | None:
+        """Return the last parameters of a sender towards a receiver, with their number, or None if they are not
+        stated, as those of any other end."""
+        if sender != self._at:
+            return None
+        for number in range(len(self._interfaces) - 1, -1, -1):
+            found = _statement(self._interfaces[number].comment or "")
+            if found is not None and found[:2] == (sender, receiver) and found[2] is not None:
+                return number, found[2]
+        return None
+
+
+@lru_cache(64)
+def _statement(comment: str) -> tuple[int, int | None, WindowParameters | None] | None:
+    """Return the address where packets were captured, that of a peer, and the parameters of windows towards it, as a
+    comment states them. Peer and parameters are None if there are none; None: the comment states no address."""
+    at, _, more = comment.partition(",")
+    to, _, rest = more.partition(",")
+    try:
+        here = _number_of(at.removeprefix(_AT))
+        if not at.startswith(_AT) or not to.startswith(_TO):
+            return (here, None, None) if at.startswith(_AT) else None
+        return here, _number_of(to.removeprefix(_TO)), parameters_of(rest)
+    except ValueError:
+        return None
+
+
+def _number_of(text: str) -> int:
+    address = ip_address(text)
+    return int(address) | (IPV4 if address.version == 4 else IPV6)
 
 
 class RecomputedWindow:
@@ -213,9 +265,12 @@ class AuditedContext:
     """Nominal bytes of the packets in flight that were overtaken."""
     windows: list["DirectionWindow"] = field(default_factory=list)
     is_nscc: bool = False
-    """Whether an ACK has carried the state of NSCC."""
+    """Whether the capture, or an ACK with the state of NSCC, shows that the sender has NSCC."""
     is_near: bool | None = None
     """Whether the packets were captured at their sender; None: no round-trip time has shown it yet."""
+    stated: int | None = None
+    """Number of the interface whose comment states the parameters of the sender, at which the packets were captured.
+    None: no comment states them."""
     lost_at: int | None = None
     """Number of the last transmission when the sender took a packet for lost, whose window is not known since then."""
     largest: int = 0
@@ -248,11 +303,16 @@ class DirectionWindow:
 class Windows:
     """This class follows the contexts of senders with NSCC. It needs a capture with every packet, in order."""
 
-    __slots__ = ("_contexts", "_given", "_order", "_packets", "_previous", "_rates", "_tell")
+    __slots__ = ("_contexts", "_given", "_order", "_packets", "_previous", "_rates", "_stated", "_tell")
 
-    def __init__(self, tell: Mapping[PdsEvent, Tell], given: WindowParameters | None) -> None:
+    def __init__(
+        self, tell: Mapping[PdsEvent, Tell], given: WindowParameters | None, stated: StatedWindows | None = None
+    ) -> None:
+        """`given` are the parameters of all senders, and `stated` those of the end where the capture was taken. With
+        neither they are inferred."""
         self._tell = tell
         self._given = given
+        self._stated = stated
         self._contexts: dict[tuple[int, int, bool], AuditedContext] = {}
         self._order = self._packets = 0
         self._previous: dict[int, tuple[int, int]] = {}
@@ -312,13 +372,18 @@ class Windows:
     def _open(self, direction: PdcDirection, seen: ObservedPacket) -> DirectionWindow:
         key = direction.sender, direction.other.sender, bool(direction.pdc.rod)
         context = self._contexts.get(key)
-        if context is None:
+        stated = None if self._stated is None else self._stated.towards(*key[:2])
+        if context is None or (stated is not None and stated[0] != context.stated):
             if len(self._contexts) >= MOST:
                 for window in self._contexts.pop(next(iter(self._contexts))).windows:
                     self._packets -= len(window.sent)
                     window.sent.clear()
-            model = None if self._given is None else RecomputedWindow(self._given)
-            context = self._contexts[key] = AuditedContext(model, self._given is None)
+            given = self._given if stated is None else stated[1]
+            model = None if given is None else RecomputedWindow(given)
+            context = self._contexts[key] = AuditedContext(model, given is None)
+            if self._stated is not None:
+                context.is_near = context.is_nscc = stated is not None
+                context.stated = None if stated is None else stated[0]
         window = DirectionWindow(context, low=seen.head.psn)
         context.windows.append(window)
         return window
@@ -415,10 +480,10 @@ class Windows:
             return None
         now = seen.time_ns * _PS
         rtt = now - named.time - service * _SERVICE_UNIT
-        if context.model is None:
+        if context.model is None and context.is_near is not False:
             self._infer(context, rtt, seen)
         model = context.model
-        if model is not None:
+        if model is not None and context.stated is None:
             if rtt * NEAR < model.base_rtt:
                 context.is_near, context.early = False, None
             elif context.is_near is None:

@@ -2,10 +2,11 @@
 """This module defines the options of an audit: what is known of the capture, how to find the transports, and which
 rules to check."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uetproto.engine.tss.keys import KeyRing
-from uetproto.wire.capture.base import StatedPort
+from uetproto.wire.capture.base import CaptureInterface, StatedPort
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 
 
@@ -33,7 +34,10 @@ class Options:
     """Parameters of senders with NSCC, such as "rate=100 Gb/s,base_rtt=12 us"; None: those that captures state, or
     inferred ones."""
     stated_cc: str = ""
-    """Comment of the interface, which may state these parameters."""
+    """Comment of the interface, which may state these parameters, or where the packets were captured."""
+    interfaces: Sequence[CaptureInterface] = ()
+    """Interfaces of the capture, of which more may come while it is read; their comments may state the parameters of
+    one sender towards one receiver."""
     crc: str = "auto"
     """Whether packets end with a CRC32C: `auto`, `on` or `off`. This option and `udp_port`, `ip_protocol`, `roce_port`
     and `rd` have the same meaning as in `decode`."""

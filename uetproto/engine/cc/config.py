@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from uetproto.engine.contract import MICROSECOND, SECOND
-from uetproto.knobs import BOOL, RATE, TIME, KeyType, check_knobs, knob
+from uetproto.knobs import BOOL, RATE, TIME, KeyType, check_knobs, default_text, keys_of, knob
 
 FORMS = ("notes", "htsim")
 PATHS = ("oblivious", "bitmap", "reps", "mixed")
 MPR_UNIT, MOST_MPR = 128, 32640
 """Unit and largest value of MPR in PSNs (pds.md §8.6)."""
+_TOLD = (
+    "algorithm", "form", "rate", "base_rtt", "mtu", "mss", "trimming", "quick_adapt", "base_rtt_probe",
+    "probe_allowance",
+)  # fmt: skip
 LEAST_REROUTE = 10
 """Least number of base RTTs after which a ROD PDC in use changes its entropy value again (cms.md §5)."""
 
@@ -80,6 +84,13 @@ class CcConfig:
     def searches(self) -> bool:
         """Return whether packets are taken for lost by ooo_count."""
         return self.sleek == "on" or (self.sleek == "auto" and not (self.form == "htsim" and self.trimming))
+
+    @property
+    def told(self) -> str:
+        """Return the parameters that windows depend on, as `uetproto audit --cc` and the comments of captures have
+        them."""
+        units = {name: unit if (unit := keys_of(CcConfig)[name].unit) in (RATE, TIME) else "" for name in _TOLD}
+        return ",".join(f"{name}={default_text(getattr(self, name), unit)}" for name, unit in units.items())
 
     @cached_property
     def measures_rto(self) -> bool:
