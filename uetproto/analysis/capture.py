@@ -120,6 +120,14 @@ class Capture(SuggestsNames):
 
         return tuple(fields())
 
+    @property
+    def share(self) -> float | None:
+        """Return the part of the capture that the present iteration has read, from 0 to 1; None if that is not known,
+        as for a pipe."""
+        shares = [source.share for source in self._sources]
+        known = [one for one in shares if one is not None]
+        return sum(known) / len(known) if len(known) == len(shares) else None
+
     # Packets ----------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[PacketView]:

@@ -42,6 +42,7 @@ class CaptureSource:
         self._start: int | None = 0
         self._used = False
         self._head = b""
+        self._reader: CaptureReader | None = None
         if isinstance(source, bytes | bytearray | memoryview):
             self.name = "bytes"
         elif isinstance(source, str | os.PathLike):
@@ -73,7 +74,13 @@ class CaptureSource:
         reader = open_capture(source)  # type: ignore[arg-type]  # bytes were replaced
         if self._offset_ns or self._link is not None:
             reader.change(self._changed)
+        self._reader = reader
         return reader
+
+    @property
+    def share(self) -> float | None:
+        """Return the part that the latest reader has read, from 0 to 1; None if that is not known, as for a pipe."""
+        return None if self._reader is None else self._reader.share
 
     def raw(self) -> str | os.PathLike[str] | BinaryIO:
         """Return what `columns.iter_batches` reads: a path, or a file of its own at the start of the capture. Raises
@@ -89,6 +96,13 @@ class CaptureSource:
             source.seek(self._start)
             return io.BytesIO(source.read())
         return source
+
+    @property
+    def plain_size(self) -> int | None:
+        """Return the size of a file that is not compressed; None for anything else."""
+        if not isinstance(self._source, str | os.PathLike) or self._start is None or self.name.endswith(_COMPRESSED):
+            return None
+        return os.path.getsize(self._source) or None
 
     def _begun(self) -> BinaryIO:
         """Return a pipe whose beginning is kept, because it names the interfaces."""
@@ -169,6 +183,7 @@ class _Resumed(io.RawIOBase):
         return len(data)
 
 
+_COMPRESSED = (".gz", ".zst", ".xz", ".lz4")
 _HEAD = 1 << 16
 """Bytes of a pipe in which names of interfaces are looked for."""
 

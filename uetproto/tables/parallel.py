@@ -29,10 +29,11 @@ class ExportTask(NamedTuple):
 
 
 def export_in_parallel(
-    tasks: Sequence[ExportTask], jobs: int, path: str, format: str, folder: bool, progress: Callable[[int], None]
+    tasks: Sequence[ExportTask], jobs: int, path: str, format: str, folder: bool, progress: Callable[[int, float], None]
 ) -> tuple[dict[str, int], list[SourceDamage]]:
     """Write the tables of captures to a file or a folder, and return the number of rows of each file, and what could
-    not be read. `jobs` processes work at a time; `progress` is called with the number of packets written so far."""
+    not be read. `jobs` processes work at a time; `progress` is called with the number of packets
+    written so far, and the part of the captures."""
     pa = pyarrow_for("a table")
     counts: dict[str, int] = {}
     damage: list[SourceDamage] = []
@@ -47,20 +48,20 @@ def export_in_parallel(
         folders = [str(Path(place) / str(number)) for number in range(len(tasks))]
         found = [pool.submit(_one, task, at, folder) for task, at in zip(tasks, folders, strict=True)]
         try:
-            for at, one in zip(folders, found, strict=True):
+            for number, (at, one) in enumerate(zip(folders, found, strict=True), 1):
                 damage += one.result()
                 for table in sorted(Path(at).iterdir(), key=lambda table: (table.stem != PACKETS, table.name)):
                     target = str(Path(path) / f"{table.stem}{FORMATS[format]}") if folder else path
                     with pa.ipc.open_file(table) as reader:
                         if target not in files:
                             files[target] = TableFile(target, format, reader.schema)
-                        for number in range(reader.num_record_batches):
-                            batch = reader.get_batch(number)
+                        for group in range(reader.num_record_batches):
+                            batch = reader.get_batch(group)
                             files[target].write(batch)
                             counts[target] = counts.get(target, 0) + batch.num_rows
                         counts.setdefault(target, 0)
                     table.unlink()
-                progress(max(counts.values(), default=0))
+                progress(max(counts.values(), default=0), number / len(tasks))
         finally:
             for one in found:
                 one.cancel()

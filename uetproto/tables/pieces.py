@@ -22,6 +22,10 @@ ROWS = 1 << 17
 """Number of packets of a piece."""
 
 
+_RECORD = 16
+"""Least number of bytes around a packet in a capture."""
+
+
 class Piece(NamedTuple):
     """A piece of a capture: its row batch of Arrow, its columns of NumPy, and which of its packets are wanted."""
 
@@ -55,6 +59,9 @@ class CaptureTable:
         self._chosen, self._filtered = chosen, filtered
         self._slow = [one for one in columns if not _is_fast(one.name, sealed)]
         self.schema = self._pa.schema([self._pa.field(one.name, arrow_type(self._pa, one.kind)) for one in columns])
+        self.share: float | None = 0.0
+        """Part of the captures that was read, from 0 to 1, by the sizes of packets; None if it is not known, as for
+        compressed captures."""
         self.damage: list[SourceDamage] = []
         """Parts of the captures that cannot be read, as far as they were read."""
 
@@ -69,7 +76,8 @@ class CaptureTable:
             interfaces = source.first_interfaces()
             settings = self._decoding.transports
             del settings["crc"]
-            first = 0
+            first = read = 0
+            whole = source.plain_size
             for piece in columns_module.iter_batches(raw, ROWS, **settings):
                 if source.offset_ns:
                     piece.times[:] += source.offset_ns
@@ -79,6 +87,8 @@ class CaptureTable:
                     wanted = mask_of(self._filtered.tree, piece, first, 0)
                 yield Piece(self._batch(piece, first, interfaces, flows, reading, source, wanted), piece, first, wanted)
                 first += piece.packets
+                read += int(piece.lengths.sum()) + _RECORD * piece.packets
+                self.share = None if whole is None else (number + min(read / whole, 1.0)) / len(self._sources)
 
     def _batch(
         self, piece: Columns, first: int, interfaces: list[str], flows: dict[tuple[str, str], int],

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 import click
@@ -28,7 +29,7 @@ from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of, hand_pa
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, make_folder
-from uetproto.cli.terminal import many, printable, status, tell, write_text
+from uetproto.cli.terminal import many, printable, share_words, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import acting, patience_for
 from uetproto.conform.catalogue import INITIATOR, KEYS, ROCE, TARGET, TSS, ConformanceTest, chosen, load, of_role
@@ -352,12 +353,14 @@ def _play_all(
 ) -> None:  # fmt: skip
     """Play the tests, tell of each, and add the outcomes to `results`. A peer that answers nothing, or does not act, is
     asked no more."""
+    began = monotonic()
     with status() as show:
         for at, test in enumerate(sorted(tests, key=lambda one: one.role), 1):
             side = sides[test.role]
             if interrupt:
                 break
-            show(f"{test.id}, {at} of {len(tests)}")
+            done = share_words((at - 1) / len(tests), monotonic() - began)
+            show(f"{test.id}, {at} of {len(tests)}, {done}")
             if side.dead:
                 outcome = Outcome(test, ConformanceVerdict.INCONCLUSIVE, _IDLE if side.idle else _DEAD)
             else:

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from time import monotonic
 
 import click
 
@@ -18,6 +19,7 @@ from uetproto.cli.captures import (
     decoding_options,
     filter_option,
     keys_option,
+    progress_words,
     read_key_ring,
     readable_again,
 )
@@ -114,14 +116,13 @@ def command(
     names = (os.path.basename(first), os.path.basename(second))
     with ExitStack() as owned, warnings.catch_warnings(), status() as show:
         warnings.simplefilter("ignore", CaptureWarning)  # damage is told below
-        read = [0]
 
         def captured(file: str) -> "_Watched":
             source = readable_again(file, owned)
             capture = open_captures(source, keys=read_key_ring(keys_file), sharp=True, **decoding.transports)
             if wanted is not None:
                 capture = capture.filter(wanted.text)
-            return _Watched(capture, lambda packets: show(count(packets, "packet")), read)
+            return _Watched(capture, os.path.basename(file), show)
 
         a, b = captured(first), captured(second)
         left_out = [name for one in ignore for name in one.split(",")]
@@ -153,12 +154,17 @@ def command(
 class _Watched:
     """This class is a capture whose reading a line of progress shows."""
 
-    def __init__(self, capture: Capture, show: Callable[[int], None], read: list[int]) -> None:
-        self.capture, self._show, self._read = capture, show, read
+    def __init__(self, capture: Capture, name: str, show: Callable[[str], None]) -> None:
+        self.capture, self._name, self._show = capture, printable(name), show
 
     def __iter__(self) -> Iterator[PacketView]:
-        for view in self.capture:
-            self._read[0] += 1
-            if not self._read[0] % 10_000:
-                self._show(self._read[0])
+        began = monotonic()
+        for number, view in enumerate(self.capture):
+            if number and not number % _SHOWN_EACH:
+                words = progress_words(number, self.capture.share, monotonic() - began)
+                self._show(f"{self._name}: {words}")
             yield view
+
+
+_SHOWN_EACH = 5_000
+"""Packets after which the line of progress changes."""

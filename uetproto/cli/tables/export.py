@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from time import monotonic
 
 import click
 
@@ -12,7 +13,14 @@ from uetproto import LocalError
 from uetproto.analysis.capture import Capture, open_captures
 from uetproto.analysis.decoding import Decoding
 from uetproto.analysis.sources import SourceDamage
-from uetproto.cli.captures import check_files, decoding_options, filter_option, keys_option, readable_again
+from uetproto.cli.captures import (
+    check_files,
+    decoding_options,
+    filter_option,
+    keys_option,
+    progress_words,
+    readable_again,
+)
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import printable, status, tell
@@ -93,15 +101,19 @@ def command(
     table = captures(ctx, files, decoding, keys_file, None if parallel else wanted, once).table(names, analysis)
     damaged = table.damage
     with status() as show:
+        began = monotonic()
 
         def progress(packets: int) -> None:
-            show(count(packets, "packet"))
+            show(progress_words(packets, table.share, monotonic() - began))
+
+        def progress_of_several(packets: int, share: float) -> None:
+            show(progress_words(packets, share, monotonic() - began))
 
         if parallel:
             settings = decoding.transports | {"keys": keys_file}
             text = None if wanted is None else wanted.text
             tasks = [ExportTask(file, settings, text, [one.name for one in table.columns]) for file in files]
-            counts, damaged = export_in_parallel(tasks, jobs, output, format, folder, progress)
+            counts, damaged = export_in_parallel(tasks, jobs, output, format, folder, progress_of_several)
         else:
             counts = export(table, output, format, folder, progress)
     if as_json:
