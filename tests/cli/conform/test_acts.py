@@ -2,13 +2,13 @@
 """`uetproto conform --as target`: the peer acts, by a driver or by hand."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli.frames import invoke
-from tests.support.cli.serving import serving
 from tests.support.effort import effort
 from tests.support.live import addresses
 from uetproto import LocalError
@@ -40,8 +40,9 @@ def test_send_as_the_driver_passes(tmp_path: Path) -> None:
 
 
 def test_the_driver_of_the_examples_does_what_send_does_not() -> None:
-    result = invoke(*target("--driver", DRIVER, "--only", "UET-INI-101,UET-INI-104,UET-INI-110"))
-    assert (result.exit_code, "3 tests: 3 pass, 0 fail, 0 inconclusive" in result.output) == (0, True), result.output
+    only = effort("UET-INI-101,UET-INI-110", "UET-INI-101,UET-INI-104,UET-INI-110", "UET-INI-1*")
+    result = invoke(*target("--driver", DRIVER, "--only", only))
+    assert (result.exit_code, "0 fail, 0 inconclusive" in result.output) == (0, True), result.output
 
 
 def script(folder: Path, text: str) -> str:
@@ -70,7 +71,8 @@ def test_a_driver_without_packets_is_inconclusive(tmp_path: Path, text: str, tol
 def test_a_program_that_has_the_address_of_the_peer_is_told() -> None:
     arguments = target("--driver", DRIVER, "--only", "UET-INI-001")
     there = arguments[4]
-    with serving(there):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((there, 4793))
         result = invoke(*arguments)
     assert f"the driver ended with status 1: local_port: port 4793 of {there} is in use" in result.output
     assert f"hint: a program has UDP port 4793 of {there}: unless it is the one that acts" in result.output

@@ -36,7 +36,7 @@ PARTIAL = "uetproto: partial: interrupted before the end\n"
 def test_commands_against_a_peer(tmp_path: Path) -> None:
     here, there = addresses()
     data, capture, junit, page = (tmp_path / name for name in ("data", "sent.pcapng", "report.xml", "report.html"))
-    data.write_bytes(bytes(8 << 20))
+    data.write_bytes(bytes(4 << 20))
     common = ("--peer", there, "--local", here)
     with serving(there):
         status, lines, err = interrupted("conform", *common, "--json", "--junit", str(junit), "--html", str(page))

@@ -52,9 +52,14 @@ def test_a_peer_that_acts_seals_its_packets(tmp_path: Path) -> None:
         f"{sys.executable} -m uetproto send --{{action}} {{what}} --peer {{target}} --local {{peer}} --rendezvous off"
     )
     common = ("conform", "--as", "target", "--peer", there, "--local", here, "--keys", str(keys), "--ssi", "1")
-    few = ("--only", "UET-TSS-03[01],UET-INI-001", "-o", str(tmp_path / "report"))
+    few = (
+        "--only",
+        effort("UET-TSS-03[01]", "UET-TSS-03[01],UET-INI-001", "UET-TSS-03[01],UET-INI-001"),
+        "-o",
+        str(tmp_path / "report"),
+    )
     result = invoke(*common, *few, "--driver", f"{driver} --keys {keys} --ssi 2 --payload-mtu {{mtu}}")
-    assert (result.exit_code, "3 tests: 3 pass, 0 fail, 0 inconclusive" in result.output) == (0, True), result.output
+    assert (result.exit_code, "0 fail, 0 inconclusive" in result.output) == (0, True), result.output
     result = invoke(*common, "--only", "UET-INI-001", "--driver", driver)
     assert (result.exit_code, "it is not sealed (tss.md §1)" in result.output) == (1, True), result.output
 

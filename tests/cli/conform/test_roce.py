@@ -153,3 +153,9 @@ def test_only_suggests_ids_of_the_transport() -> None:
     assert "--only: 'NOPE' matches no test; legal: a glob, such as ROCE-INI-*" in result.stderr
     result = invoke("conform", "--peer", "127.0.0.9", "--transport", "uc", "--only", "ROCE-UC-0010")
     assert "did you mean ROCE-UC-010 or ROCE-UC-001" in result.stderr
+    for transport, glob, legal in (
+        ((), "ROCE-UD-*", "matches no test of uet; legal: --transport rc, --transport ud"),
+        (("--transport", "uc"), "ROCE-UD-001", "matches no test of uc; legal: --transport rc, --transport ud"),
+        (("--transport", "rc"), "UET-TSS-001", "matches no test of rc; legal: --transport uet"),
+    ):
+        assert legal in invoke("conform", "--peer", "127.0.0.9", *transport, "--only", glob).stderr

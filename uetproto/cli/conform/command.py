@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,8 +24,8 @@ from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.cli.conform.peer import Claims, initialise
 from uetproto.cli.conform.report import chart, junit, repeating, result_of, verdict_lines
 from uetproto.cli.interrupt import Interrupt
+from uetproto.cli.live.options import RC, UC, UD, UET, LinkOptions, some_link_options
 from uetproto.cli.live.options import ROCE as SERVICES
-from uetproto.cli.live.options import UC, UD, UET, LinkOptions, some_link_options
 from uetproto.cli.live.peer_bench import PeerBench, bench_for, facts_of, hand_pairs
 from uetproto.cli.live.words import duration
 from uetproto.cli.main import EXIT_STATUS, FAULT
@@ -32,7 +33,18 @@ from uetproto.cli.outputs import check_outputs, make_folder
 from uetproto.cli.terminal import many, printable, share_words, status, tell, write_text
 from uetproto.conform import captures
 from uetproto.conform.acting import acting, patience_for
-from uetproto.conform.catalogue import INITIATOR, KEYS, ROCE, TARGET, TSS, ConformanceTest, chosen, load, of_role
+from uetproto.conform.catalogue import (
+    INITIATOR,
+    KEYS,
+    ROCE,
+    SHIPPED,
+    TARGET,
+    TSS,
+    ConformanceTest,
+    chosen,
+    load,
+    of_role,
+)
 from uetproto.conform.packets import OPTIONAL, PeerFacts
 from uetproto.conform.peer_file import KnownPeer
 from uetproto.conform.player import ConformanceVerdict, Outcome, Patience, Suite, judge
@@ -128,6 +140,8 @@ def command(
     if isinstance(known, KnownRocePeer):
         options = replace(options, transport=known.transport)
     found = _tests_of(options, tests)
+    if not tests:
+        _check_transport(options, found, wanted)
     playing = of_role(chosen(found, wanted), BOTH if listed else role)
     if options.is_roce and options.rendezvous_at is None:
         playing = gentle_first(playing)
@@ -227,6 +241,19 @@ def _report(option: str, file: str, text: str) -> None:
         raise
     except OSError as error:
         raise LocalError(f"{option} {file}", error.strerror or str(error), "a file that can be written") from None
+
+
+def _check_transport(options: LinkOptions, found: list[ConformanceTest], globs: list[str]) -> None:
+    """Raise `LocalError` for a glob that matches tests of another transport alone."""
+    for glob in globs:
+        if any(fnmatchcase(test.id, glob) for test in found):
+            continue
+        for names, others in (((UET,), (SHIPPED, TSS)), (SERVICES, (ROCE,))):
+            tests = [test for folder in others for test in load(shipped=folder) if fnmatchcase(test.id, glob)]
+            if tests:
+                legal = [UET] if names == (UET,) else dict.fromkeys((RC, *(test.pairs[0]["kind"] for test in tests)))
+                told = f"{glob!r} matches no test of {options.transport}"
+                raise LocalError("--only", told, ", ".join(f"--transport {name}" for name in legal))
 
 
 def _tests_of(options: LinkOptions, files: tuple[str, ...]) -> list[ConformanceTest]:
