@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the README and the guide show runs as it stands: Python, scenarios, commands. Their links lead somewhere."""
 
+import json
 import re
 import shlex
 import shutil
@@ -181,3 +182,15 @@ def running(arguments: list[str]) -> Iterator[None]:
         finally:
             process.terminate()
             process.communicate()
+
+
+def test_every_key_of_stats_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/reference/metrics.md has each key of `stats --json`, under the heading of its object."""
+    sections = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8").split("\n## ")
+    headings = {"pdc": "Flows", "message": "Messages", "summary": "The summary"}
+    explained = {section.partition("\n")[0]: {*re.findall(r"`(\w+)`", section)} for section in sections}
+    assert cli.status(["stats", "--json", str(ROOT / "pcaps/gradient-lossy.pcapng")]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["kind"] for row in told} == {*headings}
+    for row in told:
+        assert {*row} - {"file", "interface"} <= explained[headings[row["kind"]]], row["kind"]

@@ -10,7 +10,13 @@ project = "uetproto"
 author = "the authors of uetproto"
 html_title = "uetproto"
 
-extensions = ["myst_parser", "glossary", "citations"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "glossary", "citations"]
+default_role = "code"  # docstrings write `name`
+autodoc_typehints = "signature"
+toc_object_entries = False  # the contents of every page would have a thousand names
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of signatures that the page does not describe
 root_doc = "index"
 nitpicky = True
 myst_heading_anchors = 6

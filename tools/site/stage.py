@@ -8,9 +8,11 @@ file and a link. Below a line that is nothing but a link to a capture, the site 
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+
+from reference import codes, commands, diagrams, drawing, errors, python
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -22,6 +24,18 @@ ELSEWHERE = {
     "uetproto/conform/COVERAGE.md": "reference/coverage.md",
 }
 """Pages that stand elsewhere than on the site: beside the code, and where programmers look first."""
+MADE: dict[str, tuple[str, Callable[[], str]]] = {
+    "docs/man/uetproto.1": ("reference/commands.md", commands.page),
+    **python.pages(),
+    "uetproto/engine/pds/nacks.py": ("reference/codes.md", codes.page),
+    "uetproto/errors.py": ("reference/errors.md", errors.page),
+}
+"""Pages that are made from the code for the site alone, by the file of the clone to which a link to the page leads."""
+PICTURED: dict[str, Callable[[str], str]] = {
+    "uetproto/wire/TABLES.md": drawing.with_drawings,
+    "uetproto/engine/STATES.md": diagrams.with_diagrams,
+}
+"""What puts pictures into a page; they are made for the site alone."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _DRAWN = re.compile(r"^\[[^\]\n]+\]\(([^)\s]+\.pcapng)\)$", re.MULTILINE)
@@ -37,6 +51,19 @@ def pages() -> dict[str, str]:
     found = {path.relative_to(ROOT).as_posix(): path.relative_to(DOCS) for path in sorted(DOCS.rglob("*.md"))}
     placed = {source: str(path.with_name(path.name.replace("README", "index"))) for source, path in found.items()}
     return {**placed, **ELSEWHERE}
+
+
+def places() -> dict[str, str]:
+    """Return what `pages` returns, and the places of the pages that are made."""
+    return pages() | {source: place for source, (place, _) in MADE.items()}
+
+
+def text_of(source: str) -> str:
+    """Return the text of a page, with what is made for the site alone."""
+    if source in MADE:
+        return MADE[source][1]()
+    text = (ROOT / source).read_text(encoding="utf-8")
+    return PICTURED[source](text) if source in PICTURED else text
 
 
 def links(text: str) -> Iterator[re.Match[str]]:
@@ -57,17 +84,17 @@ def target(source: str, link: str) -> str | None:
 
 def stage(folder: Path) -> None:
     """Write the sources of the site into a folder; what has not changed is not touched."""
-    places = pages()
+    there = places()
     wanted = set()
-    for source, place in places.items():
-        text = (ROOT / source).read_text(encoding="utf-8")
+    for source, place in there.items():
+        text = text_of(source)
         page = folder / place
-        written = _rewritten(source, text, places, folder)
+        written = _rewritten(source, text, there, folder)
         for capture in _DRAWN.findall(written):
             wanted.add(picture := drawn(page.parent / capture, folder))
             shown = f"![The packets of the capture]({os.path.relpath(picture, page.parent)})"
             written = written.replace(f"({capture})\n", f"({capture})\n\n{shown}\n", 1)
-        _write(page, (written + _toctree(source, text, places)).encode())
+        _write(page, (written + _toctree(source, text, there)).encode())
         wanted.add(page)
     for path in DOCS.rglob("*"):
         if path.suffix in (".svg", ".png", ".ipynb", ".pcapng"):
@@ -101,7 +128,7 @@ def _rewritten(source: str, text: str, places: dict[str, str], folder: Path) -> 
     here = places[source]
     pieces, at = [], 0
     for link in links(text):
-        path = target(source, link[3])
+        path = target(f"docs/{here}" if source in MADE else source, link[3])
         pieces.append(text[at : link.start()])
         at = link.end()
         anchor = "#" + link[3].partition("#")[2] if "#" in link[3] else ""

@@ -51,7 +51,7 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
 
 
 def _synopsis(name: str, command: click.Command) -> Iterator[str]:
-    words = [_metavar(param) for param in command.params if isinstance(param, click.Argument)]
+    words = [metavar(param) for param in command.params if isinstance(param, click.Argument)]
     if isinstance(command, click.Group):
         words = ["COMMAND", "[ARGS]..."]
     yield f"\\fB{_roff(name)}\\fR [OPTIONS] {_roff(' '.join(words))}".rstrip()
@@ -70,24 +70,24 @@ def _commands(name: str, group: click.Group, ctx: click.Context) -> Iterator[str
         yield from _text(command.help or "")
         for option in command.params:
             if isinstance(option, click.Option) and option.name != "help":
-                yield f"{_roff(_spelling(option))}: {_roff(option.help or '')}"
+                yield f"{_roff(spelling(option))}: {_roff(option.help or '')}"
 
 
 def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
     for option in command.get_params(ctx):
         if isinstance(option, click.Option) and not option.hidden:
             yield ".TP"
-            yield f"\\fB{_roff(_spelling(option))}\\fR"
+            yield f"\\fB{_roff(spelling(option))}\\fR"
             default = f" Default: {option.default}." if option.show_default is True and not option.is_flag else ""
             yield _roff(" ".join((option.help or "").split()) + default)
 
 
-def _spelling(option: click.Option) -> str:
+def spelling(option: click.Option) -> str:
     names = ", ".join(option.opts) + (f" / {', '.join(option.secondary_opts)}" if option.secondary_opts else "")
-    return names if option.is_flag or option.count else f"{names} {_metavar(option)}"
+    return names if option.is_flag or option.count else f"{names} {metavar(option)}"
 
 
-def _metavar(param: click.Parameter) -> str:
+def metavar(param: click.Parameter) -> str:
     """Return the word that stands for the value; that of click differs between its versions."""
     if param.metavar:
         return param.metavar

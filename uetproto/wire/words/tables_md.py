@@ -2,10 +2,12 @@
 """This module makes TABLES.md, which shows every header table as text."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import chain
 
 from uetproto.wire.fields import Field, Header, Origin
-from uetproto.wire.forms import LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHARP_FORMS, UET_FORMS, Next
-from uetproto.wire.headers.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
+from uetproto.wire.forms import FORMS, LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHARP_FORMS, UET_FORMS, Next
+from uetproto.wire.headers.roce import BTH, OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
 from uetproto.wire.headers.sharp import BODIES, VECTORS, SharpOpcode
 from uetproto.wire.headers.uet_pds import CONTROLS, CtlType
 from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
@@ -124,8 +126,34 @@ def _header(header: Header) -> Iterator[str]:
     origin = "" if header.origin is Origin.PUBLISHED else f", {header.origin.value}"
     yield f"{header.title}, {header.size} bytes ({header.spec}){origin}"
     yield ""
+    if places := _places(header):
+        yield places
+        yield ""
     rows = (_field(header, field) for field in header.fields)
     yield from _table("| offset | bits | field | values | meaning |", "|---:|---:|---|---|---|", rows)
+
+
+def _places(header: Header) -> str:
+    """Return which headers the header may follow, and which may follow it, with links to their tables."""
+    before = [other for other in FORMS.values() if header in _after(other)]
+    after = [FORMS[name] for name in sorted({other.name for other in _after(header)}, key=[*FORMS].index)]
+    told = [f"After {_links(before)}."] if before else []
+    return " ".join([*told, *([f"Before {_links(after)}."] if after else [])])
+
+
+@cache
+def _after(header: Header) -> list[Header]:
+    """Return the headers that may stand behind a header."""
+    rules = [rule for rule in NEXT if header in rule.after]
+    found = [each for rule in rules for each in (*chain(*rule.then.values()), *(rule.otherwise or ()))]
+    for sequence in SEQUENCES.values():
+        behind = dict(zip((BTH, *sequence), sequence, strict=False))
+        found += [behind[header]] if header in behind else []
+    return found
+
+
+def _links(headers: Iterable[Header]) -> str:
+    return ", ".join(f"[{header.name}](#{header.name.replace('.', '')})" for header in headers)
 
 
 def _field(header: Header, field: Field) -> tuple[object, ...]:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""This module writes the page of the errors that the library raises on purpose, from their classes and docstrings."""
+
+import pkgutil
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+
+import uetproto
+from uetproto.api import fi, verbs
+from uetproto.audit.rules import RULES
+from uetproto.conform import catalogue
+from uetproto.errors import UetError
+
+_HEAD = """\
+# Errors
+
+A wrong argument, key or option ends in one line that names the parameter, its value, what is legal, and the place if it
+stands in a file: `mine.toml:7: faults.drop: 2; legal: 0 … 1`. A program reads these parts of a `UetError` as `name`,
+`value`, `legal` and `place`, and never parses the text. Any other exception is a fault of this project.
+"""
+_IDS = """
+## What has an identifier
+
+| identifier | what | where |
+|---|---|---|
+| such as `{rule}` | a finding of `uetproto audit`; {rules} rules | [Audit rules](../../uetproto/audit/RULES.md) |
+| such as `{test}` | a test of `uetproto conform`; {tests} tests | [Coverage](../../uetproto/conform/COVERAGE.md) |
+| such as `NO_MATCH` | how a request or a packet ended on the wire | [Codes](../../uetproto/engine/pds/nacks.py) |
+| `FI_…` | `errno` of an `FiError`, and of a completion queue | [below](#numbers-of-libfabric) |
+| `LOC_…`, `REM_…` | status of a completion of verbs | [Codes](../../uetproto/engine/pds/nacks.py) |
+"""
+MODULES = ("errors", "checks", "path", "sharp_errors", "transport", "fields", "base")
+"""The last words of the names of modules that define errors."""
+
+
+def page() -> str:
+    """Return the page."""
+    for module in pkgutil.walk_packages(uetproto.__path__, "uetproto."):
+        if module.name.rpartition(".")[2] in MODULES:
+            import_module(module.name)
+    return _HEAD + "".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    tests = catalogue.load()
+    yield _IDS.format(rules=len(RULES), rule=RULES[0].id, tests=len(tests), test=tests[0].id)
+    yield "\n## Classes\n"
+    yield from _table(("class", "base", "raised when", "module"), _classes(UetError))
+    yield "\n## Numbers of libfabric\n"
+    yield from _table(("value", "name"), ((str(int(number)), number.name) for number in fi.Errno))
+    yield "\n## Numbers of verbs\n"
+    yield from _table(("value", "name"), ((str(int(number)), number.name) for number in verbs.Errno))
+
+
+def _classes(kind: type[BaseException]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for a class, and then those of the classes below it."""
+    bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__ if base.__name__ != "Generic")
+    if not kind.__name__.startswith("_"):
+        first = " ".join((kind.__doc__ or "").split("\n\n")[0].split()).replace("|", "\\|")
+        yield f"`{kind.__name__}`", bases, first, f"`{kind.__module__}`"
+    for below in sorted(kind.__subclasses__(), key=lambda each: each.__name__):
+        yield from _classes(below)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
+    for row in dict.fromkeys(rows):
+        yield f"| {' | '.join(row)} |\n"
