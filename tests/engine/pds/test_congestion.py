@@ -175,6 +175,22 @@ def test_a_trimmed_packet_waits_for_the_window(last_hop: bool, trim: Trim) -> No
     assert world.completed() == [True] * 2
 
 
+def test_go_back_n_counts_as_trimmed_what_was_trimmed() -> None:
+    """Later packets are sent again, too, but no NACK says that the network trimmed them (cms.md §2)."""
+    world = World(3)
+    world.write(0, b"", Mode.ROD)
+    world.world.run(random.Random(1), CALM)
+    world.write(0, bytes(4 * 1024), Mode.ROD)
+    context = world.windows[A].contexts[B, Mode.ROD]
+    world.world.wire.trim(world.world.number(0), False)
+    world.world.deliver(world.world.number(0))
+    world.world.deliver(world.world.number(2))  # the NACK, before the other packets
+    assert context.trims == [Trim.TRIMMED, Trim.NO, Trim.NO]
+    assert [one.retx for one in world.sent()[1:]] == [0, 0, 0, 1, 1, 1]
+    world.world.run(random.Random(1), CALM)
+    assert world.completed() == [True] * 2
+
+
 def test_demands_and_grants_are_on_the_wire() -> None:
     world = World(8, target=0xABCDEF)
     world.write(0, bytes(1024), Mode.RUD)

@@ -129,14 +129,17 @@ def _note(record: PacedRecord, now: int) -> None:
 # Retransmissions
 
 
-def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int) -> bool:
-    """Let a packet wait for its retransmission. Return False without a context, as it is to be sent at once."""
+def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int, named: bool = True) -> bool:
+    """Let a packet wait for its retransmission. Return False without a context, as it is to be sent at once.
+
+    `named`: the cause is one of this packet, and not of an earlier one, after which go-back-N sends this one again.
+    """
     if pdc.cc is None or not isinstance(record, PacedRecord):
         return False
     if record.waits:
         return True
     if record.flying:
-        _give_up(pdc, record, cause, now)
+        _give_up(pdc, record, cause, now, named)
     else:  # the peer had reported it as received
         pdc.cc.missed(record.size)
     record.waits, record.cause = True, cause
@@ -152,7 +155,7 @@ def hold_again(pdc: Pdc, record: SendRecord, cause: str, now: int) -> bool:
     return True
 
 
-def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int) -> None:
+def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int, named: bool) -> None:
     cc = pdc.cc
     assert cc is not None
     record.flying = False
@@ -163,6 +166,8 @@ def _give_up(pdc: Pdc, record: PacedRecord, cause: str, now: int) -> None:
     if cause in (RTO, INFERRED):
         cc.lost(record.size, now)
         pdc.selection.heard(record.entropy, PathFeedback.TIMEOUT, now)
+    elif not named:
+        cc.nacked(record.size, Trim.NO, False, None, now)
     else:
         cc.nacked(record.size, _TRIMMED.get(cause, Trim.NO), record.marked, record.rtt, now)
 

@@ -471,7 +471,7 @@ def retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) 
     tx.went_back_to = record.psn
     for later in tx.from_psn(record.psn):
         if later is record or not later.dst_rcvd:
-            _retransmit_one(pdc, later, now, record.cause)
+            _retransmit_one(pdc, later, now, record.cause, later is record)
         else:
             _arm(pdc, later, now)
 
@@ -482,8 +482,9 @@ def _arm(pdc: Pdc, record: SendRecord, now: int) -> None:
         pdc.owner.wake(pdc, record.rto_at)
 
 
-def _retransmit_one(pdc: Pdc, record: SendRecord, now: int, cause: str) -> None:
-    if not record.dst_rcvd and congestion.hold_again(pdc, record, cause, now):
+def _retransmit_one(pdc: Pdc, record: SendRecord, now: int, cause: str, named: bool = True) -> None:
+    """Retransmit a packet; `named` is the argument of `congestion.hold_again`."""
+    if not record.dst_rcvd and congestion.hold_again(pdc, record, cause, now, named):
         pdc.owner.stir(pdc)
     else:
         _retransmit_now(pdc, record, now, cause)
