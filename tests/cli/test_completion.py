@@ -115,6 +115,8 @@ def test_bash_completes(tmp_path: Path) -> None:
     environment.pop(COMPLETE_VARIABLE)
     said = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, env=environment, check=True)
     assert said.stdout == "gradient-lossy\n"
+    assert "compopt -o nospace" in done.stdout, "no space behind a key of --set"
+    assert "compadd -U -S ''" in invoke("completion", "zsh").stdout
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -25,4 +25,26 @@ def command(shell: str) -> None:
     """
     completion = get_completion_class(shell)
     assert completion is not None
-    click.echo(completion(cli, {}, "uetproto", COMPLETE_VARIABLE).source())
+    script = completion(cli, {}, "uetproto", COMPLETE_VARIABLE).source()
+    plain, without_space = _WITHOUT_SPACE.get(shell, ("", ""))
+    assert plain in script
+    click.echo(script.replace(plain, without_space) if plain else script)
+
+
+_WITHOUT_SPACE = {
+    "bash": (
+        "COMPREPLY+=($value)",
+        "COMPREPLY+=($value)\n            [[ $value == *= ]] && compopt -o nospace 2> /dev/null",
+    ),
+    "zsh": (
+        "compadd -U -V unsorted -a completions",
+        """\
+local -a unfinished
+        unfinished=(${(M)completions:#*=})
+        completions=(${completions:#*=})
+        compadd -U -S '' -V unsorted -a unfinished
+        compadd -U -V unsorted -a completions""",
+    ),
+}
+"""What stands in Click's scripts, and in its place what adds no space behind a key, whose value follows. Fish adds none
+of itself."""
