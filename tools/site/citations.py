@@ -17,6 +17,7 @@ _SHORT = ["wire", "pds", "ses", "tss", "cms", "roce", "sharp", "collectives"]
 _CITATION = re.compile(
     rf"(?:(?:docs/(?:[a-z]+/)?)?\b(?P<page>[a-z_]+\.md|(?:{'|'.join(_SHORT)})(?= §)) )?§(?P<number>\d+(?:\.\d+)*)"
 )
+_LISTED = re.compile(r"^Sections of ([a-z_]+\.md)")
 _STANDARD = re.compile(r"(?:UE 1\.0\.\d|IBTA volume 1|RFC \d+|\b[A-Z])[, ]*(?:§[\d.]+[, and–-]*)*$")
 
 
@@ -41,6 +42,23 @@ def link(app: Any, tree: nodes.document, page: str) -> None:
         return f"{address}#{anchors[found['number']]}", ""
 
     in_text(tree, _CITATION, section, "citation")
+    for part in tree.findall(nodes.section):
+        if named := _LISTED.search(
+            "".join(node.astext() for node in part.children if isinstance(node, nodes.paragraph))
+        ):
+            _numbers(app, part, page, *app.numbered.get(named[1], ("", {})))
+
+
+def _numbers(app: Any, part: nodes.section, page: str, where: str, anchors: dict[str, str]) -> None:
+    """Link the numbers in the first column of tables that list the sections of a page."""
+    address = app.builder.get_relative_uri(page, where)
+
+    def number(found: re.Match[str]) -> tuple[str, str] | None:
+        return (f"{address}#{anchors[found[0]]}", "") if found[0] in anchors else None
+
+    for table in part.findall(nodes.table):
+        for row in table.findall(nodes.row):
+            in_text(row.children[0], re.compile(r"\d+(?:\.\d+)*"), number, "citation")
 
 
 def load(app: Any) -> None:

@@ -15,7 +15,7 @@ def slug(heading: str) -> str:
 
 
 def in_text(
-    tree: nodes.document, pattern: re.Pattern[str], link: Callable[[re.Match[str]], tuple[str, str] | None], kind: str
+    tree: nodes.Element, pattern: re.Pattern[str], link: Callable[[re.Match[str]], tuple[str, str] | None], kind: str
 ) -> None:
     """Replace what matches a pattern in the running text by links. `link` returns the address and the title of one, or
     None where there is to be none."""
