@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Random runs for the comparison of trains with single packets: scenarios as tables of TOML, and collectives."""
+
+from random import Random
+from typing import Any
+
+Tables = dict[str, Any]
+"""A scenario by its sections, as `tomllib` reads it; a collective has the one section `collective`."""
+
+_RATES = ("400 Gb/s", "100 Gb/s", "100 Gb/s", "25 Gb/s", "37 Gb/s", "3.3 Gb/s", "97 Gb/s", "800 Gb/s", "133 Gb/s")
+_DELAYS = ("1 us", "1 us", "500 ns", "0 ps", "777 ns", "1 ps", "9 us", "41 ns")
+_KEY = 7
+
+
+def _maybe(rng: Random, chance: float, table: Tables, **choices: Any) -> None:
+    """Add each key with a chance; its value is one of a sequence."""
+    for key, values in choices.items():
+        if rng.random() < chance:
+            table[key] = rng.choice(values)
+
+
+def draw(seed: int) -> Tables:
+    """Return the run of a seed."""
+    rng = Random(seed)
+    kind = rng.random()
+    if kind < 0.05:
+        return _collective(rng, seed)
+    if kind < 0.25:
+        return _roce(rng, seed)
+    return _uet(rng, seed)
+
+
+def _fabric(rng: Random, hosts: int) -> Tables:
+    fabric: Tables = {"rate": rng.choice(_RATES), "delay": rng.choice(_DELAYS)}
+    if hosts == 2 and rng.random() < 0.3:
+        fabric["topology"] = "pair"
+    elif rng.random() < 0.15:
+        fabric |= {"topology": "leaf-spine", "hosts_per_leaf": rng.choice((1, 2)), "spines": rng.choice((1, 2))}
+    if rng.random() < 0.3:
+        fabric["queue_capacity"] = rng.choice((5_000, 9_000, 20_000, 65_536, 300_000))
+    _maybe(rng, 0.2, fabric, crc=("off",), mtu=(4400, 9216, 9000))
+    return fabric
+
+
+def _faults(rng: Random, names: list[str]) -> Tables:
+    faults: Tables = {}
+    for name in ("drop", "duplicate", "reorder", "delay", "corrupt", "trim"):
+        if rng.random() < 0.25:
+            few = sorted({rng.randrange(60) for _ in range(rng.randrange(1, 4))})
+            faults[name] = rng.choice((0.01, 0.05, few, few))
+    if "reorder" in faults:
+        _maybe(rng, 0.4, faults, reorder_by=(1, 2, 5), reorder_time=("2 us", "30 us"))
+    if "delay" in faults:
+        _maybe(rng, 0.4, faults, delay_time=("1 us", "100 us"))
+    if faults:
+        if rng.random() < 0.4:
+            faults["from"] = [rng.choice(names)]
+    return faults
+
+
+def _nodes(rng: Random, count: int) -> Tables:
+    version = "fd00::{}" if rng.random() < 0.15 else "10.0.0.{}"
+    nodes: Tables = {}
+    for number in range(count):
+        nodes[f"n{number}"] = node = {"address": version.format(number + 1)}
+        _maybe(rng, 0.1, node, rate=_RATES)
+    if rng.random() < 0.05:
+        for node in nodes.values():
+            node["ports"] = 2
+    return nodes
+
+
+def _tap(rng: Random, names: list[str]) -> Tables:
+    return {"nodes": rng.choice(("all", "all", [names[0]], [names[-1]], names[:2]))}
+
+
+def _uet(rng: Random, seed: int) -> Tables:
+    count = rng.choice((2, 2, 2, 3, 3, 4, 5))
+    names = [f"n{number}" for number in range(count)]
+    mode = rng.choice(("rod", "rud", "rod", "rud", "rod", "rud", "rudi", "uud"))
+    mtu = rng.choice((1024, 1024, 1024, 2048, 4096))
+    tables: Tables = {
+        "run": {"seed": seed & 0xFFFF, "mode": mode, "initiator": "n0", "target": "n1", "time_limit": "200 ms"},
+        "nodes": _nodes(rng, count), "fabric": _fabric(rng, count), "ses": {"payload_mtu": mtu}, "pds": {},
+        "tap": _tap(rng, names),
+    }  # fmt: skip
+    fabric, pds, ses = tables["fabric"], tables["pds"], tables["ses"]
+    _maybe(rng, 0.15, fabric, encapsulation=("native",), trimming=(True,), red_kmin=(3000,), red_kmax=(20_000,))
+    _maybe(
+        rng, 0.12, pds, default_mpr=(1, 2), mp_range=(128, 256), ack_gen_trigger=(0, 1024, 5000, 32768),
+        ack_gen_min_pkt_add=(0, 2048), ack_cc=("always", "never"), ack_ccx=(True,), enb_ack_per_pkt=(True,),
+        ar_on_eom=(False,), ack_on_ecn=(False,), sack_base=("trigger", "cack_plus_1"), rod_gap=("reorder",),
+        rod_recovery=("selective",), clear_source=("cack",), window_base=("cack",), clear_at=("message",),
+        clear_cmd=("immediate",), entropy_values=(1, 4, 16), max_gtd_del=(2, 4), max_packet_buffers=(2, 8),
+        dup_without_retx=("answer",), ack_on_gap_close=(False,), idle_time=("3 us", "50 us"),
+        clear_on_retransmission=("as_first_sent",), pds_clear_time=("1 us", "20 us"), inferred_loss=("sack", "probe"),
+    )  # fmt: skip
+    if rng.random() < 0.7:
+        pds["rto_init_time"] = rng.choice(("12 us", "30 us", "100 us"))
+    _maybe(
+        rng, 0.1, ses, optimized_headers=(True,), max_msg_size=(3 * mtu, 20_000), max_reads=(1, 3), hd_in=("som",),
+        write_latency=("1 us",), max_rx_messages=(1, 2), unexpected_messages=(0, 1), inject_size=(0,),
+    )  # fmt: skip
+    if rng.random() < 0.2:
+        tables["cc"] = {"algorithm": rng.choice(("nscc", "rccc", "nscc+rccc"))}
+        fabric["trimming"] = rng.random() < 0.8
+    if rng.random() < 0.15:
+        tables["security"] = {
+            "sdi": 1, "mode": rng.choice(("direct", "cluster")), "key": "07" * 32,
+            "start": rng.choice(("off", "expected", "random")),
+        }  # fmt: skip
+        _maybe(rng, 0.3, tables["security"], epoch_at=(3, 30))
+        if tables["security"]["mode"] == "direct" or rng.random() < 0.2:
+            for number, node in enumerate(tables["nodes"].values()):
+                node["ssi"] = number + 1
+    if rng.random() < 0.4:
+        tables["faults"] = _faults(rng, names)
+    if rng.random() < 0.1:
+        tables["preset"] = {"n0": {"start_psn": rng.choice((0xFFFFFFF0, 0x7FFFFFFA, 0))}}
+    tables["operation"] = _uet_rows(rng, names, mode, mtu)
+    return tables
+
+
+def _length(rng: Random, mtu: int) -> int:
+    packets = rng.choice((1, 2, 3, 5, 9, 20, 33, 60, 90))
+    return max(packets * mtu + rng.choice((0, 0, 1, -1, 77, mtu // 2)), 1)
+
+
+def _uet_rows(rng: Random, names: list[str], mode: str, mtu: int) -> list[Tables]:
+    if len(names) > 2 and mode in ("rod", "rud") and rng.random() < 0.4:
+        return [
+            {"do": rng.choice(("incast", "outcast", "permutation", "all_to_all")), "length": min(_length(rng, mtu), 20_000)}
+            for _ in range(rng.choice((1, 1, 2)))
+        ]  # fmt: skip
+    rows: list[Tables] = []
+    at = 0
+    for number in range(rng.choice((1, 1, 2, 3, 4))):
+        node, peer = rng.sample(names, 2)
+        length, key = _length(rng, mtu), (_KEY + number) | (mode == "rudi") << 63
+        what = rng.choice(("write", "write", "write", "read", "send", "send", "atomic"))
+        if mode == "uud":
+            what, length = "send", min(length, mtu)
+        elif mode == "rudi" and what in ("send", "atomic"):
+            what = "write"
+        tagged = {} if mode == "uud" else {"tag": number}
+        row: Tables = {"do": what, "node": node, "peer": peer}
+        if what == "send":
+            rows.append({"do": "receive", "node": peer, "length": length + rng.choice((0, 0, 10)), **tagged})
+            row |= {"length": length, **tagged}
+            if tagged:
+                _maybe(rng, 0.15, row, kind=("rendezvous", "deferrable"))
+        elif what == "atomic":
+            rows.append({"do": "region", "node": peer, "length": 64, "key": key})
+            row |= {"key": key, "opcode": "SUM", "datatype": "UINT64", "operand": 5, "fetch": rng.random() < 0.5}
+        else:
+            rows.append({"do": "region", "node": peer, "length": length + 64, "key": key})
+            row |= {"length": length, "key": key}
+            _maybe(rng, 0.2, row, offset=(0, 64), delivery_complete=(True,))
+            if what == "write" and mode != "rudi":
+                _maybe(rng, 0.2, row, completion_data=(9,))
+        if mode in ("rod", "rud"):
+            _maybe(rng, 0.15, row, mode=("rod", "rud"))
+        if rng.random() < 0.3:
+            at += rng.choice((1, 2, 7, 30, 200))
+            row["at"] = f"{at} us"
+        _maybe(rng, 0.2, row, after=("previous", "all"))
+        rows.append(row)
+    return rows
+
+
+def _roce(rng: Random, seed: int) -> Tables:
+    transport = rng.choice(("rc", "rc", "rc", "uc", "ud"))
+    mtu = rng.choice((256, 1024, 1024, 2048, 4096))
+    count = 2 if transport == "ud" else rng.choice((2, 2, 3, 4))
+    names = [f"n{number}" for number in range(count)]
+    tables: Tables = {
+        "run": {"seed": seed & 0xFFFF, "transport": transport, "initiator": "n0", "target": "n1", "time_limit": "200 ms"},
+        "nodes": _nodes(rng, count), "fabric": _fabric(rng, count), "roce": {"path_mtu": mtu}, "tap": _tap(rng, names),
+    }  # fmt: skip
+    _maybe(rng, 0.15, tables["fabric"], red_kmin=(3000,), vlan=(100,))
+    if "topology" not in tables["fabric"] and "queue_capacity" not in tables["fabric"]:
+        _maybe(rng, 0.15, tables["fabric"], pfc=(True,))
+    _maybe(
+        rng, 0.2, tables["roce"], timeout=(2, 4), retry_cnt=(1, 3), ack_req_interval=(1, 4, 16), credits=(False,),
+        max_unacked_psns=(4, 20), ack_coalesce=(3, 16), congestion=("dcqcn",), icrc=(False,), max_rd_atomic=(1,),
+    )
+    if rng.random() < 0.4:
+        tables["faults"] = _faults(rng, names)
+        tables["faults"].pop("trim", None)
+    if count > 2 or (transport != "ud" and rng.random() < 0.3):
+        tables["operation"] = [
+            {"do": rng.choice(("incast", "outcast", "permutation", "all_to_all")), "length": min(_length(rng, mtu), 20_000)}
+        ]  # fmt: skip
+        return tables
+    tables["qp"] = {name: {"number": 17 + number, "sq_psn": rng.choice((5, 0xFFFFF8))} for number, name in enumerate(names)}
+    rows: list[Tables] = []
+    at = 0
+    for number in range(rng.choice((1, 1, 2, 3))):
+        length, key = _length(rng, mtu), 0x1234 + number
+        what = {"rc": rng.choice(("write", "write", "read", "send")), "uc": rng.choice(("write", "send")), "ud": "send"}[transport]
+        length = min(length, mtu) if transport == "ud" else length
+        if what == "send":
+            rows.append({"do": "receive", "length": length + (40 if transport == "ud" else 0)})
+            rows.append({"do": "send", "length": length})
+        else:
+            rows.append({"do": "region", "length": length + 64, "key": key})
+            rows.append({"do": what, "length": length, "key": key})
+        if transport == "ud":
+            rows[-1]["to"] = names[1]
+        if rng.random() < 0.3:
+            at += rng.choice((1, 2, 7, 30))
+            rows[-1]["at"] = f"{at} us"
+        _maybe(rng, 0.2, rows[-1], after=("previous", "all"))
+        if what in ("write", "send") and transport != "ud":
+            _maybe(rng, 0.15, rows[-1], signaled=(False,))
+    tables["operation"] = rows
+    return tables
+
+
+def _collective(rng: Random, seed: int) -> Tables:
+    op, algorithm = rng.choice((
+        ("all_reduce", "ring"), ("all_reduce", "tree"), ("all_gather", "ring"), ("broadcast", None),
+        ("all_reduce", "sharp"), ("all_gather", "multicast"), ("all_to_all", None), ("reduce_scatter", None),
+    ))  # fmt: skip
+    case: Tables = {
+        "op": op, "ranks": rng.choice((2, 3, 4)), "length": rng.choice((4096, 49152, 120_000 // 96 * 96)),
+        "transport": "roce" if algorithm in ("sharp", "multicast") else rng.choice(("uet", "roce")), "seed": seed & 0xFFFF,
+        "rate": rng.choice((400 * 10**9, 37 * 10**9)), "mtu": rng.choice((1024, 4096)),
+    }  # fmt: skip
+    if algorithm is not None:
+        case["algorithm"] = algorithm
+    if algorithm != "sharp":
+        _maybe(rng, 0.2, case, loss=(0.02,))
+    return {"collective": case}
