@@ -57,6 +57,10 @@ class SealingFramer(UetFramer):
         self.refused: Counter[str] = Counter()
         """Number of packets that were not opened, by reason."""
 
+    frames = None  # type: ignore[assignment]
+    """There are no trains of sealed packets: each has a counter of its own, and is opened by itself. Thus this class is
+    no `TrainFramer`."""
+
     def frame(self, packet: Datagram) -> bytes:
         """Return the sealed frame. It is empty if all counter values of the key are used (tss.md §8)."""
         if self._is_timed:

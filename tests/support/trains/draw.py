@@ -8,7 +8,8 @@ Tables = dict[str, Any]
 """A scenario by its sections, as `tomllib` reads it; a collective has the one section `collective`."""
 
 _RATES = ("400 Gb/s", "100 Gb/s", "100 Gb/s", "25 Gb/s", "37 Gb/s", "3.3 Gb/s", "97 Gb/s", "800 Gb/s", "133 Gb/s")
-_DELAYS = ("1 us", "1 us", "500 ns", "0 ps", "777 ns", "1 ps", "9 us", "41 ns")
+_DELAYS = ("1 us", "500 ns", "0 ps", "100 ns", "77 ns", "1 ps", "9 us", "41 ns", "200 ns")
+_PATTERNS = ("incast", "outcast", "permutation", "all_to_all")
 _KEY = 7
 
 
@@ -52,9 +53,8 @@ def _faults(rng: Random, names: list[str]) -> Tables:
         _maybe(rng, 0.4, faults, reorder_by=(1, 2, 5), reorder_time=("2 us", "30 us"))
     if "delay" in faults:
         _maybe(rng, 0.4, faults, delay_time=("1 us", "100 us"))
-    if faults:
-        if rng.random() < 0.4:
-            faults["from"] = [rng.choice(names)]
+    if faults and rng.random() < 0.4:
+        faults["from"] = [rng.choice(names)]
     return faults
 
 
@@ -85,9 +85,10 @@ def _uet(rng: Random, seed: int) -> Tables:
         "tap": _tap(rng, names),
     }  # fmt: skip
     fabric, pds, ses = tables["fabric"], tables["pds"], tables["ses"]
+    odd = rng.choice((0, 0, 0.03, 0.12))  # many keys at once would leave no train
     _maybe(rng, 0.15, fabric, encapsulation=("native",), trimming=(True,), red_kmin=(3000,), red_kmax=(20_000,))
     _maybe(
-        rng, 0.12, pds, default_mpr=(1, 2), mp_range=(128, 256), ack_gen_trigger=(0, 1024, 5000, 32768),
+        rng, odd, pds, default_mpr=(1, 2), mp_range=(128, 256), ack_gen_trigger=(0, 1024, 5000, 32768),
         ack_gen_min_pkt_add=(0, 2048), ack_cc=("always", "never"), ack_ccx=(True,), enb_ack_per_pkt=(True,),
         ar_on_eom=(False,), ack_on_ecn=(False,), sack_base=("trigger", "cack_plus_1"), rod_gap=("reorder",),
         rod_recovery=("selective",), clear_source=("cack",), window_base=("cack",), clear_at=("message",),
@@ -95,13 +96,14 @@ def _uet(rng: Random, seed: int) -> Tables:
         dup_without_retx=("answer",), ack_on_gap_close=(False,), idle_time=("3 us", "50 us"),
         clear_on_retransmission=("as_first_sent",), pds_clear_time=("1 us", "20 us"), inferred_loss=("sack", "probe"),
     )  # fmt: skip
-    if rng.random() < 0.7:
-        pds["rto_init_time"] = rng.choice(("12 us", "30 us", "100 us"))
+    _maybe(rng, 0.15, pds, ack_gen_trigger=(0, 1024, 5000, 32768), default_mpr=(1,), ack_cc=("always",))
+    if rng.random() < 0.5:
+        pds["rto_init_time"] = rng.choice(("12 us", "50 us", "300 us"))
     _maybe(
-        rng, 0.1, ses, optimized_headers=(True,), max_msg_size=(3 * mtu, 20_000), max_reads=(1, 3), hd_in=("som",),
+        rng, odd, ses, optimized_headers=(True,), max_msg_size=(3 * mtu, 20_000), max_reads=(1, 3), hd_in=("som",),
         write_latency=("1 us",), max_rx_messages=(1, 2), unexpected_messages=(0, 1), inject_size=(0,),
     )  # fmt: skip
-    if rng.random() < 0.2:
+    if rng.random() < 0.1:
         tables["cc"] = {"algorithm": rng.choice(("nscc", "rccc", "nscc+rccc"))}
         fabric["trimming"] = rng.random() < 0.8
     if rng.random() < 0.15:
@@ -122,14 +124,14 @@ def _uet(rng: Random, seed: int) -> Tables:
 
 
 def _length(rng: Random, mtu: int) -> int:
-    packets = rng.choice((1, 2, 3, 5, 9, 20, 33, 60, 90))
+    packets = rng.choice((1, 2, 5, 17, 33, 60, 90, 130, 200)) * 1024 // min(mtu, 2048) or 1
     return max(packets * mtu + rng.choice((0, 0, 1, -1, 77, mtu // 2)), 1)
 
 
 def _uet_rows(rng: Random, names: list[str], mode: str, mtu: int) -> list[Tables]:
     if len(names) > 2 and mode in ("rod", "rud") and rng.random() < 0.4:
         return [
-            {"do": rng.choice(("incast", "outcast", "permutation", "all_to_all")), "length": min(_length(rng, mtu), 20_000)}
+            {"do": rng.choice(_PATTERNS), "length": min(_length(rng, mtu), 90_000)}
             for _ in range(rng.choice((1, 1, 2)))
         ]  # fmt: skip
     rows: list[Tables] = []
@@ -174,30 +176,48 @@ def _roce(rng: Random, seed: int) -> Tables:
     count = 2 if transport == "ud" else rng.choice((2, 2, 3, 4))
     names = [f"n{number}" for number in range(count)]
     tables: Tables = {
-        "run": {"seed": seed & 0xFFFF, "transport": transport, "initiator": "n0", "target": "n1", "time_limit": "200 ms"},
+        "run": {
+            "seed": seed & 0xFFFF, "transport": transport, "initiator": "n0", "target": "n1", "time_limit": "200 ms",
+        },
         "nodes": _nodes(rng, count), "fabric": _fabric(rng, count), "roce": {"path_mtu": mtu}, "tap": _tap(rng, names),
     }  # fmt: skip
     _maybe(rng, 0.15, tables["fabric"], red_kmin=(3000,), vlan=(100,))
     if "topology" not in tables["fabric"] and "queue_capacity" not in tables["fabric"]:
         _maybe(rng, 0.15, tables["fabric"], pfc=(True,))
     _maybe(
-        rng, 0.2, tables["roce"], timeout=(2, 4), retry_cnt=(1, 3), ack_req_interval=(1, 4, 16), credits=(False,),
-        max_unacked_psns=(4, 20), ack_coalesce=(3, 16), congestion=("dcqcn",), icrc=(False,), max_rd_atomic=(1,),
+        rng,
+        0.2,
+        tables["roce"],
+        timeout=(2, 4),
+        retry_cnt=(1, 3),
+        ack_req_interval=(1, 4, 16),
+        credits=(False,),
+        max_unacked_psns=(4, 20),
+        ack_coalesce=(3, 16),
+        congestion=("dcqcn",),
+        icrc=(False,),
+        max_rd_atomic=(1,),
     )
     if rng.random() < 0.4:
         tables["faults"] = _faults(rng, names)
         tables["faults"].pop("trim", None)
     if count > 2 or (transport != "ud" and rng.random() < 0.3):
         tables["operation"] = [
-            {"do": rng.choice(("incast", "outcast", "permutation", "all_to_all")), "length": min(_length(rng, mtu), 20_000)}
+            {"do": rng.choice(_PATTERNS), "length": min(_length(rng, mtu), 90_000)}
         ]  # fmt: skip
         return tables
-    tables["qp"] = {name: {"number": 17 + number, "sq_psn": rng.choice((5, 0xFFFFF8))} for number, name in enumerate(names)}
+    tables["qp"] = {
+        name: {"number": 17 + number, "sq_psn": rng.choice((5, 0xFFFFF8))} for number, name in enumerate(names)
+    }
     rows: list[Tables] = []
     at = 0
     for number in range(rng.choice((1, 1, 2, 3))):
         length, key = _length(rng, mtu), 0x1234 + number
-        what = {"rc": rng.choice(("write", "write", "read", "send")), "uc": rng.choice(("write", "send")), "ud": "send"}[transport]
+        what = {
+            "rc": rng.choice(("write", "write", "read", "send")),
+            "uc": rng.choice(("write", "send")),
+            "ud": "send",
+        }[transport]
         length = min(length, mtu) if transport == "ud" else length
         if what == "send":
             rows.append({"do": "receive", "length": length + (40 if transport == "ud" else 0)})
@@ -224,7 +244,8 @@ def _collective(rng: Random, seed: int) -> Tables:
     ))  # fmt: skip
     case: Tables = {
         "op": op, "ranks": rng.choice((2, 3, 4)), "length": rng.choice((4096, 49152, 120_000 // 96 * 96)),
-        "transport": "roce" if algorithm in ("sharp", "multicast") else rng.choice(("uet", "roce")), "seed": seed & 0xFFFF,
+        "transport": "roce" if algorithm in ("sharp", "multicast") else rng.choice(("uet", "roce")),
+        "seed": seed & 0xFFFF,
         "rate": rng.choice((400 * 10**9, 37 * 10**9)), "mtu": rng.choice((1024, 4096)),
     }  # fmt: skip
     if algorithm is not None:

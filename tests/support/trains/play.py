@@ -53,7 +53,11 @@ def play(tables: Tables, trains: str, folder: Path, check: bool = False) -> Seen
     file = folder / f"{trains}.pcapng"
     file.unlink(missing_ok=True)
     try:
-        return _collective(tables["collective"], trains, file) if "collective" in tables else _scenario(tables, trains, file)
+        return (
+            _collective(tables["collective"], trains, file)
+            if "collective" in tables
+            else _scenario(tables, trains, file)
+        )
     except LocalError as error:
         return {"error": str(error)}
 
@@ -135,7 +139,11 @@ def _packets(here: bytes, there: bytes) -> str:
         told += _fields(a.data, b.data)
         if told:
             return f"packet {number}: {'; '.join(told)}"
-    return f"{len(one)} packets without trains, {len(two)} with them" if len(one) != len(two) else "the file around packets"
+    return (
+        f"{len(one)} packets without trains, {len(two)} with them"
+        if len(one) != len(two)
+        else "the file around packets"
+    )
 
 
 def _fields(here: bytes, there: bytes) -> list[str]:
@@ -143,8 +151,10 @@ def _fields(here: bytes, there: bytes) -> list[str]:
         return []
     one, two = decode(here), decode(there)
     for a, b in zip(one.layers, two.layers, strict=False):
-        if a != b:
-            return [f"{a.form}.{key} is {a.values[key]} without trains, {b.values.get(key)} with them"
-                    for key in a.values if a.values[key] != b.values.get(key)][:1] or [f"{a.form} is {b.form} with them"]  # fmt: skip
+        if a.form != b.form:
+            return [f"{a.form} is {b.form} with them"]
+        for key, value in a.values.items():
+            if value != b.values[key]:
+                return [f"{a.form}.{key} is {value} without trains, {b.values[key]} with them"]
     at = next((at for at, (x, y) in enumerate(zip(here, there, strict=False)) if x != y), min(len(here), len(there)))
     return [f"byte {at} of {len(here)} and {len(there)}"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes a run small that differs with trains: rows, sections and keys are left out, and lengths halved, while it does."""
+"""Makes a run small that differs with trains: rows, sections and keys are left out and lengths halved while it does."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -36,7 +36,10 @@ def _smaller(tables: Tables) -> Iterator[Tables]:
     for name, section in tables.items():
         if isinstance(section, dict) and not any(isinstance(value, dict) for value in section.values()):
             for key in section:
-                if not (name == "run" and key in ("initiator", "target", "transport", "mode")) and key not in ("sdi", "op"):
+                if not (name == "run" and key in ("initiator", "target", "transport", "mode")) and key not in (
+                    "sdi",
+                    "op",
+                ):
                     yield tables | {name: {k: v for k, v in section.items() if k != key}}
     for number, row in enumerate(rows):
         for key in row:
