@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.conform.faulty_roce_initiators import InitiatorFault
-from tests.conform.faulty_roce_peers import drops
+from tests.conform.faulty_roce_peers import ROCE_FAULTS, drops, roce_peer_with
 from tests.conform.test_faulty_roce_initiators import with_fault
 from tests.support.conform_roce import PATH_MTU, RoceLink, RocePeer
 from uetproto.conform.catalogue import INITIATOR, ROCE, load, of_role
-from uetproto.conform.player import Patience
+from uetproto.conform.player import ConformanceVerdict, Patience
 from uetproto.conform.roce.hand import needed
 from uetproto.conform.roce.pairs import PeerMemory
 from uetproto.conform.roce.peer_file import (
@@ -64,6 +64,20 @@ def test_queue_pairs_by_hand_serve_the_whole_suite(tmp_path: Path) -> None:
     assert {name for name, reason in reasons.items() if reason} == lacking, reasons
     assert len(TESTS) - len(lacking) > 110
     peer.tested.close()
+
+
+@pytest.mark.parametrize("name", [
+    "a gap gets an ACK in place of NAK", "NAK PSN sequence error has a PSN one too high", "a CNP is acknowledged",
+])  # fmt: skip
+def test_a_failure_leaves_the_tests_behind_it_alone(tmp_path: Path, name: str) -> None:
+    """A queue pair on which a test failed serves no other: what it expects is not known."""
+    fault = ROCE_FAULTS[name]
+    peer = roce_peer_with(fault)
+    known = filled(tmp_path, peer).known()
+    assert known.hand is not None
+    facts, link = replace(peer.facts, pairs=known.hand), RoceLink(peer)
+    outcomes = [play(test, link, facts, "1", Patience()) for test in gentle_first(TESTS)]
+    assert {one.test.id for one in outcomes if one.verdict is ConformanceVerdict.FAIL} == {*fault.failing}
 
 
 def test_what_is_needed_is_made_once() -> None:

@@ -12,7 +12,9 @@ from tests.support.live import addresses
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.cli.conform.acts import ROCE_FACTS
+from uetproto.cli.conform.hints import hint_of_pair
 from uetproto.conform.catalogue import ROCE, load
+from uetproto.conform.player import ConformanceVerdict, Outcome
 
 FEW = effort("ROCE-RC-00?,ROCE-RC-03[0-4],ROCE-RC-05[0-2],ROCE-RC-09[016],ROCE-UC-001,ROCE-UD-00[13]", "*", "*")
 
@@ -76,7 +78,7 @@ def test_queue_pairs_of_a_file(tmp_path: Path) -> None:
         "conform", "--peer", there, "--local", here, *hand, "--rkey", "0x77", "--length", "64 KiB", *only, "--init",
         str(file), "--json",
     )  # fmt: skip
-    assert json.loads(told.stdout)["pairs"] == {"rc": 7, "uc": 1, "ud": 2}
+    assert json.loads(told.stdout)["pairs"] == {"rc": 13, "uc": 1, "ud": 2}
     early = invoke("conform", "--local", here, "--peer-file", str(file))
     assert (early.exit_code, "pairs.rc1.peer_qpn: is missing" in early.stderr) == (2, True)
     text = file.read_text(encoding="utf-8").replace('# file = "received', 'file = "received')
@@ -128,7 +130,8 @@ def test_a_driver_tells_its_queue_pair_and_one_that_tells_nonsense_is_refused(tm
     here, there = addresses()
     common = ("conform", "--as", "target", "--peer", there, "--local", here, "--transport", "rc")
     own = SEND.replace("--qpn {peer_qpn}", "--qpn 0x4321").replace("--psn {peer_psn}", "--psn 7")
-    for line, exit_code, words in (("0x4321 7", 0, "1 test: 1 pass"), ("7", 2, "a line with QPN and first PSN")):
+    wrong = "a line with QPN and first PSN"
+    for line, exit_code, words in (("0x4321 7", 0, "1 test: 1 pass"), ("7", 2, wrong), ("7" * 99, 2, wrong)):
         driver = tmp_path / "driver.sh"
         driver.write_text(f'echo "{line}" > "$UETPROTO_PAIR"; exec "$@"\n', encoding="utf-8")
         result = invoke(*common, "--only", "ROCE-INI-001", "--driver", f"sh {driver} {own}")
@@ -159,3 +162,11 @@ def test_only_suggests_ids_of_the_transport() -> None:
         (("--transport", "rc"), "UET-TSS-001", "matches no test of rc; legal: --transport uet"),
     ):
         assert legal in invoke("conform", "--peer", "127.0.0.9", *transport, "--only", glob).stderr
+
+
+def test_a_peer_that_takes_none_of_our_answers_is_told_why_perhaps() -> None:
+    tests = [test for test in load(shipped=ROCE) if test.id in ("ROCE-INI-001", "ROCE-INI-002", "ROCE-INI-006")]
+    outcomes = [Outcome(test, ConformanceVerdict.FAIL) for test in tests]
+    assert "the peer takes none of our answers in 3 tests: has the queue pair" in hint_of_pair(outcomes)[0]
+    outcomes[0].verdict = ConformanceVerdict.PASS
+    assert hint_of_pair(outcomes) == []

@@ -179,7 +179,7 @@ class DriverActor:
                 text = file.read(_MOST_PAIR)
         except OSError:
             return None
-        if not text.endswith(b"\n"):  # it is being written
+        if not text.endswith(b"\n") and len(text) < _MOST_PAIR:  # it is being written
             return None
         try:
             qpn, psn = (int(word, 0) for word in text.decode().split())

@@ -18,7 +18,7 @@ import click
 from uetproto import LocalError
 from uetproto.cli.choice import Choice
 from uetproto.cli.conform.acts import ActPlaces, DriverActor, PersonActor
-from uetproto.cli.conform.hints import hint_of_port, hints
+from uetproto.cli.conform.hints import hint_of_pair, hint_of_port, hints
 from uetproto.cli.conform.known import filled_from, known_of
 from uetproto.cli.conform.page import PagePart, page, part_of
 from uetproto.cli.conform.peer import Claims, initialise
@@ -419,7 +419,7 @@ def _sum_up(
     results: list[Outcome], bench: PeerBench, options: LinkOptions, sides: Mapping[str, "Side"]
 ) -> None:  # fmt: skip
     told = hints(results, options, bench.facts.how) if isinstance(bench.facts, PeerFacts) else []
-    told += hint_of_port(results, sides[TARGET].facts) if TARGET in sides else []
+    told += [*hint_of_port(results, sides[TARGET].facts), *hint_of_pair(results)] if TARGET in sides else []
     counts = {verdict.value: sum(one.verdict is verdict for one in results) for verdict in ConformanceVerdict}
     if options.as_json:
         click.echo(json.dumps({

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 import uetproto
 from uetproto.cli.live.options import LinkOptions
+from uetproto.cli.terminal import many
 from uetproto.conform.packets import PeerFacts
 from uetproto.conform.player import ConformanceVerdict, Outcome
 from uetproto.conform.roce.packets import RoceFacts
@@ -50,6 +51,20 @@ def hint_of_port(results: Sequence[Outcome], facts: PeerFacts | RoceFacts) -> li
     address = ip_address(facts.address.to_bytes(4 if facts.ip_version == 4 else 16, "big"))
     told = f"hint: a program has UDP port {port} of {address}"
     return [f"{told}: unless it is the one that acts, end it, as a driver cannot have the port"]
+
+
+def hint_of_pair(results: Sequence[Outcome]) -> list[str]:
+    """Return a line for a peer of RoCE that acts, and whose tests all fail in which we answer."""
+    acted = [
+        one for one in results
+        if one.test.act.startswith("rc ") and any("send" in step for step in one.test.steps)
+        and one.verdict is not ConformanceVerdict.INCONCLUSIVE
+    ]  # fmt: skip
+    failed = [one for one in acted if one.verdict is ConformanceVerdict.FAIL]
+    if len(failed) < _LEAST or len(failed) < len(acted):
+        return []
+    told = f"hint: the peer takes none of our answers in {many(len(failed), 'test')}"
+    return [f"{told}: has the queue pair that acts the number that it was told, or is its own in {{pair}}?"]
 
 
 def _codes(data: bytes, how: Encapsulation, port: int) -> set[int]:

@@ -173,6 +173,7 @@ class _RoceActPlay(ActedPlay[RoceAnswer], RocePlay):
 
     def leave(self) -> None:
         super().leave()
+        RocePlay.leave(self)
         self.pairs[0].dead = self.pairs[0].dead or self.test.ends == "error"
 
     def acknowledge(self, found: RoceAnswer) -> None:

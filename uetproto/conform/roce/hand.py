@@ -25,8 +25,8 @@ from uetproto.wire.headers.roce import Nak
 
 _OF_PSNS = {"start": "psn", "first": "first"}
 """Settings of a wish that are PSNs, and the attribute of `OpenPair` that has each."""
-_SPARE = 2
-"""Number of further queue pairs of RC without settings."""
+_SPARE = 8
+"""Number of further queue pairs of RC without settings: one on which a test failed serves no other."""
 _MOST_REPORTS = 1 << 24
 """Largest number of bytes that are read of a file of reports at once."""
 
