@@ -101,8 +101,8 @@ class _RoceActPlay(ActedPlay[RoceAnswer], RocePlay):
         self.variables["imm"] = rng.getrandbits(32)
         self.came: dict[int, list[int]] = {}
         """Times at which the copies of each PSN of the peer came."""
-        self.ended = 0
-        """Number of messages of the peer that were acknowledged at the end."""
+        self.ended: set[int] = set()
+        """PSNs that were acknowledged at the end."""
 
     def keep(self, name: str, data: bytes) -> None:
         self.craft.data[name] = data
@@ -182,5 +182,6 @@ class _RoceActPlay(ActedPlay[RoceAnswer], RocePlay):
             return
         if found.values["opcode"] in _ANSWERED or not found.values["a"]:
             return
-        self.ended += 1
-        self.send({"send": "acknowledge", "psn": found.values["psn"], "syndrome": 0x1F, "msn": self.ended})
+        self.ended.add(found.values["psn"])
+        told = {"psn": found.values["psn"], "syndrome": 0x1F, "msn": len(self.ended)}
+        self.send({"send": "acknowledge", **told})
