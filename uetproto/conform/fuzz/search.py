@@ -141,7 +141,8 @@ class PeerFuzz:
             self.tally.not_again.append(f"episode {number}: {finding.outcome.reason}")
             return
         steps = last.test.steps[: last.step] if last.step else last.test.steps
-        test = replace(last.test, steps=steps, purpose=_purpose(last))
+        pairs = last.test.pairs[: max((step.get("on", 1) for step in steps), default=1)]
+        test = replace(last.test, steps=steps, pairs=pairs, purpose=_purpose(last))
         small = replace(finding, test=test, outcome=last)
         known = small.kind in self.tally.kinds and small.kind != finding.kind
         self.tally.kinds.add(small.kind)
@@ -206,9 +207,11 @@ class PeerFuzz:
 
     def _plainer(self, episode: FuzzEpisode, fails: Callable[[FuzzEpisode], bool]) -> FuzzEpisode:
         """Return an episode with simpler settings."""
+        before = episode
         for simpler in self.fuzzed.simpler(episode):
             changed = episode._replace(**{
-                name: value for name, value in simpler._asdict().items() if value != getattr(episode, name)
+                name: value for name, value in simpler._asdict().items()
+                if value != getattr(before, name) == getattr(episode, name)
             })  # fmt: skip
             if changed != episode and fails(changed):
                 episode = changed
