@@ -96,6 +96,7 @@ Machines for networks of our engines: {", ".join(OURS) or "none without Hypothes
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding, then one of the whole run.")
 @click.option("--peer", metavar="A", help="Fuzz a live peer at this address; the options below go with it.")
+@click.option("--peer-file", metavar="FILE", help="PEER.toml with what is known of the peer, as for uetproto conform.")
 @click.option("--without", metavar="NAME,…", default="", help="What the peer does not have, as for conform.")
 @some_link_options(
     "transport", "local", "path", "interface", "vlan", "udp_port", "local_udp_port", "ip_protocol", "crc", "checksum",
@@ -104,7 +105,8 @@ Machines for networks of our engines: {", ".join(OURS) or "none without Hypothes
 )  # fmt: skip
 def command(
     options: LinkOptions, machine: str, adapter: str | None, seconds: int | None, steps: int | None, seed: int | None,
-    episode: int | None, jobs: int | None, output: str, as_json: bool, peer: str | None, without: str,
+    episode: int | None, jobs: int | None, output: str, as_json: bool, peer: str | None,
+    peer_file: str | None, without: str,
 ) -> None:  # fmt: skip
     """Test packet delivery, RDMA (rc, uc, ud) or sealed packets (tss) with random steps, and check invariants after
     each step.
@@ -120,7 +122,7 @@ def command(
     With --peer a live peer gets random packets, right and wrong ones, and each answer is held against what the pages
     allow. A finding is shrunk, played three times, and written as a test, which `uetproto conform --tests FILE` plays.
     """
-    if peer is not None:
+    if peer is not None or peer_file is not None:
         for name, value in (("MACHINE", machine != ALL), ("--adapter", adapter), ("--jobs", jobs)):
             if value:
                 raise LocalError(name, "does not go with --peer")
@@ -129,7 +131,7 @@ def command(
         from uetproto.cli.live.fuzz_peer import fuzz_peer
 
         found = replace(options, seed=seed, as_json=as_json)
-        fuzz_peer(found, peer, without, seconds, steps, episode, folder_for(output))
+        fuzz_peer(found, peer, peer_file, without, seconds, steps, episode, folder_for(output))
         return
     for name in sorted(options.given) + (["without"] if without else []):
         raise LocalError(f"--{name.replace('_', '-')}", "goes with --peer A")

@@ -14,6 +14,18 @@ from uetproto.audit.reader.options import Options
 
 FETCHING = str(PCAPS / "ses-fetching-atomic.pcapng")
 
+PEER = """[peer]
+address = "{}"
+[link]
+path_mtu = 4096
+[memory]
+key = 0x77
+address = 0x10000
+[pairs]
+one = {{ kind = "rc", qpn = 0x101, psn = 98, peer_qpn = 0 }}
+two = {{ kind = "rc", psn = 9, peer_qpn = 0, qpn = 0x102 }}
+"""
+
 
 def told(output: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     *differences, summary = [json.loads(line) for line in output.splitlines()]
@@ -94,14 +106,15 @@ def test_roce_captures_over_a_rendezvous_and_by_hand(tmp_path: Path) -> None:
             assert (summary["same"], summary["missing"], summary["error"]) == (work, 0, None)
             assert {name for one in differences for name in one["fields"]} == ({what} if what else set())
     hand = ("--rendezvous", "off", "--key", "0x77", "--addr", "0x10000", "--payload-mtu", "4096")
-    served = ("--peer-gid", here, "--qpn", "0x20", "--psn", "5", "--peer-qpn", "0x30", "--peer-psn", "9")
-    ours = ("--qpn", "0x30", "--psn", "9", "--peer-qpn", "0x20", "--peer-psn", "5")
-    with serving(there, "--transport", "rc", *served, *hand):
-        _, summary = told(invoke("replay", captures[0], "--work", *common, *hand, *ours).stdout)
-        assert (summary["same"], summary["differs"], summary["missing"], summary["extra"]) == (2, 0, 0, 0)
-    result = invoke("replay", captures[2], "--work", *common, *hand, *ours)
+    peer_file = tmp_path / "PEER.toml"
+    peer_file.write_text(PEER.format(there), encoding="utf-8")
+    with serving(there, "--transport", "rc", "--peer-gid", here, "--pairs", str(peer_file), *hand):
+        two = ("replay", str(PCAPS / "roce-srq.pcapng"), "--work", "--as", "10.0.0.11", "--local", here, "--json")
+        result = invoke(*two, "--peer-file", str(peer_file))
+    assert (result.exit_code, told(result.stdout)[1]["same"]) == (0, 3), result.output
+    result = invoke("replay", captures[2], "--work", *common, *hand)
     assert (result.exit_code, "no queue pair by hand is one of UD" in result.output) == (2, True), result.output
-    result = invoke("replay", captures[2], "--work", *common, *hand, *ours, "--transport", "ud")
+    result = invoke("replay", captures[2], "--work", *common, *hand, "--transport", "ud")
     assert (result.exit_code, told(result.stdout)[1]["same"]) == (0, 1), result.output
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto import LocalError
 from uetproto.cli.live.options import OFF, UET, LinkOptions
@@ -43,6 +43,28 @@ def filled_from(
     filled = {name: value for name, value in told.items() if value is not None and name in _NAMES_OF_OPTIONS}
     filled |= {name: str(told[name]) for name in ("key", "addr") if name in told}
     return peer or known.address, replace(options, **filled), lacking | known.lacking
+
+
+class Tested(NamedTuple):
+    """This tuple says who is asked, and what is known of it."""
+
+    peer: str
+    options: LinkOptions
+    lacking: frozenset[str]
+    known: KnownPeer | KnownRocePeer | None
+
+
+def tested(options: LinkOptions, peer: str | None, file: str | None, lacking: frozenset[str]) -> Tested:
+    """Return who is asked, with what PEER.toml says, if there is one. Raises `LocalError` without an address, and as
+    `known_of` and `filled_from` do."""
+    known = None if file is None else known_of(Path(file), options)
+    if known is not None:
+        if isinstance(known, KnownRocePeer):
+            options = replace(options, transport=known.transport)
+        peer, options, lacking = filled_from(known, str(file), options, peer, lacking)
+    if peer is None:
+        raise LocalError("--peer", "is missing", "the address of the live peer, or --peer-file with it")
+    return Tested(peer, options, lacking, known)
 
 
 def _of_uet(known: KnownPeer) -> Mapping[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from uetproto import LocalError
-from uetproto.cli.conform.report import chart
+from uetproto.cli.conform.known import tested
+from uetproto.cli.conform.report import chart, repeating
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions
 from uetproto.cli.live.peer_bench import PeerBench, bench_for
@@ -21,6 +22,7 @@ from uetproto.conform import captures
 from uetproto.conform.fuzz.search import FUZZED_ROCE, FUZZED_UET, TIMES, PeerFinding, PeerFuzz, as_toml
 from uetproto.conform.packets import OPTIONAL
 from uetproto.conform.player import Outcome
+from uetproto.conform.roce.pairs import NEEDS
 from uetproto.conform.roce.pairs import OPTIONAL as OPTIONAL_ROCE
 from uetproto.engine.contract import SECOND
 from uetproto.errors import similar
@@ -32,16 +34,24 @@ _TOLD = 5
 
 
 def fuzz_peer(
-    options: LinkOptions, peer: str, without: str, seconds: int | None, steps: int | None, episode: int | None,
-    folder: Path,
+    options: LinkOptions, peer: str | None, peer_file: str | None, without: str, seconds: int | None, steps: int | None,
+    episode: int | None, folder: Path,
 ) -> None:  # fmt: skip
     """Fuzz a peer until the time is up or so many packets were sent, and keep findings in a folder."""
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
-    optional = OPTIONAL_ROCE if options.is_roce else OPTIONAL
-    for name in lacking - {*optional}:
+    given, left_out = options, lacking
+    peer, options, lacking, known = tested(options, peer, peer_file, lacking)
+    optional = {**OPTIONAL_ROCE, **NEEDS} if options.is_roce else OPTIONAL
+    for name in left_out - {*optional}:
         raise LocalError("--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional))
     findings: list[PeerFinding] = []
-    with Interrupt() as interrupt, bench_for(options, peer, lacking) as bench, TemporaryDirectory() as spare:
+    with (
+        Interrupt() as interrupt,
+        TemporaryDirectory() as spare,
+        bench_for(options, peer, lacking, known=known) as bench,
+    ):
+        if peer_file is not None:
+            bench.repeat = repeating(given, peer, bench.number, left_out, ["--peer-file", peer_file])
         if not options.as_json:
             tell([bench.words()])
         if missing := bench.facts.offers.get("memory"):

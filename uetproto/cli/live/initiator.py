@@ -273,8 +273,10 @@ class RoceInitiator(Initiator):
     """This class is connected to a peer over RoCEv2, with one queue pair."""
 
     def __init__(
-        self, options: LinkOptions, peer: str, local: str, rendezvous: RendezvousClient | None, told: Json
-    ) -> None:
+        self, options: LinkOptions, peer: str, local: str, rendezvous: RendezvousClient | None, told: Json, *,
+        has_pair: bool = True,
+    ) -> None:  # fmt: skip
+        """Make a queue pair that is connected to the peer, unless somebody else makes those that are used."""
         super().__init__(options, peer, local, rendezvous, told)
         usual = None if told else options.payload_for(mtu_towards(options, local, peer), ip_address(peer).version)
         payload = number(told, "payload_mtu", 256, 4096, usual)
@@ -287,9 +289,9 @@ class RoceInitiator(Initiator):
             self._cq = device.create_cq(256)
             self.path_mtu = options.payload_mtu or payload
             self._regions: deque[tuple[verbs.MR, memoryview | None]] = deque()
-            numbers = options.by_hand
-            if rendezvous is None and options.transport != RC:  # somebody else makes queue pairs of other services
+            if not has_pair:
                 return
+            numbers = options.by_hand
             self._qp = self.pd.create_qp(verbs.QpType.RC, self._cq, qp_num=numbers.mine)
             if rendezvous is not None:
                 psn = device.psns.getrandbits(24)
@@ -334,8 +336,8 @@ class RoceInitiator(Initiator):
         return self.world.node.endpoint.retransmitted  # type: ignore[attr-defined]
 
 
-def connected(options: LinkOptions, peer: str) -> Initiator:
-    """Return an endpoint that is connected to a peer.
+def connected(options: LinkOptions, peer: str, *, has_pair: bool = True) -> Initiator:
+    """Return an endpoint that is connected to a peer. Over RoCE it has a queue pair, unless the caller makes them.
 
     Raises `LocalError` if the peer cannot be reached, or refuses.
     """
@@ -345,7 +347,9 @@ def connected(options: LinkOptions, peer: str) -> Initiator:
     local = local_towards(options, peer)
     rendezvous, told = begun(options, peer, local)
     try:
-        return (RoceInitiator if options.is_roce else UetInitiator)(options, peer, local, rendezvous, told)
+        if options.is_roce:
+            return RoceInitiator(options, peer, local, rendezvous, told, has_pair=has_pair)
+        return UetInitiator(options, peer, local, rendezvous, told)
     except BaseException:
         if rendezvous is not None:
             rendezvous.close()

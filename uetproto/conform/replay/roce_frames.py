@@ -62,7 +62,7 @@ def places_for(
     rng = random.Random(f"{seed}/pairs")
     captured, found = [*survey.pairs.values()][:MOST_AT_ONCE], dict[CapturedPair, OpenPair]()
     if isinstance(facts.pairs, HandPairs):
-        free = [pair for pair in facts.pairs.pairs if not pair.dead]
+        free = [pair for pair in facts.pairs.pairs if not pair.dead and not pair.settings]
         for one in captured:
             fitting = next((pair for pair in free if pair.kind == one.kind), None)
             if fitting is not None:

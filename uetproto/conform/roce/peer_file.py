@@ -3,6 +3,7 @@
 made them by hand."""
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -172,13 +173,16 @@ class RocePeerFile(SectionedFile):
         return found
 
 
+_NO_NUMBER = re.compile(r"\bpeer_qpn\s*=\s*(?:0|0x0+)(?=\s*[,}])")
+
+
 def with_numbers(text: str, numbers: Mapping[str, int]) -> str:
     """Return the text of PEER.toml with numbers of the peer's queue pairs, by their names, where it has none."""
     lines = text.splitlines(keepends=True)
     for at, line in enumerate(lines):
         name = line.partition("=")[0].strip()
-        if name in numbers and "peer_qpn = 0," in line:
-            lines[at] = line.replace("peer_qpn = 0,", f"peer_qpn = {numbers[name]:#x},", 1)
+        if name in numbers:
+            lines[at] = _NO_NUMBER.sub(f"peer_qpn = {numbers[name]:#x}", line, count=1)
     return "".join(lines)
 
 

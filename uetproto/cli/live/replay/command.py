@@ -15,6 +15,7 @@ from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.analysis.opened import Keys
 from uetproto.cli.captures import report_damage
 from uetproto.cli.choice import Choice
+from uetproto.cli.conform.known import Tested, tested
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.initiator import RoceInitiator, Stop, connected
 from uetproto.cli.live.options import LinkOptions, number_of, some_link_options
@@ -26,6 +27,7 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.conform.packets import answer_of
+from uetproto.conform.peer_file import KnownPeer
 from uetproto.conform.replay.differences import FAULT as FAULT_FIELD
 from uetproto.conform.replay.differences import PAYLOAD, Alignment
 from uetproto.conform.replay.frames import FrameReplay
@@ -52,8 +54,7 @@ Packets = Iterator[tuple[Record, Packet]]
 class Task(NamedTuple):
     """This record says what is played to whom."""
 
-    options: LinkOptions
-    peer: str
+    asked: Tested
     capture: str
     packets: Iterator[Any]
     """Packets of the side."""
@@ -80,7 +81,8 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 )
 @click.argument("capture", metavar="CAPTURE")
 @click.option("--as", "side", required=True, metavar="A", help="Address in the capture whose side is played.")
-@click.option("--peer", required=True, metavar="B", help="Address of the live peer.")
+@click.option("--peer", metavar="B", help="Address of the live peer.")
+@click.option("--peer-file", metavar="FILE", help="PEER.toml with what is known of the peer, as for uetproto conform.")
 @click.option("--frames", "mode", flag_value="frames",
               help="Send the packets of the side, with PDCIDs, PSNs and CRCs as the peer needs them.")  # fmt: skip
 @click.option("--work", "mode", flag_value="work", help="Let an engine do the operations of the side anew.")
@@ -97,8 +99,8 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
     "relative", "qpn", "psn", "peer_qpn", "peer_psn", "keys", "sdi", "ssi", "seed", "output", "as_json", services=True,
 )  # fmt: skip
 def command(
-    options: LinkOptions, capture: str, side: str, peer: str, mode: str | None, ignore: str, addresses: str,
-    captured_keys: str | None, captured_key: str | None,
+    options: LinkOptions, capture: str, side: str, peer: str | None, peer_file: str | None, mode: str | None,
+    ignore: str, addresses: str, captured_keys: str | None, captured_key: str | None,
 ) -> None:  # fmt: skip
     """Play one side of a capture to a live peer, and tell where its answers differ from those of the capture.
 
@@ -109,6 +111,8 @@ def command(
         raise LocalError("replay", "neither --frames nor --work is given", "one of them")
     if mode == "frames" and options.keys is not None:
         raise LocalError("--keys", "does not go with --frames: an engine alone seals what it sends", "--work")
+    asked = tested(options, peer, peer_file, frozenset())
+    options = asked.options
     address = address_of("--as", side)
     if capture != "-":
         os.stat(capture)  # tells that there is none
@@ -125,11 +129,11 @@ def command(
         side_packets = of_side(
             _shown(packets, found, show), address.version, int(address), roce_answer_of if is_roce else answer_of
         )
-        task = Task(options, peer, capture, side_packets, found, ignored, addresses == "peer", only, lambda: bool(
+        task = Task(asked, capture, side_packets, found, ignored, addresses == "peer", only, lambda: bool(
             interrupt
         ))  # fmt: skip
         summary = (_play_frames if mode == "frames" else _play_work)(task)
-    summary = {"kind": "summary", "capture": capture, "as": side, "peer": peer, "mode": mode, **summary}
+    summary = {"kind": "summary", "capture": capture, "as": side, "peer": asked.peer, "mode": mode, **summary}
     if options.as_json:
         click.echo(json.dumps(summary))
     else:
@@ -174,9 +178,9 @@ def _shown(packets: Packets, found: SideSurvey, show: Callable[[str], None]) -> 
 
 def _play_frames(task: Task) -> dict[str, Any]:
     """Send the packets of the side, print the differences, and return the summary."""
-    options, found = task.options, task.found
+    options, found = task.asked.options, task.found
     with ExitStack() as stack:
-        bench = stack.enter_context(bench_for(options, task.peer, frozenset()))
+        bench = stack.enter_context(bench_for(options, task.asked.peer, task.asked.lacking, known=task.asked.known))
         if not options.as_json:
             tell([bench.words()], aside=options.output == "-")
         facts = {"seed": bench.number, "path": bench.path.name, "rtt_ps": bench.rtt}
@@ -223,12 +227,14 @@ def _play_frames(task: Task) -> dict[str, Any]:
 
 def _play_work(task: Task) -> dict[str, Any]:
     """Let an engine do the operations of the side, print the differences, and return the summary."""
-    options, file = task.options, printable(task.capture)
-    with connected(options, task.peer) as one:
+    options, file = task.asked.options, printable(task.capture)
+    if isinstance(task.asked.known, KnownPeer):
+        raise LocalError("--peer-file", "is of UET, whose addresses --work takes from options", "--frames, or options")
+    with connected(options, task.asked.peer, has_pair=False) as one:
         replay: WorkReplay[Any, Any]
         if isinstance(task.found, RoceSurvey):
             assert isinstance(one, RoceInitiator)
-            facts = roce_facts(one)
+            facts = roce_facts(one, task.asked.known)
             seed = str(secrets.randbits(32) if options.seed is None else options.seed)
             places = places_for(task.found, facts, seed, addresses=task.addresses, only=task.only)
             replay = RoceWorkReplay(one, RoceMessageReader(file, task.found, places.pairs), task.ignored, places)

@@ -16,6 +16,7 @@ from uetproto.conform.replay.roce_messages import ATOMIC_SIZE, RoceMessage, Roce
 from uetproto.conform.replay.roce_side import CapturedPair
 from uetproto.conform.roce.packets import RoceFacts
 from uetproto.conform.roce.pairs import PairSource
+from uetproto.conform.roce.peer_file import KnownRocePeer
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.wire.headers.roce import Operation
 
@@ -42,8 +43,6 @@ class RoceWorkReplay(WorkReplay[RoceMessage, verbs.WorkCompletion]):
     def _connected(self, one: RoceInitiator, pair: CapturedPair) -> verbs.QP:
         """Return a queue pair of this end for one of the capture."""
         now = self.places.pairs[pair]
-        if now.number in self._pd.device.qps:  # it was made by hand
-            return self._pd.device.qps[now.number]
         kind = verbs.QpType[pair.kind.upper()]
         qp = self._pd.create_qp(kind, self._cq, qp_num=now.number)
         wanted: Mapping[str, Any] = {
@@ -85,11 +84,10 @@ class RoceWorkReplay(WorkReplay[RoceMessage, verbs.WorkCompletion]):
         return True
 
     def collect(self) -> None:
-        for cq in {self._cq, *(qp.send_cq for qp in self._qps.values())}:
-            for entry in cq.poll(len(cq)) if len(cq) else ():
-                operation = None if entry.receive else self._posted.pop(entry.wr_id, None)
-                if operation is not None:
-                    operation.end = entry
+        for entry in self._cq.poll(len(self._cq)) if len(self._cq) else ():
+            operation = None if entry.receive else self._posted.pop(entry.wr_id, None)
+            if operation is not None:
+                operation.end = entry
 
     def judged(self, message: RoceMessage, operation: _Operation, end: verbs.WorkCompletion) -> Any:
         now = bytes(operation.into) if message.fetches else b""
@@ -122,9 +120,10 @@ def _opcode_of(message: RoceMessage) -> verbs.Opcode:
     return verbs.Opcode[name + behind]
 
 
-def roce_facts(one: RoceInitiator) -> RoceFacts:
-    """Return what is known of the peer of an initiator, with the source of its queue pairs."""
-    pairs: PairSource = hand_pairs(one.options, None) if one.rendezvous is None else AskedPairs(one.rendezvous)
+def roce_facts(one: RoceInitiator, known: KnownRocePeer | None) -> RoceFacts:
+    """Return what is known of the peer of an initiator, with the source of its queue pairs: its rendezvous, PEER.toml,
+    or options."""
+    pairs: PairSource = hand_pairs(one.options, known) if one.rendezvous is None else AskedPairs(one.rendezvous)
     version = ip_address(one.peer).version
     local = int(ip_address(one.local))
     return RoceFacts(
