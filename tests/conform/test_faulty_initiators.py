@@ -142,3 +142,16 @@ def test_a_sealed_initiator_passes_what_can_be_sealed() -> None:
         assert (test.id, outcome.verdict, outcome.reason if expected is ConformanceVerdict.PASS else "") == (
             test.id, expected, ""
         )  # fmt: skip
+
+
+def test_a_peer_that_acts_and_floods_ends_a_test() -> None:
+    """Also if it floods once all steps are over, and its act never ends."""
+
+    class Flood(FepEngine):
+        def poll(self) -> list[bytes]:
+            return [one for frame in super().poll() for one in (frame, *[frame[:42]] * 5000)]
+
+    for test in TESTS[:3]:
+        outcome = played(test, Flood)
+        assert (outcome.verdict, "floods" in outcome.reason) == (ConformanceVerdict.FAIL, True)
+        assert len(outcome.frames) < 10_000

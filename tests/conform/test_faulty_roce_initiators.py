@@ -2,6 +2,7 @@
 """The peer as requester of RoCE: a right one passes all tests, and each fault makes exactly those fail that are
 listed."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,31 @@ def test_a_peer_that_writes_bytes_of_its_own_is_not_compared() -> None:
     for without, verdict in ((frozenset[str](), "fail"), (frozenset(("data",)), "pass")):
         peer = RocePeer()
         assert played(TESTS[0], peer, Own, without).verdict.value == verdict
+
+
+def test_garbage_of_a_peer_that_acts_is_a_verdict_and_no_error() -> None:
+    """What it sends is damaged at random: bits, length, or other bytes behind its lower headers."""
+    rng, found = random.Random(5), set[str]()
+
+    class Garbage(RocePeer):
+        def poll(self) -> list[bytes]:
+            return [frame if rng.random() < 0.5 else damaged(frame) for frame in super().poll()]
+
+    def damaged(frame: bytes) -> bytes:
+        at = rng.randrange(14, len(frame))
+        return rng.choice((frame[:at], frame[:at] + rng.randbytes(1) + frame[at + 1 :], frame[:42] + rng.randbytes(at)))
+
+    for test in TESTS * effort(1, 10, 100):
+        found.add(played(test, Garbage()).verdict.value)
+    assert {"pass", "fail"} <= found
+
+
+def test_a_peer_that_acts_and_floods_ends_a_test() -> None:
+    class Flood(RocePeer):
+        def poll(self) -> list[bytes]:
+            return [one for frame in super().poll() for one in (frame, *[frame[:42]] * 5000)]
+
+    for test in TESTS[:3]:
+        outcome = played(test, Flood())
+        assert (outcome.verdict, "floods" in outcome.reason) == (ConformanceVerdict.FAIL, True)
+        assert len(outcome.frames) < 10_000

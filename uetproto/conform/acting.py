@@ -3,7 +3,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -13,7 +13,9 @@ from uetproto.conform.expressions import value_of
 from uetproto.conform.packets import IDEMPOTENT_SAFE, AnswerPacket, PeerFacts
 from uetproto.conform.player import (
     ALWAYS,
+    FLOODS,
     LIVENESS,
+    MOST,
     AnswerT,
     ConformanceVerdict,
     Failed,
@@ -182,11 +184,14 @@ class ActedPlay(Play[AnswerT]):
         test, result, actor = self.test, self.result, self.actor
         judged = result.verdict is ConformanceVerdict.PASS and actor.tells and bool(test.ends or test.result)
         until = self.link.now + (self.patience.end if judged else self.patience.silence)
-        while actor.ended() is None and self.link.now < until:
+        while actor.ended() is None and self.link.now < until and self.received <= MOST:
             found = self.take(min(until, self.link.now + _LOOK))
             if found is not None and test.ends != "error":
-                self.acknowledge(found)
-        if judged:
+                with suppress(Failed):  # what is wrong now is not judged any more
+                    self.acknowledge(found)
+        if self.received > MOST and result.verdict is ConformanceVerdict.PASS:
+            result.verdict, result.reason = ConformanceVerdict.FAIL, FLOODS
+        elif judged:
             self._judge_end()
 
     def _judge_end(self) -> None:

@@ -24,6 +24,8 @@ ALWAYS = ("clear_req", "credit", "close_req", "probe")
 """Kinds of packets that a peer may send at any time (pds.md §13)."""
 MOST = 4096
 """Number of packets of a peer in one test from which on it floods."""
+FLOODS = f"the peer floods: more than {MOST} packets in one test"
+"""Why a test fails then."""
 _NEAR = 256
 """PSNs of a test that are not so far above its first one count as sent when its PDC is closed."""
 _FREE = ("save", "data", "sack", "expect", "allow", "forbid", "on")
@@ -296,7 +298,7 @@ class Play(ABC, Generic[AnswerT]):
             self.result.frames.append(PlayedFrame(self.link.now, False, frame))
             self.received += 1
             if self.received > MOST:
-                raise Failed(f"the peer floods: more than {MOST} packets in one test")
+                raise Failed(FLOODS)
             found = self.read(frame)
             if found is None:
                 self.strange = self.what_else(frame)

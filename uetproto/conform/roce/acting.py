@@ -144,7 +144,7 @@ class _RoceActPlay(ActedPlay[RoceAnswer], RocePlay):
             values, pair = found.values, self.pairs[0]
             packets = 1
             if found.kind == "rdma_read_request":
-                packets = max(-(-values["dmalen"] // self.peer.path_mtu), 1)
+                packets = max(-(-values.get("dmalen", 0) // self.peer.path_mtu), 1)  # it may be cut
             behind = values["psn"] + packets & _PSNS - 1
             if behind - pair.first & _PSNS - 1 < _PSNS >> 1:
                 pair.first = behind
