@@ -23,7 +23,7 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.service import RETURN_DATA, Connection, FollowedRun, Refusal, Response
 from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, check_number
-from uetproto.engine.pds.trains import admit, awaits_acks, use_trains
+from uetproto.engine.pds.trains import admit, awaits_ack, use_trains
 from uetproto.engine.ses.addressing import Process
 from uetproto.engine.ses.initiator import SesInitiator
 from uetproto.engine.ses.target import SesTarget
@@ -215,8 +215,8 @@ class Fep:
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         return admit(self.pds, train, index, polled)
 
-    def awaits_acks(self, receiver: int) -> bool:
-        return awaits_acks(self.pds, receiver)
+    def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
+        return awaits_ack(self.pds, receiver, psn, polled)
 
     # What PDS calls (`service.PdsUser`)
 

@@ -84,9 +84,9 @@ class ArrivingRun(Protocol):
     def settle(self, index: int, count: int, now: int) -> None:
         """Process `count` packets that end with packet `index`. `now` is when this packet arrived."""
 
-    def due(self, index: int, count: int, now: int) -> TrainAck | None:
-        """Process packets as `settle` does, and return the answer that the last one causes. Return None if a later
-        `poll` returns it, as the driver does not poll now."""
+    def due(self, index: int, count: int, now: int) -> TrainAck:
+        """Process packets as `settle` does, and return the answer that the last one causes. If the driver does not poll
+        now, the next `poll` returns its packet, too."""
 
     def renew(self, index: int, polled: bool) -> bool:
         """Find out again how many packets from `index` on are quiet. Return False if `receive` must take them."""
@@ -103,6 +103,6 @@ class TrainEngine(Protocol):
         """Return the run for the packets of a train that arrive from packet `index` on, or None if `receive` must take
         packet `index`. `polled` is whether the driver calls `poll` after each packet that arrives now."""
 
-    def awaits_acks(self, receiver: int) -> bool:
-        """Return whether plain ACKs of the connection `receiver` cause no event until the engine does anything else,
-        so that only the last one of several must be passed to `receive`, at the latest before the next `poll`."""
+    def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
+        """Return whether a plain ACK of packets up to `psn` of the connection `receiver` causes no packet and no event.
+        Then only the last one of several must be passed to `receive`, before any other call of the engine."""

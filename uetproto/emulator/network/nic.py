@@ -115,6 +115,7 @@ class Nic:
             if packets:
                 frame, send, repeats = self._frame, self._link.send, self._repeats
                 count = len(packets)
+                unsent = None if self.trains is None else self.trains.unsent
                 for packet in packets:
                     if type(packet) is Train:
                         assert self.trains is not None
@@ -124,6 +125,9 @@ class Nic:
                     if not data:  # the framer refuses to send the packet
                         self.sent -= 1
                         continue
+                    if unsent and (ack := unsent.pop(id(packet), None)) is not None:
+                        assert self.trains is not None
+                        self.trains.announce(ack, data)
                     send(data)
                     if packet.traffic_class is not _DATA and repeats(packet):
                         self.repeated += 1

@@ -70,8 +70,8 @@ class TrainPort:
         """Trains with packets that the endpoint has still to process, in the order of the first such packet."""
         self._acks: dict[int, TrainAck] = {}
         """Last ACK of each connection that the endpoint has still to process."""
-        self._awaits: dict[int, int] = {}
-        """Last epoch in which only the last of several ACKs of a connection matters."""
+        self.unsent: dict[int, TrainAck] = {}
+        """ACKs that the next poll returns, by the `id` of their packets."""
         self._looks = 0
         """`Clock.looks` when a frame of a train arrived last."""
         self._epoch = 0
@@ -139,34 +139,41 @@ class TrainPort:
             nic.step()
             return
         ack = run.due(index, count, now)
-        if ack is not None:
-            packet = ack.packet
-            data = nic.framer.frame(packet)
+        if nic.coming:
             if ack.receiver is not None:
-                ack.frame = data
-                expected[id(data)] = ack
-            nic.sent += 1
-            self._link.send(data)
+                self.unsent[id(ack.packet)] = ack
+            return
+        data = nic.framer.frame(ack.packet)
+        if ack.receiver is not None:
+            self.announce(ack, data)
+        nic.sent += 1
+        self._link.send(data)
+
+    def announce(self, ack: TrainAck, frame: bytes) -> None:
+        """Let the receiver of a frame know that it is an ACK of a train."""
+        ack.frame = frame
+        self._expected[id(frame)] = ack
 
     def _take_ack(self, found: TrainAck) -> None:
-        """Take a plain ACK that arrives now. Only the last one of several matters, while the endpoint is not polled."""
+        """Take a plain ACK that arrives now. Only the last one of several matters if they cause nothing."""
         nic, receiver = self._nic, found.receiver
         assert receiver is not None
         if self._clock.looks != self._looks:
             self._looks = self._clock.looks
             self.end()
-        if nic.coming:
-            if self._awaits.get(receiver) != self._epoch and self._engine.awaits_acks(receiver):
-                self._awaits[receiver] = self._epoch
-            last = self._acks.get(receiver)
-            if self._awaits.get(receiver) == self._epoch and (last is None or diff32(found.psn, last.psn) > 0):
-                if not self._acks and not self._pending:
-                    self._clock.late.append(self.settle)
-                self._acks.pop(receiver, None)  # the last one is behind those of other connections, by its time
-                self._acks[receiver] = found
-                found.at = nic.received_at = self._clock.now
-                nic.received += 1
-                return
+        now, polled, last = self._clock.now, not nic.coming, self._acks.get(receiver)
+        if (
+            (not polled or now < nic.quiet_until) and (last is None or diff32(found.psn, last.psn) > 0)
+            and self._engine.awaits_ack(receiver, found.psn, polled)
+        ):  # fmt: skip
+            if last is not None:
+                del self._acks[receiver]  # the last one is behind those of other connections, by its time
+            elif not self._acks and not self._pending:
+                self._clock.late.append(self.settle)
+            self._acks[receiver] = found
+            found.at = nic.received_at = now
+            nic.received += 1
+            return
         self.end()
         nic.take(found.frame)
 

@@ -267,12 +267,22 @@ class SendWindow:
         self.next = (run.first + run.count) & _M32
         run.rto_at = now + self._waits[0]
 
-    def is_only(self, message: Outgoing) -> bool:
-        """Return whether all packets in flight are of `message`, and nothing but their transmission has happened."""
-        if self.sacked or self._beyond or self._nacked or self.recovery_end is not None or not self.runs:
+    def is_inside(self, psn: int, wake_at: int) -> bool:
+        """Return whether all packets in flight up to the one after `psn` are of one message, nothing but their
+        transmission has happened to any packet, and the RTO of the one after `psn` ends at `wake_at` or later."""
+        if self.sacked or self._beyond or self._nacked or self.recovery_end is not None:
             return False
-        first = next(iter(self._records.values()), None)
-        return (self.runs[0] if first is None else first).message is message
+        first, after = self._in_flight(self.una), self._in_flight((psn + 1) & _M32)
+        if first is None or after is None or after.rto_at < wake_at:
+            return False
+        return first.message is not None and first.message is after.message
+
+    def _in_flight(self, psn: int) -> SendRecord | SendRun | None:
+        """Return the record or the run of a packet in flight, or None if it is not in flight."""
+        record = self._records.get(psn)
+        if record is not None:
+            return record
+        return next((run for run in self.runs if (psn - run.first) & _M32 < run.count), None)
 
     def take_in_order(self, cack: int, next_hdr: int, response: Buffer) -> list[tuple[RunMessage, int]] | None:
         """Remove the packets up to CACK, as `take_cack` does, and return each message with the number of its packets.

@@ -152,7 +152,7 @@ class ReceivedTrain:
         pdc.ack_gen_count += count * self._add
         pdc.touched = now
 
-    def due(self, index: int, count: int, now: int) -> TrainAck | None:
+    def due(self, index: int, count: int, now: int) -> TrainAck:
         self.settle(index, count, now)
         pdc, owner, entropy = self._pdc, self._owner, self._train.entropies[index]
         self.quiet = self._most
@@ -160,7 +160,8 @@ class ReceivedTrain:
         if not self._plain or not self._polled:
             psn = (self._psn + index) & _M32
             send_ack(pdc, psn, answer.next_hdr, answer.header, False, 0, _NO_REQ, entropy)
-            return TrainAck(owner.out.pop(), psn, None) if self._polled else None
+            packet = owner.out.pop() if self._polled else owner.out[-1]
+            return TrainAck(packet, psn, pdc.peer_id if self._plain else None)
         pdc.ack_gen_count = 0  # as `send_ack` does, for an ACK that says nothing else
         pdc.counters.ack_tx += 1
         cack, parts = pdc.rx.cack, self._ack_parts
@@ -217,12 +218,13 @@ def admit(owner: "Pds", train: Train, index: int, polled: bool) -> ReceivedTrain
 # Acknowledgements
 
 
-def awaits_acks(owner: "Pds", receiver: int) -> bool:
-    """Return whether ACKs of packets in order do nothing but acknowledge packets of a message that has more to send."""
+def awaits_ack(owner: "Pds", receiver: int, psn: int, polled: bool) -> bool:
+    """Return whether an ACK of packets in order up to `psn` does nothing but acknowledge packets of a message that has
+    more to be acknowledged."""
     pdc = owner.pdcs.get(receiver)
-    if pdc is None or pdc.open_message is None or pdc.state is not _ESTABLISHED or not owner.is_still(pdc, False):
+    if pdc is None or pdc.state is not _ESTABLISHED or not owner.is_still(pdc, polled):
         return False
-    return pdc.cc is None and pdc.config.inferred_loss == "off" and pdc.tx.is_only(pdc.open_message)
+    return pdc.cc is None and pdc.config.inferred_loss == "off" and pdc.tx.is_inside(psn, pdc.wake_at)
 
 
 def take_ack_of_trains(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:

@@ -315,7 +315,7 @@ class Hca:
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         return admit(self, train, index, polled)
 
-    def awaits_acks(self, receiver: int) -> bool:
+    def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
         return False
 
     def is_still(self, qp: Qp, polled: bool) -> bool:

@@ -86,7 +86,7 @@ class ReceivedWrite:
         responder = self._responder
         responder.skip(count, self._size)
 
-    def due(self, index: int, count: int, now: int) -> TrainAck | None:
+    def due(self, index: int, count: int, now: int) -> TrainAck:
         raise AssertionError("a packet that asks for an acknowledgement is received by itself")
 
     def renew(self, index: int, polled: bool) -> bool:
