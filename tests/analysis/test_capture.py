@@ -306,3 +306,11 @@ def test_the_users_program(tmp_path: Path) -> None:
     assert user_script.lossy(0.1, 3)[0]
     assert user_script.steps("ring") == 6
     assert ["did you mean" in said or "legal: as in" in said for said in user_script.refused(LOSSY)] == [True] * 3
+
+
+def test_a_ladder_of_packets_of_other_interfaces_draws_all() -> None:
+    wanted = uetproto.open(PCAPS / "uet-incast.pcapng").filter("ip.addr == 10.0.0.7")
+    drawn = wanted.ladder(rows=30)
+    assert drawn.text == wanted.ladder(merge=True, rows=30).text
+    assert "NACK" in drawn.text
+    assert wanted.ladder(merge=False).text.startswith("(no packets to draw")

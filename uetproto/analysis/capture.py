@@ -353,7 +353,7 @@ class Capture(SuggestsNames):
         width: int = 100,
     ) -> "Ladder":
         """Draw the capture as a message sequence chart: packets of one interface, by default the first, or of all
-        interfaces if several captures are merged.
+        interfaces if several captures are merged, or if the first has nothing to draw.
 
         `pdc` chooses a PDCID or queue pair, `packets` packets by their index (from 0), and `mark` packets that are
         drawn in any case. `every` draws a row for each packet, also in runs of similar ones. `merge` draws the copies
@@ -382,6 +382,7 @@ class Capture(SuggestsNames):
         for name in columns:
             if name not in COLUMNS:
                 raise LocalError("columns", f"{shown(name)} is not there{similar(name, COLUMNS)}", ", ".join(COLUMNS))
+        given = merge is not None
         merge = len(self._sources) > 1 and interface is None if merge is None else merge
         if merge and interface is not None:
             raise LocalError("merge", "draws all interfaces", "merge or interface")
@@ -409,6 +410,11 @@ class Capture(SuggestsNames):
         note = f"the first {rows} rows" if tally.cut else ""
         title = ", ".join(os.path.basename(name) for name in self.names)
         style = SvgStyle(numbered, places.names, columns, why, places.lanes)
+        if not drawn and tally.elsewhere and not given and interface is None:
+            return self.ladder(
+                pdc=pdc, packets=packets, mark=mark, every=every, merge=True, fold=fold, columns=columns, why=why,
+                rows=rows, width=width,
+            )  # fmt: skip
         if not drawn:
             note = "; ".join(not_drawn(tally, "no packets to draw"))
         return Ladder("\n".join([*lines, f"({note})"] if note else lines), ladder_svg(drawn, title, note, style))

@@ -91,7 +91,7 @@ class CommandOutcome(SuggestsNames, Generic[T]):
         return self.result.as_dict()
 
     def _rows(self) -> list[tuple[str, str]]:
-        return [(name, str(value)) for name, value in self.as_dict().items() if value not in (None, {}, [], ())]
+        return [(name, _cell(name, value)) for name, value in self.as_dict().items() if value not in (None, {}, [], ())]
 
     def __repr__(self) -> str:
         rows = self._rows()
@@ -100,6 +100,11 @@ class CommandOutcome(SuggestsNames, Generic[T]):
 
     def _repr_html_(self) -> str:
         return table_html(["", ""], self._rows())
+
+
+def _cell(name: str, value: object) -> str:
+    """Return a value as text: numbers of things with separators."""
+    return f"{value:,}" if type(value) is int and name != "seed" else str(value)
 
 
 # The commands ---------------------------------------------------------------------------------------------------------
