@@ -132,7 +132,8 @@ class Nscc:
             sample = self.base_rtt / 4 if not marked and delay > self._config.target_qdelay else delay
             self.average += HTSIM_WEIGHT * (sample - self.average)
             return
-        weight = min(1.0, (now - self._sampled_at) / self.base_rtt)
+        passed = now - self._sampled_at
+        weight = passed / self.base_rtt if passed < self.base_rtt else 1.0
         self._sampled_at = now
         self.average += weight * (delay - self.average)
 
@@ -142,8 +143,8 @@ class Nscc:
         If a whole window of ACKs has shown no delay, increase the window at once instead, by fi_scale (§3.3)."""
         if delay < NO_DELAY:
             self.fi_count += new
-            if self.fi_count > self.cwnd or self.increase_mode:
-                self.cwnd = max(min(self.cwnd + new * self._config.fi_scale, self.max_wnd), self._config.mtu)
+            if self.increase_mode or self.fi_count > self.cwnd:
+                self._open(self.cwnd + new * self._config.fi_scale)
                 self.increase_mode = True
                 return
         else:
@@ -162,14 +163,21 @@ class Nscc:
 
     def _fulfill(self, now: int) -> None:
         """Add what was collected to the window, and eta once a period."""
-        config = self._config
-        self.cwnd += self.inc_bytes / self.cwnd
+        config, cwnd = self._config, self.cwnd
+        if self.inc_bytes:
+            cwnd += self.inc_bytes / cwnd
+            self.inc_bytes = 0.0
         if now - self.last_adjust >= config.base_rtt:
             self.last_adjust = now
-            self.cwnd += config.eta
-        self.cwnd = max(min(self.cwnd, self.max_wnd), config.mtu)
-        self.inc_bytes = 0.0
+            cwnd += config.eta
+        self._open(cwnd)
         self.received = 0
+
+    def _open(self, cwnd: float) -> None:
+        """Set the window, from one packet to MaxWnd."""
+        if cwnd > self.max_wnd:
+            cwnd = self.max_wnd
+        self.cwnd = cwnd if cwnd > self._config.mtu else self._config.mtu
 
     def _quick_adapt(self, loss: bool, marked: bool, delay: int, now: int) -> bool:
         """Set the window to what was delivered in the last period, at most once a period; return whether the ACK or
