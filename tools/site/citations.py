@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This extension of Sphinx links citations of sections, such as `pds.md §6.3`, to the sections.
+"""This extension of Sphinx links citations of sections, such as `pds.md §6.3`, to the sections, and names of pages.
 
 On a page with numbered sections a bare §6.3 is a section of the page. A number that the page does not have belongs to a
 standard, and stays as it is.
@@ -16,6 +16,7 @@ _HEADING = re.compile(r"^#{2,6} ((?:§)?(\d+(?:\.\d+)*)[.:]? .*)$", re.MULTILINE
 _SHORT = ["wire", "pds", "ses", "tss", "cms", "roce", "sharp", "collectives"]
 _CITATION = re.compile(
     rf"(?:(?:docs/(?:[a-z]+/)?)?\b(?P<page>[a-z_]+\.md|(?:{'|'.join(_SHORT)})(?= §)) )?§(?P<number>\d+(?:\.\d+)*)"
+    r"|(?:docs/(?:[a-z]+/)?)?\b(?P<alone>[a-z_]+\.md)\b"
 )
 _LISTED = re.compile(r"^Sections of ([a-z_]+\.md)")
 _STANDARD = re.compile(r"(?:UE 1\.0\.\d|IBTA volume 1|RFC \d+|\b[A-Z])[, ]*(?:§[\d.]+[, and–-]*)*$")
@@ -32,6 +33,9 @@ def link(app: Any, tree: nodes.document, page: str) -> None:
 
     def section(found: re.Match[str]) -> tuple[str, str] | None:
         named = found["page"]
+        if found["alone"]:
+            where = app.named.get(found["alone"], page)
+            return (app.builder.get_relative_uri(page, where), "") if where != page else None
         if named is None and _STANDARD.search(found.string[: found.start()]):
             return None
         name = own if named is None else named if named.endswith(".md") else f"{named}.md"
@@ -62,11 +66,12 @@ def _numbers(app: Any, part: nodes.section, page: str, where: str, anchors: dict
 
 
 def load(app: Any) -> None:
-    """Read the headings of all pages that have numbered sections."""
-    app.numbered = {}
+    """Read the names of all pages, and the headings of those that have numbered sections."""
+    app.numbered, app.named = {}, {}
     for path in Path(app.srcdir).rglob("*.md"):
+        app.named[path.name] = page = path.relative_to(app.srcdir).with_suffix("").as_posix()
         if found := sections(path.read_text(encoding="utf-8")):
-            app.numbered[path.name] = (path.relative_to(app.srcdir).with_suffix("").as_posix(), found)
+            app.numbered[path.name] = (page, found)
 
 
 def setup(app: Any) -> dict[str, bool]:
