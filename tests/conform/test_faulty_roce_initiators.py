@@ -37,7 +37,7 @@ def played(
 
 @pytest.mark.parametrize("how", [{}, {"version": 6, "path_mtu": 1024}], ids=["ipv4", "ipv6"])
 def test_our_adapter_passes_all_tests(how: dict[str, int], tmp_path: Path) -> None:
-    for test in TESTS:
+    for test in TESTS[:: effort(3, 1, 1)] if how else TESTS:
         peer = RocePeer(**how)
         outcome = played(test, peer)
         captures.write(outcome, tmp_path / "test.pcapng", 0)
