@@ -191,6 +191,23 @@ def test_go_back_n_counts_as_trimmed_what_was_trimmed() -> None:
     assert world.completed() == [True] * 2
 
 
+@pytest.mark.parametrize("counted", [OVERHEAD - 60, OVERHEAD + 60])
+def test_a_peer_that_counts_other_sizes_does_not_close_the_window(counted: int) -> None:
+    """rcvd_bytes of another implementation may have less for each packet; when nothing is in flight, nothing is."""
+    config = CcConfig(algorithm="nscc", rate=100 * GIGA, base_rtt=2 * MICROSECOND, mtu=LARGEST, mss=1024)
+    managers = {
+        n: CongestionContexts(config, random.Random(n), overhead=overhead, largest=LARGEST)
+        for n, overhead in ((A, OVERHEAD), (B, counted))
+    }
+    world = World(0, managers=managers)
+    for number in range(12):
+        world.write(0, bytes(SIZE), Mode.RUD)
+        world.world.run(random.Random(number), CALM)
+    assert world.completed() == [True] * 12
+    (context,) = managers[A].contexts.values()
+    assert context.inflight_pkts == 0
+
+
 def test_demands_and_grants_are_on_the_wire() -> None:
     world = World(8, target=0xABCDEF)
     world.write(0, bytes(1024), Mode.RUD)

@@ -326,6 +326,8 @@ def acked(pdc: Pdc, ack: Ack, named: SendRecord | None, datagram: Datagram, now:
         if ack.cc_state and ack.cc_type == CcType.CREDIT:
             granted = PdsCcStateCreditHeader.read(ack.cc_state)
             credit, ooo_count = granted.credit, granted.ooo_count
+    if new < pdc.inflight and not pdc.tx.flying:
+        new = pdc.inflight  # the peer counts less for a packet, and nothing is in flight
     rtt = _rtt(named, ack.retx, service, now) if isinstance(named, PacedRecord) else None
     pdc.inflight -= new
     report = _new(AckReport, (new, marked, rtt, penalty, bool(restore), credit, ooo_count))
