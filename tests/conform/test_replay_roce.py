@@ -132,7 +132,7 @@ def test_a_queue_pair_by_hand_plays_the_first_one_of_its_kind() -> None:
         assert (pair.now.kind, pair.now.theirs in peer.node.hca.qps) == (kind, True)
     peer = RocePeer()
     several = RocePlayed(read("roce-srq"), SIDE, peer, by_hand(peer))
-    assert several.replay.left_out == {"to queue pairs for which the peer has none": 1}
+    assert several.replay.left_out == {"to queue pairs that the peer does not have, or that --transport leaves out": 1}
 
 
 def test_what_cannot_be_played_is_refused() -> None:
@@ -207,6 +207,19 @@ def test_messages_are_read_once_and_whole(name: str, told: list[str]) -> None:
     for one in began:
         assert not one.fetches or len(one.answer) == one.length
         assert one.fetches or len(one.data) == one.length
+
+
+def test_messages_to_queue_pairs_that_are_not_played_are_counted_once() -> None:
+    packets = read("roce-srq")
+    survey = roce_survey(packets, 4, SIDE, "x")
+    first, _ = survey.pairs.values()
+    reader = RoceMessageReader("capture", survey, [first])
+    assert len([*reader.read(of_side([*packets, *packets], 4, SIDE, answer_of))]) == 4  # two begin, and end
+    assert [*reader.left_out.values()] == [1]
+    facts = RocePeer().facts
+    with pytest.raises(LocalError, match="this side sends nothing over UD; legal: rc"):
+        places_for(survey, facts, "1", service="ud")
+    assert len(places_for(survey, facts, "1", service="rc").pairs) == 2
 
 
 def test_what_is_lost_in_a_capture_is_not_whole() -> None:

@@ -11,7 +11,17 @@ from typing import NamedTuple
 from uetproto.conform.player import Link, Patience
 from uetproto.conform.replay.differences import NormalAnswer, distance, in_words
 from uetproto.conform.replay.frames import FrameReplay, Replayed
-from uetproto.conform.replay.roce_side import BEGINS, ENDS, PAGE, PSNS, CapturedPair, PairKey, RoceSurvey, kind_of
+from uetproto.conform.replay.roce_side import (
+    BEGINS,
+    ENDS,
+    NO_PAIR,
+    PAGE,
+    PSNS,
+    CapturedPair,
+    PairKey,
+    RoceSurvey,
+    kind_of,
+)
 from uetproto.conform.replay.side import SidePacket
 from uetproto.conform.roce.hand import HandPairs
 from uetproto.conform.roce.packets import CNP, RoceAnswer, RoceFacts, is_response, read
@@ -28,7 +38,6 @@ MOST_RECEIVES = 32
 _NOT_PLAYED = "of another service than RC, UC and UD"
 _ANSWERS = "answers to requests of the other side"
 _LATE = "of messages that began before the capture"
-_NO_PAIR = "to queue pairs for which the peer has none"
 _NOT_COMPARED = frozenset((
     "destqp", "srcqp", "p_key", "q_key",  # others each time
     "syndrome", "credits", "timer",  # its parts; how many receives are posted, and when the next one is
@@ -51,16 +60,21 @@ class ReplayPlaces(NamedTuple):
 
 
 def places_for(
-    survey: RoceSurvey, facts: RoceFacts, seed: str, *, addresses: bool = True, only: int | None = None
+    survey: RoceSurvey, facts: RoceFacts, seed: str, *, addresses: bool = True, only: int | None = None,
+    service: str | None = None,
 ) -> ReplayPlaces:  # fmt: skip
     """Return a queue pair of the peer for each one of the capture, and memory for that of each key: made at the
     rendezvous, or those that somebody made by hand as long as there are any.
 
-    Without `addresses` keys and addresses stay as they are; `only` is the single key that is replaced. Raises
-    `LocalError` if there is no queue pair, or too little memory.
+    Without `addresses` keys and addresses stay as they are; `only` is the single key that is replaced, and `service`
+    the only one that is played. Raises `LocalError` if there is no queue pair, or too little memory.
     """
     rng = random.Random(f"{seed}/pairs")
-    captured, found = [*survey.pairs.values()][:MOST_AT_ONCE], dict[CapturedPair, OpenPair]()
+    wanted = [one for one in survey.pairs.values() if service in (None, one.kind)]
+    if not wanted:
+        kinds = ", ".join(sorted({one.kind for one in survey.pairs.values()}))
+        raise LocalError("--transport", f"this side sends nothing over {str(service).upper()}", kinds)
+    captured, found = wanted[:MOST_AT_ONCE], dict[CapturedPair, OpenPair]()
     if isinstance(facts.pairs, HandPairs):
         free = [pair for pair in facts.pairs.pairs if not pair.dead and not pair.settings]
         for one in captured:
@@ -173,7 +187,7 @@ class RoceFrameReplay(FrameReplay[RoceAnswer]):
         if key not in self._survey.pairs:
             return _ANSWERS if answer.kind == CNP else _LATE
         if key not in self.pairs:
-            return _NO_PAIR
+            return NO_PAIR
         late = distance(answer.values["psn"], self._survey.pairs[key].start, 24) < 0
         return _LATE if late and answer.kind != CNP and answer.values["opcode"] & 0x1F not in BEGINS else ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from uetproto.conform.replay.differences import distance
 from uetproto.conform.replay.messages import MOST_BYTES, MOST_OPEN, MessageBegan, MessageEnded
-from uetproto.conform.replay.roce_side import BEGINS, ENDS, PSNS, CapturedPair, RoceSurvey, kind_of
+from uetproto.conform.replay.roce_side import BEGINS, ENDS, NO_PAIR, PSNS, CapturedPair, RoceSurvey, kind_of
 from uetproto.conform.replay.side import SidePacket
 from uetproto.conform.roce.packets import CNP, RoceAnswer, is_response
 from uetproto.errors import LocalError
@@ -91,6 +91,7 @@ class RoceMessageReader:
         self.left_out: Counter[str] = Counter()
         """Number of messages that are not read, by the reason."""
         self._bytes = self._open = 0
+        self._passed: set[tuple[CapturedPair, int]] = set()
 
     def read(self, packets: Iterable[SidePacket[RoceAnswer]]) -> Iterator[RoceMessageEvent]:
         """Yield the messages, and their ends."""
@@ -105,8 +106,16 @@ class RoceMessageReader:
                 pair = self._survey.pairs.get((one.other, one.answer.values["destqp"]))
                 if pair in self._streams:
                     yield from self._sent(self._streams[pair], pair, one)
+                elif pair is not None and one.answer.values["opcode"] & 0x1F in BEGINS:
+                    self._pass_by(pair, one.answer.values["psn"])
         left = sum(stream.part is not None for stream in self._streams.values())
         self.left_out += Counter({_NOT_WHOLE: left})
+
+    def _pass_by(self, pair: CapturedPair, psn: int) -> None:
+        """Count a message to a queue pair that is not played, once."""
+        if len(self._passed) < MOST_OPEN and (pair, psn) not in self._passed:
+            self._passed.add((pair, psn))
+            self.left_out[NO_PAIR] += 1
 
     def _sent(self, stream: _Stream, pair: CapturedPair, one: SidePacket[RoceAnswer]) -> Iterator[RoceMessageEvent]:
         psn = one.answer.values["psn"]

@@ -29,6 +29,8 @@ ENDS = frozenset(
 """Operations of the last packet of a message."""
 PSNS = 1 << 24
 PAGE = 1 << 12
+NO_PAIR = "to queue pairs that the peer does not have, or that --transport leaves out"
+"""Why packets and messages are left out."""
 PairKey = tuple[int, int]
 """Type of a queue pair of the other end: its address, and its number."""
 

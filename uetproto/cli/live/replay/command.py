@@ -18,7 +18,7 @@ from uetproto.cli.choice import Choice
 from uetproto.cli.conform.known import Tested, tested
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.initiator import RoceInitiator, Stop, connected
-from uetproto.cli.live.options import LinkOptions, number_of, some_link_options
+from uetproto.cli.live.options import RC, LinkOptions, number_of, some_link_options
 from uetproto.cli.live.peer_bench import bench_for
 from uetproto.cli.live.replay.roce_work import RoceWorkReplay, roce_facts
 from uetproto.cli.live.replay.uet_work import UetWorkReplay
@@ -84,7 +84,7 @@ At the peer, if it is one of ours: uetproto serve --local 10.99.0.2
 @click.option("--peer", metavar="B", help="Address of the live peer.")
 @click.option("--peer-file", metavar="FILE", help="PEER.toml with what is known of the peer, as for uetproto conform.")
 @click.option("--frames", "mode", flag_value="frames",
-              help="Send the packets of the side, with PDCIDs, PSNs and CRCs as the peer needs them.")  # fmt: skip
+              help="Send the packets of the side, with numbers, PSNs and CRCs as the peer needs them.")  # fmt: skip
 @click.option("--work", "mode", flag_value="work", help="Let an engine do the operations of the side anew.")
 @click.option("--ignore", metavar="FIELD,…", default="",
               help=f"Do not compare these fields; {PAYLOAD} are the bytes, {FAULT_FIELD} a wrong CRC.")  # fmt: skip
@@ -176,6 +176,12 @@ def _shown(packets: Packets, found: SideSurvey, show: Callable[[str], None]) -> 
         yield one
 
 
+def _chosen(task: Task) -> dict[str, Any]:
+    """Return which keys and queue pairs of RoCE are replaced and played."""
+    transport = task.asked.options.transport
+    return {"addresses": task.addresses, "only": task.only, "service": None if transport == RC else transport}
+
+
 def _play_frames(task: Task) -> dict[str, Any]:
     """Send the packets of the side, print the differences, and return the summary."""
     options, found = task.asked.options, task.found
@@ -205,7 +211,7 @@ def _play_frames(task: Task) -> dict[str, Any]:
         replay: FrameReplay[Any]
         common: dict[str, Any] = {"ignored": task.ignored, "recorded": record}
         if isinstance(found, RoceSurvey):
-            places = places_for(found, bench.facts, bench.seed, addresses=task.addresses, only=task.only)
+            places = places_for(found, bench.facts, bench.seed, **_chosen(task))
             replay = RoceFrameReplay(
                 bench.link, bench.facts, bench.patience, bench.seed, found, places, **common
             )  # fmt: skip
@@ -236,7 +242,7 @@ def _play_work(task: Task) -> dict[str, Any]:
             assert isinstance(one, RoceInitiator)
             facts = roce_facts(one, task.asked.known)
             seed = str(secrets.randbits(32) if options.seed is None else options.seed)
-            places = places_for(task.found, facts, seed, addresses=task.addresses, only=task.only)
+            places = places_for(task.found, facts, seed, **_chosen(task))
             replay = RoceWorkReplay(one, RoceMessageReader(file, task.found, places.pairs), task.ignored, places)
         else:
             key = task.found.key if task.only is None else task.only
