@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.live import addresses
 from uetproto.cli import compare
 from uetproto.cli.main import cli
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/tutorials/guide.md")
 """Pages whose blocks of code run, one after the other."""
 LINKED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-each_page = pytest.mark.parametrize("page", PAGES)
+each_page = pytest.mark.parametrize("page", effort(PAGES[1:], PAGES, PAGES))
 SHORTER = (
     ("fuzz --seconds 60", "fuzz --steps 600 --seed 1 --jobs 1"),
     ("fuzz tss --seconds 10", "fuzz tss --steps 300 --seed 1 --jobs 1"),
