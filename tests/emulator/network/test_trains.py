@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from uetproto.api import fi, verbs
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.config import PdsConfig, SesConfig
@@ -77,8 +78,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sent
 
 
-@pytest.mark.parametrize("order", [fi.Order.NONE, fi.Order.WAW], ids=["RUD", "ROD"])
-@pytest.mark.parametrize(("case", "senders"), [*((name, 1) for name in CASES), ("switch", 3), ("loss", 2)])
+RUNS = [
+    pytest.param(case, senders, order, id=f"{case}, {senders}, {mode}")
+    for case, senders in (*((name, 1) for name in CASES), ("switch", 3), ("loss", 2))
+    for mode, order in (("RUD", fi.Order.NONE), ("ROD", fi.Order.WAW))
+]
+
+
+@pytest.mark.parametrize(("case", "senders", "order"), effort(RUNS[::3], RUNS, RUNS))
 def test_a_run_with_trains_is_the_run_without(
     case: str, senders: int, order: fi.Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +143,7 @@ def run_roce(folder: Path, trains: str, faults: dict[str, Any], **config: Any) -
     return [*seen, file.read_bytes()]
 
 
-@pytest.mark.parametrize("faults", [{}, {"drop": [11, 60]}], ids=["whole", "loss"])
+@pytest.mark.parametrize("faults", effort([{"drop": [150, 190]}], [{}, {"drop": [11, 60]}], [{}, {"drop": [11, 60]}]))
 @pytest.mark.parametrize("case", ROCE)
 def test_rc_with_trains_is_rc_without(
     case: str, faults: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
