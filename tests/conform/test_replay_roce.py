@@ -222,6 +222,28 @@ def test_messages_to_queue_pairs_that_are_not_played_are_counted_once() -> None:
     assert len(places_for(survey, facts, "1", service="rc").pairs) == 2
 
 
+def test_too_many_open_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    packets = read("roce-write")
+    survey = roce_survey(packets, 4, SIDE, "x")
+    monkeypatch.setattr("uetproto.conform.replay.roce_messages.MOST_BYTES", 9000)
+    with pytest.raises(LocalError, match="capture: at #3, 0 messages of 12,288 bytes are open"):
+        messages(packets, survey)
+    del packets[1]  # what waits for it counts, too
+    monkeypatch.setattr("uetproto.conform.replay.roce_messages.MOST_BYTES", 8000)
+    with pytest.raises(LocalError, match="at #2, 0 messages of 8,192 bytes"):
+        messages(packets, survey)
+
+
+def test_messages_are_counted_although_the_first_ones_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of a queue pair tell the right MSN behind so many messages."""
+    monkeypatch.setattr("uetproto.conform.replay.roce_frames._REMEMBERED", 1)
+    played = RocePlayed(read("roce-credits"), SIDE)
+    assert (played.found, played.replay.alignment.same) == ([], 3)
+    [pair] = played.replay.pairs.values()
+    assert pair.before > 0
+    assert pair.done(2, refused=False) == 3
+
+
 def test_what_is_lost_in_a_capture_is_not_whole() -> None:
     packets = read("roce-write")
     survey = roce_survey(packets, 4, SIDE, "x")

@@ -31,6 +31,8 @@ from uetproto.wire.headers.roce import PMTUS, Nak
 from uetproto.wire.packet import Layer, Trailer
 from uetproto.wire.stack import encode
 
+_REMEMBERED = 1 << 15
+"""Number of messages of a queue pair whose ends are remembered, at least."""
 GRH_SIZE = 40
 """Number of bytes before the payload in a receive of UD (roce.md §11)."""
 MOST_RECEIVES = 32
@@ -132,8 +134,22 @@ class ReplayedPair(Replayed):
     captured: CapturedPair
     now: OpenPair
     ends: list[int] = field(default_factory=list)
-    """Distances of the PSNs at which messages end, of what was sent."""
+    """Distances of the PSNs at which the last messages end, of what was sent, and how many there were before."""
+    before: int = 0
     counts: tuple[_Direction, _Direction]
+
+    def note_end(self, at: int) -> None:
+        """Note that a message ends at a distance; one that is sent again is none."""
+        place = bisect_left(self.ends, at)
+        if self.ends[place : place + 1] != [at] and (place or not self.before):
+            insort(self.ends, at)
+        if len(self.ends) > 2 * _REMEMBERED:
+            del self.ends[:_REMEMBERED]
+            self.before += _REMEMBERED
+
+    def done(self, at: int, *, refused: bool) -> int:
+        """Return how many messages an answer at a distance says to be complete."""
+        return self.before + (bisect_left if refused else bisect_right)(self.ends, at)
 
     @property
     def shift(self) -> int:
@@ -170,10 +186,7 @@ class RoceFrameReplay(FrameReplay[RoceAnswer]):
         pair = self.pairs[one.other, answer.values["destqp"]]
         operation = answer.values["opcode"] & 0x1F
         if answer.kind != CNP and operation in ENDS:
-            at = distance(answer.values["psn"], pair.captured.start, 24)
-            place = bisect_left(pair.ends, at)
-            if pair.ends[place : place + 1] != [at]:
-                insort(pair.ends, at)
+            pair.note_end(distance(answer.values["psn"], pair.captured.start, 24))
         self.put(self._rewritten(answer, pair))
         self.sent += 1
 
@@ -249,7 +262,7 @@ class RoceFrameReplay(FrameReplay[RoceAnswer]):
         refuses = found.kind in _REFUSED
         distances = ["psn"]
         if "msn" in values:
-            done = bisect_left(pair.ends, at) if refuses else bisect_right(pair.ends, at)
+            done = pair.done(at, refused=refuses)
             base = values["msn"] - done if counts.msn is None else counts.msn
             if found.kind != "rdma_read_response_first":  # some count the READ at its last packet alone
                 counts.msn = base

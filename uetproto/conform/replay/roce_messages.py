@@ -129,12 +129,23 @@ class RoceMessageReader:
             yield from self._take(stream, pair, one)
             return
         if away >= 0:  # others were sent before
+            known = stream.ahead.get(psn)
+            self._hold(one, len(one.answer.payload) - (0 if known is None else len(known.answer.payload)))
             stream.ahead[psn] = one
         if len(stream.ahead) > _AHEAD:
             self._lose(stream)
             stream.next = min(stream.ahead, key=lambda psn: distance(psn, stream.next, 24))
         while (found := stream.ahead.pop(stream.next, None)) is not None:
+            self._bytes -= len(found.answer.payload)
             yield from self._take(stream, pair, found)
+
+    def _hold(self, one: SidePacket[RoceAnswer], size: int) -> None:
+        """Count bytes that are held. Raises `LocalError` if they are too many."""
+        self._bytes += size
+        if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
+            many = f"{count(self._open, 'message')} of {count(self._bytes, 'byte')} are open"
+            legal = f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit"
+            raise LocalError(self._file, f"at {numbered(one.number)}, {many}", legal)
 
     def _lose(self, stream: _Stream) -> None:
         """Give up the message that is not whole, as a packet of it is missing."""
@@ -166,11 +177,7 @@ class RoceMessageReader:
         part.operation, part.last = operation, (last - 1) % PSNS
         part.values |= values
         part.data += one.answer.payload
-        self._bytes += len(one.answer.payload)
-        if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
-            many = f"{count(self._open, 'message')} of {count(self._bytes, 'byte')} are open"
-            legal = f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit"
-            raise LocalError(self._file, f"at {numbered(one.number)}, {many}", legal)
+        self._hold(one, len(one.answer.payload))
         if operation not in ENDS:
             return
         part.length = len(part.data) if not part.fetches else part.length

@@ -145,7 +145,8 @@ def roce_survey(packets: Iterable[tuple[Record, Packet]], version: int, address:
             ranges.take(pair, answer)
         elif kind == "rc" and not asks:
             index = streams.alias.get(index, index)
-            answered.setdefault((ends[1], answer.values["destqp"]), index)
+            if len(answered) < MOST_ADDRESSES:
+                answered.setdefault((ends[1], answer.values["destqp"]), index)
             if index in of_index:
                 of_index[index].look(answer)
                 of_index[index].p_key = answer.values["p_key"]
