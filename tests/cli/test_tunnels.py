@@ -15,7 +15,7 @@ from tests.support.wire.tunnels import NAMES, tunnelled
 from uetproto.wire.capture.pcap import Record, open_capture, open_writer
 from uetproto.wire.forms import TUNNEL_FORMS
 
-SOME = effort(("vxlan", "gre with all", "geneve with options", "mpls"), NAMES, NAMES)
+SOME = effort(("gre with all", "geneve with options", "mpls"), NAMES, NAMES)  # vxlan is below, too
 MUTATIONS = ("psn-two-contents=0.01", "reserved-bit=0.01", "bad-crc=0.01", "clear-falls=0.01", "cut=0.01")
 
 
