@@ -114,17 +114,12 @@ def sent_first(pdc: Pdc, record: PacedRecord, now: int) -> bool:
     record.size = size = pdc.overhead + len(record.header) + len(record.payload)
     pdc.backlog -= size
     pdc.inflight += size
-    _note(record, now)
+    record.sent_at, record.flying, record.sends = now, True, 1
     ask = cc.sent(size, False, now)
     if pdc.backlog and pdc.open_message is None and not pdc.queue:
         cc.offered(-pdc.backlog)  # a message that ended early
         pdc.backlog = 0
     return ask
-
-
-def _note(record: PacedRecord, now: int) -> None:
-    record.sent_at, record.flying, record.waits = now, True, False
-    record.sends += 1
 
 
 # Retransmissions
@@ -218,7 +213,8 @@ def sent_again(pdc: Pdc, record: PacedRecord, now: int) -> bool:
     """Note a retransmission, and return whether the packet should ask for an ACK."""
     cc = pdc.cc
     assert cc is not None
-    _note(record, now)
+    record.sent_at, record.flying, record.waits = now, True, False
+    record.sends += 1
     ask = cc.sent(record.size, True, now)
     if record.reported:
         cc.settled(0, record.size, 0, 0)
