@@ -25,6 +25,8 @@ _RECEIVES, _ROOM = 2, 64
 _TIMER = 1
 _KEPT = 4
 """Number of READs and atomics whose duplicates are sent: a responder keeps the answers of few (roce.md §8.1)."""
+_LONG_WAIT = 0x3F
+"""Syndrome of an RNR NAK after which a requester waits for 0.49 s."""
 _QUIET = {"se": 0, "a": 0, "rsvd": 0, "rsvd2": 0}
 _STRANGE_KEY = "key + 77777"
 Numbers = tuple[int, ...]
@@ -594,7 +596,7 @@ def _report(model: PairModel, n: Numbers) -> None:
         model.steps.append({"post": "atomic_fetch_and_add", "compare_add": n[1]})
         asked = {"expect": "fetch_add", "psn": here, "swapdt": n[1], "va": "our_addr", "r_key": "our_key"}
     model.steps.append(asked)
-    refused = {0: 0x60, 1: 0x20 | _TIMER, 2: 0x62, 3: 0x61}.get(n[2] % 8)
+    refused = _LONG_WAIT if n[2] % 32 == 31 else {0: 0x60, 1: 0x20 | _TIMER, 2: 0x62, 3: 0x61}.get(n[2] % 8)
     nak: Step = {"send": "acknowledge", "psn": here, "syndrome": refused, "msn": model.completed}
     if refused in (0x61, 0x62):
         status = "REM_ACCESS_ERR" if refused == 0x62 else "REM_INV_REQ_ERR"
@@ -602,7 +604,8 @@ def _report(model: PairModel, n: Numbers) -> None:
         model.ended = True
         return
     if refused is not None:
-        model.steps += [nak, dict(asked)]
+        waits: list[Step] = [{"expect": "nothing"}] if refused == _LONG_WAIT else []
+        model.steps += [nak, *waits, dict(asked)]
     model.first += 1
     model.completed += 1
     answer: Step = {"send": "acknowledge", "psn": here, "syndrome": NO_CREDIT_LIMIT, "msn": model.completed}
