@@ -127,7 +127,7 @@ def _announce(options: LinkOptions, one: Target, allow: tuple[str, ...], pairs: 
 def _serve(options: LinkOptions, one: Target, count: int | None, interrupt: Interrupt) -> None:
     """Serve until enough sessions have ended, or until a signal."""
 
-    one.on_session = partial(_session, options, one)
+    one.on_session, one.stop = partial(_session, options, one), lambda: bool(interrupt)
     path, told_at = one.world.path, 0
     with status() as show:
         while not interrupt and one.recognised is None and (count is None or one.ended < count):

@@ -146,7 +146,8 @@ class StepTarget(Target):
         self._name, self._scenario = name, loaded(name)
         self._fabric = step_fabric(options, self._scenario, local)
         self.world = self._fabric.live
-        how, self._end = self._scenario.encapsulation, ScriptedEnd(self.world, self._scenario.encapsulation)
+        how = self._scenario.encapsulation
+        self._end = ScriptedEnd(self.world, how, lambda: self.stop())
         self._at: Scenario | None = None
         """Scenario with the addresses of both ends, from the question on that begins the script."""
         self._found: Json | None = None

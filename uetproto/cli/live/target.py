@@ -60,6 +60,8 @@ class Target(ABC):
         self.failures: list[str] = []
         self.on_session: Callable[[str, str], None] = lambda peer, what: None
         """Function that is told of sessions: the peer, and what happened."""
+        self.stop: Callable[[], bool] = lambda: False
+        """Function that returns whether the target has to end, also in the middle of a script."""
         self.rendezvous: RendezvousServer | None = None
         self.recognised: str | None = None
         """Personality that suits the first peer, if it is not the one of this target; its packets are not taken."""
