@@ -19,7 +19,9 @@ from tests.analysis import user_script
 from tests.support.cli.frames import ack, frame, invoke, write
 from tests.support.each import each
 from tests.support.paths import PCAPS
+from uetproto.analysis.sources import CaptureSource
 from uetproto.cli.dissect import as_json
+from uetproto.wire.capture.base import CaptureReader
 from uetproto.wire.capture.pcap import PcapWriter, open_capture, open_writer
 
 LOSSY, GRADIENT = str(PCAPS / "gradient-lossy.pcapng"), str(PCAPS / "gradient.pcapng")
@@ -306,6 +308,29 @@ def test_the_users_program(tmp_path: Path) -> None:
     assert user_script.lossy(0.1, 3)[0]
     assert user_script.steps("ring") == 6
     assert ["did you mean" in said or "legal: as in" in said for said in user_script.refused(LOSSY)] == [True] * 3
+
+
+def test_a_list_of_packets_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list asks for the number of packets beforehand, which is known when it was read."""
+    opened: list[str] = []
+    read = CaptureSource.open
+
+    def noted(source: CaptureSource) -> CaptureReader:
+        opened.append(source.name)
+        return read(source)
+
+    monkeypatch.setattr(CaptureSource, "open", noted)
+    for capture in (uetproto.open(LOSSY), uetproto.open(LOSSY).filter("uetp.psn > 73730")):
+        opened.clear()
+        packets = [*capture]
+        assert (list(capture), len(packets)) != ([], 0)
+        assert len(opened) == 2
+        assert len(capture) == len(packets)
+        assert len(opened) == 2
+    fresh = uetproto.open(LOSSY)
+    assert len(fresh) == 20
+    iterator = iter(uetproto.open(LOSSY))
+    assert next(iterator).number == 1
 
 
 def test_a_ladder_of_packets_of_other_interfaces_draws_all() -> None:

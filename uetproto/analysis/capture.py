@@ -4,10 +4,11 @@
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from uetproto.analysis.arguments import check_int, check_numbers, check_path, check_texts
 from uetproto.analysis.decoding import Decoding
@@ -104,6 +105,8 @@ class Capture(SuggestsNames):
         """For each source the packets that the filter wants, once they are needed."""
         self._ring = None if keys is None else keys if isinstance(keys, KeyRing) else KeyRing.read(os.fspath(keys))
         self._count: int | None = None
+        self._begun: ref[Generator[PacketView]] | None = None
+        """Latest iteration."""
         self._measured: StatsResult | None = None
         self.damage: list[SourceDamage] = []
         """Parts of the capture that cannot be read, as the last iteration found them."""
@@ -132,6 +135,11 @@ class Capture(SuggestsNames):
 
     def __iter__(self) -> Iterator[PacketView]:
         """Yield the packets, in the order of the capture; several captures by their times."""
+        found = self._all()
+        self._begun = ref(found)
+        return found
+
+    def _all(self) -> Generator[PacketView]:
         with MergedReader(self._sources) as reader:
             number = 0
             for number, packet in enumerate(self._packets(reader), 1):  # noqa: B007
@@ -217,7 +225,10 @@ class Capture(SuggestsNames):
         raise IndexError(f"the capture has no packet {index}")
 
     def __len__(self) -> int:
-        """Return the number of packets. Raises `TypeError` for a pipe that was not read to its end."""
+        """Return the number of packets. Raises `TypeError` for a pipe that was not read to its end, and while an
+        iteration is about to begin, as in `list(capture)`, which asks for it and does not need it."""
+        if self._count is None and self._is_about_to_begin():
+            raise TypeError("the number of packets is known before an iteration begins, or when it has ended")
         if self._count is None and self._wanted is not None:
             self._readers()
             self._count = sum(map(sum, self._chosen or ()))
@@ -227,6 +238,12 @@ class Capture(SuggestsNames):
             with MergedReader(self._sources) as reader:
                 self._count = sum(1 for _ in reader)
         return self._count
+
+    def _is_about_to_begin(self) -> bool:
+        from inspect import GEN_CREATED, getgeneratorstate  # it is needed here alone
+
+        begun = None if self._begun is None else self._begun()
+        return begun is not None and getgeneratorstate(begun) == GEN_CREATED
 
     def __bool__(self) -> bool:
         return True
