@@ -9,6 +9,7 @@ event, is only stored and counted; the endpoint processes such frames together, 
 happens to it (`settle`).
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from uetproto.emulator.network.clock import Clock
@@ -21,8 +22,11 @@ from uetproto.wire.serial import diff32
 if TYPE_CHECKING:
     from uetproto.emulator.network.nic import Nic
 
-_MOST = 1 << 14
-"""Number of trains of which a frame is expected, above which all are forgotten."""
+_MOST = 1 << 16
+"""Number of frames that are expected, above which all are forgotten."""
+_SENT = 96
+"""Number of its trains that a port remembers: more than a window has. A train that lost a frame keeps its frames so
+long."""
 
 
 class TrainInFlight:
@@ -72,6 +76,10 @@ class TrainPort:
         """Last ACK of each connection that the endpoint has still to process."""
         self.unsent: dict[int, TrainAck] = {}
         """ACKs that the next poll returns, by the `id` of their packets."""
+        self._late = False
+        """Whether the clock calls `_look` before somebody looks."""
+        self._sent: deque[TrainInFlight] = deque()
+        """Trains that were sent last."""
         self._looks = 0
         """`Clock.looks` when a frame of a train arrived last."""
         self._epoch = 0
@@ -85,7 +93,13 @@ class TrainPort:
         expected = self._expected
         if len(expected) >= _MOST:
             expected.clear()
-        expected[id(frames[0])] = TrainInFlight(train, frames)
+        expected[id(frames[0])] = found = TrainInFlight(train, frames)
+        sent = self._sent
+        sent.append(found)
+        if len(sent) > _SENT:  # the oldest one has arrived, or has lost a frame
+            oldest = sent.popleft()
+            if oldest.frames:
+                expected.pop(id(oldest.frames[oldest.next]), None)
         self._link.send_many(frames)
         return len(frames)
 
@@ -109,6 +123,8 @@ class TrainPort:
         found.next = index + 1
         if index < found.last and run is not None:
             expected[id(found.frames[index + 1])] = found
+        else:
+            found.frames = []
         if run is None or not (run.quiet or run.answers):
             self.end()
             self._nic.take(frame)
@@ -125,8 +141,9 @@ class TrainPort:
         if run.quiet and now < self._until:
             run.quiet -= 1
             if not found.pending:
-                if not self._pending and not self._acks:
-                    clock.late.append(self.settle)
+                if not self._late:
+                    self._late = True
+                    clock.late.append(self._look)
                 self._pending.append(found)
             found.pending += 1
             found.done = index
@@ -168,8 +185,9 @@ class TrainPort:
         ):  # fmt: skip
             if last is not None:
                 del self._acks[receiver]  # the last one is behind those of other connections, by its time
-            elif not self._acks and not self._pending:
-                self._clock.late.append(self.settle)
+            elif not self._late:
+                self._late = True
+                self._clock.late.append(self._look)
             self._acks[receiver] = found
             found.at = nic.received_at = now
             nic.received += 1
@@ -189,6 +207,11 @@ class TrainPort:
         found.epoch = self._epoch
         self._until = self._nic.quiet_until if polled else NEVER
         return run
+
+    def _look(self) -> None:
+        """Let nothing wait, as somebody looks."""
+        self._late = False
+        self.settle()
 
     def settle(self) -> None:
         """Let the endpoint process the packets that have arrived."""
