@@ -40,13 +40,15 @@ from uetproto.bench import (
     wireshark,
 )
 from uetproto.bench.captures import in_a_process
+from uetproto.bench.emulator import measure as emulator
+from uetproto.bench.emulator import scale
 from uetproto.bench.engine import Figure
 from uetproto.bench.ratio import BenchResult
 from uetproto.errors import similar
 
 MIB = 1 << 20
 ROWS = (
-    "decode", "encode", "columns", "roce", "write", "emulate", *engine.ROWS, *small.ROWS,
+    "decode", "encode", "columns", "roce", "write", "emulate", "emulator", "scale", *engine.ROWS, *small.ROWS,
     "api", "collective", "in_network", "fabric", "security", "audit", "wireshark", "live", "python", "diff", "report",
 )  # fmt: skip
 
@@ -123,8 +125,9 @@ Exit status: 0; 1 a row missed what is asked for; 2 misuse; 130 interrupted, 143
 )
 @click.option("--only", metavar="NAME,…", help=f"These rows only: {', '.join(ROWS)}.")
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
+@click.option("--whole", is_flag=True, help="Whole sizes of the row emulator, such as 1 GiB: a quarter of an hour.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
-def command(only: str | None, quick: bool, json_: bool) -> None:
+def command(only: str | None, quick: bool, whole: bool, json_: bool) -> None:
     """Measure codec and captures against Scapy at equal work, and the other parts of the library alone.
 
     Compare ratios, not rates: both sides run alternately. The full run takes some minutes and 4 GiB of disk.
@@ -140,6 +143,8 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
         results: Iterable[BenchResult | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
         figures = {
+            "emulator": ("the emulator", emulator.measure(quick, whole, in_a_process)),
+            "scale": ("many hosts and PDCs", scale.measure(quick, in_a_process)),
             "api": ("api", api.measure(quick, in_a_process)),
             "collective": ("collectives", collective.measure(quick, in_a_process)),
             "in_network": ("in the network", network.measure(quick, in_a_process)),

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""This module has the runs of the emulator that are measured before trains and now.
+
+Each runs in a process of its own: `python -m uetproto.bench.emulator.runs write 67108864 auto` prints packets,
+CPU seconds and the rate of the calibration loop before and after. With `before` in place of `auto` the run does not
+name trains, so that versions without them run it, too.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from uetproto.api import fi, verbs
+from uetproto.bench.emulator.floor import calibration
+from uetproto.cli.collective.run import CollectiveCase, PreparedCase
+from uetproto.collectives.dtypes import dtype
+from uetproto.errors import LocalError
+from uetproto.fabric.matrix import traffic_matrix
+from uetproto.fabric.study import Study, StudyConfig
+from uetproto.traffic.generate import generate
+from uetproto.traffic.profile import load
+
+PACKET, RANKS, HOSTS = 4096, 16, 128
+_BEFORE = "before"
+
+Timed = tuple[int, float]
+"""Number of packets of a run, and its CPU seconds."""
+
+
+def _knob(trains: str) -> dict[str, Any]:
+    return {} if trains == _BEFORE else {"trains": trains}
+
+
+def _files(owned: ExitStack, folder: Path, *lengths: int) -> list[fi.FileMemory]:
+    """Return files with so many bytes, which `owned` closes."""
+    found = []
+    for number, length in enumerate(lengths):
+        with (folder / str(number)).open("wb") as file:
+            for _ in range(length >> 20):
+                file.write(bytes(range(256)) * 4096)
+        found.append(fi.FileMemory(owned.enter_context((folder / str(number)).open("r+b"))))
+    return found
+
+
+def _write(length: int, trains: str, folder: Path, senders: int = 1, capture: bool = True) -> Timed:
+    """Write from file to file with CRC32C, from each sender to one target."""
+    names = ["target", *(f"sender{number}" for number in range(senders))]
+    more: dict[str, Any] = {"capture": str(folder / "run.pcap"), "taps": ["sender0"]} if capture else {}
+    with ExitStack() as owned, fi.Fabric(names, **more, **_knob(trains)) as fabric:
+        target, *ends = (fabric.endpoint(name) for name in names)
+        sources = _files(owned, folder, *([length // senders] * senders * 2))
+        began = process_time()
+        for number, end in enumerate(ends):
+            mr = target.domain.mr_reg(sources[senders + number])
+            end.write(sources[number], end.av.insert(target.address), 0, mr.key)
+        for end in ends:
+            (entry,) = end.cq.sread(1)
+            if isinstance(entry, fi.CqErrEntry):
+                raise LocalError(f"bench: {entry}")
+        return length // PACKET, process_time() - began
+
+
+def _roce(length: int, trains: str, folder: Path, capture: bool = True) -> Timed:
+    """Write by RDMA WRITE on RC from file to file, with ICRC."""
+    more: dict[str, Any] = {"capture": str(folder / "run.pcap"), "taps": ["a"]} if capture else {}
+    with ExitStack() as owned, verbs.Network(["a", "b"], **more, **_knob(trains)) as network:
+        pds = [network.device(name).alloc_pd() for name in "ab"]
+        here, there = (pd.create_qp(verbs.QpType.RC, pd.device.create_cq()) for pd in pds)
+        verbs.connect(here, there)
+        source, target = (pd.reg_mr(file) for pd, file in zip(pds, _files(owned, folder, length, length), strict=True))
+        began = process_time()
+        here.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
+        if here.send_cq.wait()[0].status.name != "SUCCESS":
+            raise LocalError("bench: the RDMA WRITE failed")
+        return length // PACKET, process_time() - began
+
+
+def _ring(length: int, trains: str, folder: Path) -> Timed:
+    prepared = PreparedCase(CollectiveCase(
+        op="all_reduce", algorithm="ring", ranks=RANKS, length=length, dtype=dtype("float32"), **_knob(trains)
+    ))  # fmt: skip
+    began = process_time()
+    found = prepared.run()
+    if not found.correct:
+        raise LocalError("bench: all_reduce differs from NumPy's")
+    return 2 * (RANKS - 1) * length // PACKET, process_time() - began
+
+
+def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
+    config = StudyConfig(cc="nscc", profile="htsim", **_knob(trains))
+    began = process_time()
+    result = Study(replace(config, seed=1), traffic_matrix(pattern, hosts, size)).run()
+    if result.failure:
+        raise LocalError(f"bench: {result.failure}")
+    return result.packets, process_time() - began
+
+
+def _generate(length: int, trains: str, folder: Path) -> Timed:
+    profile = load("bench")
+    began = process_time()
+    generate(profile, str(folder / "bench.pcap"), packets=length)
+    return length, process_time() - began
+
+
+RUNS: dict[str, Callable[[int, str, Path], Timed]] = {
+    "write": _write,
+    "write-no-capture": lambda length, trains, folder: _write(length, trains, folder, capture=False),
+    "roce": _roce,
+    "roce-no-capture": lambda length, trains, folder: _roce(length, trains, folder, capture=False),
+    "two-senders": lambda length, trains, folder: _write(length, trains, folder, senders=2, capture=False),
+    "ring": _ring,
+    "permutation": lambda size, trains, folder: _study("permutation", HOSTS, size, trains),
+    "incast": lambda size, trains, folder: _study("incast", 16, size, trains),
+    "generate": _generate,
+}
+
+
+def run(name: str, size: int, trains: str) -> dict[str, float]:
+    """Run one of `RUNS`. Return packets, CPU seconds, and the better rate of the calibration loop around it."""
+    loops = [calibration() for _ in range(2)]
+    with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
+        packets, seconds = RUNS[name](size, trains, Path(folder))
+    loops += [calibration() for _ in range(2)]
+    return {"packets": packets, "seconds": seconds, "calibration": max(loops)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(sys.argv[1], int(sys.argv[2]), sys.argv[3])))
