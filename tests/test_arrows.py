@@ -107,7 +107,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "api.verbs": {"api.checks", "api.network", "api.node", "engine", "framing", "live", "toml", "wire"},
     "api.distributed": {"api.distributed.networks", "collectives"},
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
-    "examples": {"api", "collectives", "live"},  # live: the interface of a driver of conformance tests
+    # live: the interface of a driver of conformance tests; analysis: a timeline reads its capture
+    "examples": {"analysis.capture", "api", "collectives", "live"},
     # whoever tests an implementation of his own; nothing but cli imports it
     "testing": {"analysis.decoding", "api", "audit", "check", "collectives", "emulator", "engine", "framing", "impair",
                 "testing", "toml", "wire", "steps", "cli.ladder"},  # a finding is shown as the ladder of the command
@@ -154,7 +155,13 @@ OWNERS = {  # third-party package -> the only places that may import it
     "pytest": ("testing/plugin.py",),
     "click": ("cli/", "bench/command.py"),
     "rich": ("cli/",),
-    "matplotlib": ("cli/outputs.py", "cli/collective/plot.py", "cli/audit/plot.py", "cli/fabric/plot.py"),
+    "matplotlib": (
+        "cli/outputs.py",
+        "cli/collective/plot.py",
+        "cli/audit/plot.py",
+        "cli/fabric/plot.py",
+        "examples/timeline.py",
+    ),
     "pyarrow": ("parquet.py", "arrow.py", "tables/files.py"),
     "polars": ("analysis/capture.py",),
     "pandas": ("analysis/capture.py",),

@@ -5,7 +5,9 @@ import importlib
 import inspect
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 
 from tests.support.effort import effort
 from uetproto.api import distributed as dist
-from uetproto.examples import collectives, fsdp, mistakes, point_to_point, training
+from uetproto.examples import collectives, fsdp, mistakes, point_to_point, timeline, training
 
 TRANSPORTS = ["uet", "roce", "model"]
 PACKETS = TRANSPORTS[:2]
@@ -202,6 +204,19 @@ def test_interleaving_hides_the_network(transport: str) -> None:
     serial, interleaved = times
     assert computed < interleaved < serial
     assert interleaved - computed < (serial - computed) / 2
+
+
+def test_a_timeline_has_what_a_rank_did(tmp_path: Path) -> None:
+    step = timeline.played(fsdp.interleaved, "roce")
+    assert [round(duration, 6) for _, duration in step.spans["computation"]] == [fsdp.COMPUTE * 1e6] * 2 * fsdp.LAYERS
+    assert [len(step.spans[name]) for name in ("all_gather", "reduce_scatter")] == [2 * fsdp.LAYERS - 1, fsdp.LAYERS]
+    running = [span for name in ("all_gather", "reduce_scatter") for span in step.spans[name]]
+    assert step.sent
+    assert all(any(begin - 0.001 <= time <= begin + duration for begin, duration in running) for time in step.sent[:-1])
+    assert max(begin + duration for begin, duration in running) == pytest.approx(step.end)
+    timeline.draw([step], str(tmp_path / "step.svg"), "roce")
+    texts = {text.text for text in ElementTree.parse(tmp_path / "step.svg").iter("{http://www.w3.org/2000/svg}text")}
+    assert {f"interleaved: {step.end:.1f} µs", "reduce_scatter", "packets received", "time, µs"} <= texts
 
 
 # As programs

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tools/wireshark-matrix` and `tools/pictures`: what they say where a program is missing; what counts as different."""
+"""`tools/wireshark-matrix` and `tools/pictures`: what they say where a program is missing; what counts as different;
+the gallery."""
 
 import os
 import shutil
 import sys
+import xml.etree.ElementTree as ElementTree
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -71,3 +73,28 @@ def test_pictures_name_what_they_need(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "Xvfb" else name)
     assert pictures.screens() == 3
     assert capsys.readouterr().err.endswith("apt-get install xvfb\n")
+
+
+def test_the_gallery_is_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pictures = tool("pictures", monkeypatch)
+    assert pictures.gallery_faults() == []
+    table = pictures.gallery_table()
+    assert len(table) >= 12
+    wrong = table[0]._replace(file="nowhere.svg", commands="uetproto ladder x.pcapng --swg nowhere.svg\n")
+    monkeypatch.setattr(pictures, "gallery_table", lambda: [wrong, *table[1:]])
+    assert [fault.partition(": ")[2][:40] for fault in pictures.gallery_faults()] == [
+        "there is no such file in docs/pictures", "uetproto ladder x.pcapng --swg nowhere.s", "",
+    ]  # fmt: skip
+    assert pictures.command_fault("uetproto lader x.pcapng") == "there is no command lader"
+    assert pictures.command_fault("python -m uetproto.nothing") == "there is no module uetproto.nothing"
+
+
+def test_drawings_of_the_site_are_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pictures = tool("pictures", monkeypatch)
+    monkeypatch.setattr(pictures, "PICTURES", tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    picture = next(one for one in pictures.gallery_table() if one.headers)
+    pictures.draw_by_table(picture)
+    drawn = (tmp_path / picture.file).read_text()
+    assert drawn == (paths.ROOT / "docs" / "pictures" / picture.file).read_text()
+    assert ElementTree.fromstring(drawn).findtext("{http://www.w3.org/2000/svg}title") == picture.alt

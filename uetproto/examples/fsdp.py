@@ -29,13 +29,15 @@ class FsdpData(NamedTuple):
     inputs: Array
     targets: Array
     layers: Array
+    computed: list[tuple[int, float, float]]
+    """When ranks computed: the rank, and begin and end in seconds of virtual time."""
 
 
 def data() -> FsdpData:
     """Return random training data for a chain of matrices, the layers."""
     random = np.random.default_rng(2)
     inputs, targets = (random.integers(-1, 2, (BATCH, WIDTH)) * 1.0 for _ in range(2))
-    return FsdpData(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0)
+    return FsdpData(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0, [])
 
 
 def alone(task: FsdpData) -> Array:
@@ -66,11 +68,11 @@ def one_after_the_other(rank: int, task: FsdpData) -> Array:
     passed = [task.inputs[mine]]
     for number in range(LAYERS):
         dist.all_gather_into_tensor(full, shards[number])
-        passed.append(compute(passed[-1], full))
+        passed.append(compute(task, passed[-1], full))
     back = passed[-1] - task.targets[mine]
     for number in reversed(range(LAYERS)):
         dist.all_gather_into_tensor(full, shards[number])
-        gradient = compute(passed[number].T, back)
+        gradient = compute(task, passed[number].T, back)
         back = back @ full.T
         dist.reduce_scatter_tensor(part, gradient)
         shards[number] -= RATE * part
@@ -93,7 +95,7 @@ def interleaved(rank: int, task: FsdpData) -> Array:
         wait(coming)
         if number + 1 < LAYERS:
             coming = dist.all_gather_into_tensor(full[(number + 1) % 2], shards[number + 1], async_op=True)
-        passed.append(compute(passed[-1], full[number % 2]))
+        passed.append(compute(task, passed[-1], full[number % 2]))
     back = passed[-1] - task.targets[mine]
     going = []
     coming = None  # the last layer is still gathered
@@ -102,7 +104,7 @@ def interleaved(rank: int, task: FsdpData) -> Array:
             wait(coming)
         if number > 0:
             coming = dist.all_gather_into_tensor(full[(number - 1) % 2], shards[number - 1], async_op=True)
-        gradient = compute(passed[number].T, back)
+        gradient = compute(task, passed[number].T, back)
         back = back @ full[number % 2].T
         going.append(dist.reduce_scatter_tensor(parts[number], gradient, async_op=True))
     for work in going:
@@ -116,9 +118,11 @@ def sharding(rank: int) -> tuple[slice, slice]:
     return slice(rank * rows, (rank + 1) * rows), slice(rank * batch, (rank + 1) * batch)
 
 
-def compute(a: Array, b: Array) -> Array:
-    """Return the product of two matrices, and let the virtual time `COMPUTE` pass."""
+def compute(task: FsdpData, a: Array, b: Array) -> Array:
+    """Return the product of two matrices, let the virtual time `COMPUTE` pass, and note when that was."""
+    begin = dist.now()
     dist.sleep(COMPUTE)
+    task.computed.append((dist.get_rank(), begin, dist.now()))
     product: Array = a @ b
     return product
 

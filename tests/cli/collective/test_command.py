@@ -295,6 +295,15 @@ def test_plots(ranks: str, tmp_path: Path) -> None:
     assert {"ring", "tree"} <= texts
 
 
+def test_a_plot_of_several_transports_names_them(tmp_path: Path) -> None:
+    done = call("all_reduce", "--ranks", "2", "--bytes", "64", "--transport", "uet,roce", "--algorithm", "ring",
+                "--plot", str(tmp_path / "a.svg"))  # fmt: skip
+    assert done.exit_code == 0, done.output
+    texts = {text.text for text in ElementTree.parse(tmp_path / "a.svg").iter("{http://www.w3.org/2000/svg}text")}
+    assert {"ring uet", "ring roce"} <= texts
+    assert not any("over uet" in (text or "") for text in texts)
+
+
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = call("all_reduce", "--plot", "a.svg")

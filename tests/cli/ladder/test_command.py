@@ -249,6 +249,8 @@ def test_lost_packets_in_a_drawing(tmp_path: Path) -> None:
     there, back, _ = ends  # the third is in the legend
     assert left + 0.7 * (right - left) < there < right - 0.1 * (right - left)
     assert left + 0.1 * (right - left) < back < right - 0.7 * (right - left)
+    middles = [float(one.get("x", "")) for one in root.iter(f"{SVG}text") if one.get("class") == "label lost"]
+    assert middles == pytest.approx([(left + there) / 2, (right + back) / 2], abs=6)  # beside the cross
     assert "lost on the way" in texts(root, "legend")
 
 

@@ -19,15 +19,16 @@ Edges = Iterable[tuple[Enum, Enum, Enum]]
 
 def with_diagrams(text: str) -> str:
     """Return the page of state tables with a diagram under the heading of each machine."""
-    for title, edges in _machines().items():
+    for title, edges in machines().items():
         heading = re.search(rf"^## {re.escape(title)}.*$", text, re.MULTILINE)
         if heading is None:
             raise ValueError(f"STATES.md has no section {title}")
-        text = f"{text[: heading.end()]}\n\n{_drawn(heading[0][3:], edges)}{text[heading.end() :]}"
+        text = f"{text[: heading.end()]}\n\n{drawn(heading[0][3:], edges)}{text[heading.end() :]}"
     return text
 
 
-def _machines() -> dict[str, list[tuple[Enum, Enum, Enum]]]:
+def machines() -> dict[str, list[tuple[Enum, Enum, Enum]]]:
+    """Return the changes of state of each machine, by its title: state, input, and state after it."""
     opened = {pair: row for pair, row in TABLES[Role.CLOSED].items() if row[1] is State.CREATING}
     accepted = {pair: row for pair, row in TABLES[Role.CLOSED].items() if row[1] is not State.CREATING}
     machines: dict[str, Mapping[tuple[Any, Any], tuple[str, Any]]] = {
@@ -42,7 +43,8 @@ def _machines() -> dict[str, list[tuple[Enum, Enum, Enum]]]:
     }
 
 
-def _drawn(title: str, edges: Edges) -> str:
+def drawn(title: str, edges: Edges) -> str:
+    """Return the diagram of a machine, as HTML in one block."""
     inputs: dict[tuple[str, str], list[str]] = {}
     for state, event, after in edges:
         inputs.setdefault((state.name, after.name), []).append(event.name)

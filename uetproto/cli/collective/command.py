@@ -279,7 +279,7 @@ def command(
     if not as_json and found:
         tell(_report(found, prepared), aside=output == "-")
     if plot_file is not None and found:
-        plot(found, plot_file, f"{', '.join(ops)}, {heading(prepared[0])}")
+        plot(found, plot_file, f"{', '.join(ops)}, {heading(prepared[0], over=len(variants) == 1)}")
     if interrupted:
         raise click.exceptions.Exit(interrupted)
     if not all(each.correct for each in found):

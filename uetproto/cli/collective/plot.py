@@ -44,9 +44,10 @@ def _by_algorithm(figure: Any, found: Sequence[MeasuredCollective]) -> None:
             one.formula.bytes_per_rank if one.formula else 0 for one in rows
         ])  # fmt: skip
         for axes in more:
-            _bars(axes, rows, "payload on all links", [one.payload for one in rows], [
+            _bars(axes, rows, "payload on all links, bytes", [one.payload for one in rows], [
                 one.promised or 0 for one in rows
             ])  # fmt: skip
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 
 def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
@@ -68,6 +69,16 @@ def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
     axes.legend()
 
 
+def _names(found: Sequence[MeasuredCollective]) -> list[str]:
+    """Return the algorithm of each result, with its transport and congestion control if the results differ in them."""
+    transports = {one.transport for one in found}
+    controls = {one.cc for one in found}
+    return [
+        " ".join([one.algorithm, *[one.transport] * (len(transports) > 1), *[one.cc] * (len(controls) > 1)])
+        for one in found
+    ]
+
+
 def _bars(
     axes: Any, found: Sequence[MeasuredCollective], title: str, measured: list[float], theory: list[float]
 ) -> None:
@@ -75,9 +86,8 @@ def _bars(
     places = range(len(found))
     axes.barh([place - 0.2 for place in places], measured, 0.4, label="measured")
     axes.barh([place + 0.2 for place in places], theory, 0.4, label="formula", alpha=0.5)
-    axes.set_yticks(list(places), [one.algorithm for one in found])
+    axes.set_yticks(list(places), _names(found))
     axes.invert_yaxis()
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.set_title(title)
-    axes.legend()

@@ -34,13 +34,15 @@ def how(case: CollectiveCase) -> str:
     return f"{case.transport} {case.cc}" + (f" {case.lb}" if case.transport == "uet" else "")
 
 
-def heading(prepared: PreparedCase) -> str:
-    """Return the parameters of a run as text, except algorithm and number of ranks."""
+def heading(prepared: PreparedCase, over: bool = True) -> str:
+    """Return the parameters of a run as text, except algorithm and number of ranks; if `over` is False, also without
+    transport and congestion control, in which runs differ."""
     case = prepared.case
     parts = [f"{case.length:,} bytes of {case.dtype.name}" if case.op != "barrier" else "no bytes"]
     if case.op in ("all_reduce", "reduce", "reduce_scatter"):
         parts.append(str(case.reduce_op))
-    parts.append("without packets" if case.transport == "model" else f"over {how(case)}")
+    if over:
+        parts.append("without packets" if case.transport == "model" else f"over {how(case)}")
     gpus = prepared.topology.gpus_per_node
     parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else [])]
     parts += [f"{case.ports} ports a NIC"] if case.ports > 1 else []
@@ -216,7 +218,7 @@ def congestion_table(
 ) -> Iterator[str]:  # fmt: skip
     """Yield a table with a row for each algorithm, transport and congestion control: time, messages, losses."""
     several = len({one.ranks for one in found}) > 1
-    where = heading(prepared).replace(f"over {how(prepared.case)}, ", "")
+    where = heading(prepared, over=False)
     yield f"{paint(found[0].op, 'bold')}: {'' if several else f'{found[0].ranks} ranks, '}{where}; times in µs"
     names = [f"{one.algorithm}{f', {one.ranks} ranks' if several else ''}" for one in found]
     ways = [f"{one.transport} {one.cc}{f' {one.lb}' if one.lb else ''}" for one in found]

@@ -134,6 +134,8 @@ def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: 
             f'<text class="pause" x="{middle:g}" y="{y - 2}">⋯ {duration(row.ns)} later ⋯</text>',
         ]
     a, b = at[row.src], at[row.dst]
+    if row.tone == "lost":
+        b -= round((b - a) * _SHORT)  # the label has its middle there, too
     if beside:
         place, room = f'class="beside {row.tone}" x="{right + 14}"', int((_TEXT - 24) / _CHAR)
     else:
@@ -159,8 +161,6 @@ def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:
     if a == b:
         return [f'<circle class="head {kind}" cx="{a}" cy="{y}" r="4"/>']
     way = 1 if a < b else -1
-    if kind == "lost":
-        b -= round((b - a) * _SHORT)
     tip, shaft = b - 2 * way, b - 10 * way
     if kind in _CROSSED:
         cross = f"M{shaft} {y - 5}l10 10m0 -10l-10 10" if way > 0 else f"M{shaft} {y - 5}l-10 10m0 -10l10 10"
