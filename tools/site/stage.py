@@ -17,6 +17,10 @@ from reference import codes, commands, diagrams, drawing, errors, python
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 ELSEWHERE = {
+    "README.md": "install.md",
+    "CONTRIBUTING.md": "explanation/contributing.md",
+    "SECURITY.md": "explanation/security.md",
+    "CHANGELOG.md": "evidence/changelog.md",
     "docs/architecture.md": "explanation/architecture.md",
     "uetproto/wire/TABLES.md": "reference/headers.md",
     "uetproto/audit/RULES.md": "reference/rules.md",

@@ -2,8 +2,8 @@
 """This check accounts for every block of code of the pages, by `blocks.toml`: a test runs it, or this check does, or it
 says why neither can.
 
-What this check runs, it runs in an empty folder, one block after the other: shell by bash, Python in one scope. A
-block of text behind it has to be what was printed; `…` in it stands for anything. Values in comments have to be true.
+What this check runs, it runs in an empty folder, one block after the other: shell by bash, Python in one scope; TOML is
+written to mine.toml. A block of text has to be what was printed; `…` stands for anything. Values in comments are true.
 """
 
 import contextlib
@@ -79,6 +79,8 @@ def played(page: str, wanted: list[str]) -> tuple[list[str], int]:
                     ran += 1
                     if status:
                         faults.append(f"{page}:{line}: exit status {status} of {command}: {told.strip()[-200:]}")
+            elif block[1] == "toml" and "toml" in wanted:
+                Path("mine.toml").write_text(block[2], encoding="utf-8")
             elif block[1] == "python" and "python" in wanted:
                 output = io.StringIO()
                 try:
