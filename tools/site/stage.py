@@ -168,7 +168,7 @@ def children(source: str, text: str, places: dict[str, str]) -> dict[str, str]:
 
 
 def _toctree(source: str, text: str, places: dict[str, str]) -> str:
-    if os.path.basename(source) != "README.md":
+    if os.path.basename(places[source]) != "index.md":
         return ""
     entries = "".join(
         f"{title} <{os.path.relpath(place, os.path.dirname(places[source])).removesuffix('.md')}>\n"
