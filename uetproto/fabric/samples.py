@@ -78,6 +78,7 @@ class Sampler:
 
     def _take(self, _: object) -> None:
         clock = self._study.clock
+        clock.settle()
         for samples, values in self._sets:
             samples.add(clock.now, values())
         if self._study.open and len(clock):  # without another event nothing happens any more
