@@ -217,6 +217,9 @@ def test_a_timeline_has_what_a_rank_did(tmp_path: Path) -> None:
     timeline.draw([step], str(tmp_path / "step.svg"), "roce")
     texts = {text.text for text in ElementTree.parse(tmp_path / "step.svg").iter("{http://www.w3.org/2000/svg}text")}
     assert {f"interleaved: {step.end:.1f} µs", "reduce_scatter", "packets received", "time, µs"} <= texts
+    for arguments in (["step.svg", "model"], ["step.gif"]):
+        with pytest.raises(SystemExit, match="legal are"):
+            timeline.main(*arguments)
 
 
 # As programs

@@ -8,6 +8,7 @@ times of collectives are those of the trace of the world; packets are those of a
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from uetproto.analysis.capture import open_captures
 from uetproto.api import distributed as dist
 from uetproto.examples import fsdp
 
+TRANSPORTS = ("uet", "roce")
+SUFFIXES = (".svg", ".png")
 RANK = 0
 """The rank that is drawn."""
 COLOURS = {"computation": "C7", "all_gather": "C0", "reduce_scatter": "C1"}
@@ -94,7 +97,13 @@ def draw(steps: list[DrawnStep], path: str, transport: str) -> None:
 
 
 def main(path: str = "step.svg", transport: str = "uet") -> None:
-    """Run both programs of `fsdp`, and draw them."""
+    """Run both programs of `fsdp`, and draw them. What cannot be drawn ends the program with a line."""
+    if transport not in TRANSPORTS:
+        sys.exit(f"{transport}: legal are {', '.join(TRANSPORTS)}, which have packets")
+    if not path.endswith(SUFFIXES):
+        sys.exit(f"{path}: legal are names in {', '.join(SUFFIXES)}")
+    if find_spec("matplotlib") is None:
+        sys.exit("a picture needs matplotlib: pip install 'uetproto[plot]'")
     draw([played(program, transport) for program in fsdp.PROGRAMS], path, transport)
     print(f"drawn in {path}")
 
