@@ -82,7 +82,7 @@ BAD = {
     "": "sdi: no tables; legal: [[sdi]], once for each secure domain",
     "sdi = 1": "sdi: no tables; legal: [[sdi]], once for each secure domain",
     "sdi = [1]": "sdi: no tables; legal: [[sdi]], once for each secure domain",
-    "[[sid]]": "sid: no such key; legal: sdi",
+    "[[sid]]": "sid: no such key (did you mean sdi?); legal: sdi",
     "[[sdi]]\nid = ": "its end: no TOML; legal: TOML, each key once",
     "[[sdi]": "line 1: no TOML; legal: TOML, each key once",
     "[[sdi]]\n": "sdi.0.id: None is not legal; legal: 0 … 16777215",
