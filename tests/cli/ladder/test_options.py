@@ -10,6 +10,7 @@ import pytest
 import uetproto
 from tests.support.cli.frames import ack, capture, frame, invoke, nack, trimmed, write
 from tests.support.effort import effort
+from tests.support.paths import PCAPS
 from uetproto.analysis.commands import fabric
 from uetproto.audit.reader.options import Options
 from uetproto.audit.windows import windows_of
@@ -188,6 +189,16 @@ def test_columns_and_reasons(tmp_path: Path) -> None:
     assert rows[4].split()[2:5] == ["ESTABLISHED", "2", "µs"]
     assert " 3 µs " in rows[6]
     assert "↳" not in invoke("ladder", path).stdout
+
+
+def test_an_ordered_pdc_goes_back_to_the_expected_psn() -> None:
+    shown = invoke("ladder", str(PCAPS / "gradient-lossy.pcapng"), "--why", "--all").stdout
+    reasons = [line.split("↳ ")[1].rstrip(" │") for line in shown.splitlines() if "sent again" in line]
+    assert reasons == [
+        "pds.md §11.2: sent again after NACK ROD_OOO #14",
+        "pds.md §11.2: sent again after NACK ROD_OOO #14",
+        "pds.md §11.1, §11.4: sent again after 1 ms, the RTO or an inferred loss",
+    ]
 
 
 def test_columns_of_an_interface_that_is_not_the_first(three: str) -> None:

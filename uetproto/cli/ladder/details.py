@@ -28,6 +28,7 @@ COLUMNS = {
 _MPR_UNIT, _CREDIT_UNIT = 128, 256
 _TRIMMED = (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP, NackCode.TRIMMED_ACK)
 _FARTHEST = (1 << 63) - 1  # a capture may state any time
+_M32 = 0xFFFFFFFF
 _MOST = 65_536  # NACKs that are kept, by the PDC and the PSN that they refuse
 
 
@@ -47,6 +48,7 @@ class LadderDetails:
         self._windows: dict[object, int] = {}
         self._credits: dict[object, int] = {}
         self._refused: dict[object, tuple[int, int]] = {}
+        self._rewound: dict[object, tuple[int, int, int]] = {}
 
     def take(self, packet: Packet, data: bytes, time_ns: int, number: int, tap: Hashable) -> tuple[dict[str, str], str]:
         """Take packet `number` (from 1) of an interface. Return the values of its columns, and why it was sent, in
@@ -74,7 +76,10 @@ class LadderDetails:
             columns["rtt"] = duration(round(row["uetp.analysis.rtt"] * 1e9))
         reason = self._reason((tap, pdc), layer.form, head, packet, row, since)
         if "nack_psn" in head and len(self._refused) < _MOST:
-            self._refused[tap, pdc, head["nack_psn"]] = number, head["nack_code"]
+            nack = number, head["nack_code"]
+            self._refused[tap, pdc, head["nack_psn"]] = nack
+            start = head["nack_payload"] if head["nack_code"] == NackCode.ROD_OOO else head["nack_psn"]
+            self._rewound[tap, pdc, head.get("dpdcid")] = *nack, start
         return columns, reason
 
     def _columns(
@@ -124,12 +129,21 @@ class LadderDetails:
                 return found
         if not head.get("retx") or "cack_psn" in head or "nack_code" in head:
             return ""
-        refused = self._refused.get((*pdc, head.get("psn")))
+        refused = self._refused.get((*pdc, head.get("psn"))) or self._rewinding(pdc, form, head, row)
         if refused is not None:
             return f"pds.md §11.2: sent again after NACK {code(NackCode, refused[1])} #{refused[0]}"
         if since is not None:
             return f"pds.md §11.1, §11.4: sent again after {duration(since)}, the RTO or an inferred loss"
         return "pds.md §11: sent again; the capture lacks the transmission before"
+
+    def _rewinding(
+        self, pdc: tuple[Hashable, Any], form: str, head: Mapping[str, Any], row: Mapping[str, Any]
+    ) -> tuple[int, int] | None:
+        """Return number and code of the NACK for which an ordered PDC sends this PSN again (pds.md §11.3), or None."""
+        number, refusal, start = self._rewound.get((*pdc, head.get("spdcid")), (0, 0, 0))
+        ordered = form.startswith("pds.rod_req") or head.get("isrod")
+        sent_before = row.get("uetp.retransmission_of", 0) < number
+        return (number, refusal) if ordered and sent_before and (head["psn"] - start) & _M32 < 1 << 31 else None
 
 
 def _nack(form: str, head: Mapping[str, Any], packet: Packet, row: Mapping[str, Any]) -> str:
