@@ -35,7 +35,8 @@ class TrainInFlight:
     __slots__ = ("at", "done", "epoch", "frames", "last", "next", "pending", "run", "train")
 
     def __init__(self, train: Train, frames: list[bytes]) -> None:
-        self.train = train
+        self.train: Train | None = train
+        """The train, until its last frame has arrived: the payload of a file stays in memory so long."""
         self.frames = frames
         self.last = len(frames) - 1
         self.next = 0
@@ -124,7 +125,7 @@ class TrainPort:
         if index < found.last and run is not None:
             expected[id(found.frames[index + 1])] = found
         else:
-            found.frames = []
+            found.frames, found.train, found.run = [], None, run if found.pending else None
         if run is None or not (run.quiet or run.answers):
             self.end()
             self._nic.take(frame)
@@ -145,6 +146,7 @@ class TrainPort:
                     self._late = True
                     clock.late.append(self._look)
                 self._pending.append(found)
+                found.run = run
             found.pending += 1
             found.done = index
             found.at = now
@@ -201,6 +203,7 @@ class TrainPort:
         polled = not self._nic.coming
         run = found.run
         if run is None:
+            assert found.train is not None
             found.run = run = self._engine.admit(found.train, index, polled)
         elif not run.renew(index, polled):
             run = None
@@ -223,6 +226,8 @@ class TrainPort:
                     assert found.run is not None
                     found.run.settle(found.done, found.pending, found.at)
                     found.pending = 0
+                if not found.frames:
+                    found.run = None
         if self._acks:
             acks, self._acks = self._acks, {}
             for ack in acks.values():
