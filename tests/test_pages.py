@@ -44,6 +44,10 @@ QUICKER = (
         "find(scenarios(spoilt=True), settings=settings(phases=[Phase.generate]), condition=",
     ),
     ("import find, given", "import Phase, find, given"),
+    (
+        'find(messages(opcode="READ", mtu=4096),',
+        'find(messages(opcode="READ", mtu=4096), settings=settings(phases=[Phase.generate]), condition=',
+    ),
 )
 """Parts of blocks of Python, likewise: how a scenario is shrunk makes no difference to what is said."""
 

@@ -46,7 +46,7 @@ def test_a_process_is_driven_like_the_engine_inside() -> None:
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
-    machines.check_found(PdcMachine, kind, rules, shrinks=kind is broken.Twice or machines.SHRINKS)
+    machines.check_found(PdcMachine, kind, rules, shrinks=machines.SHRINKS)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(broken.Raising, "adapter-raised"), (broken.Garbage, "adapter-garbage")])
