@@ -99,7 +99,7 @@ SHOWN_AS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", [*SHOWN_AS][-effort(1, 3, 3) :])
+@pytest.mark.parametrize("fault", effort(["twice"], [*SHOWN_AS], [*SHOWN_AS]))
 def test_the_example_of_the_page_finds_and_shrinks_a_fault(
     page: dict[str, Any], monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
