@@ -37,7 +37,7 @@ _HAS_PSN = ("request", "noop", "close_cmd", "negotiation")
 """Kinds of packets of the peer that consume a PSN (pds.md §2.2)."""
 _LOOK = 100 * MILLISECOND
 """Time after which we look whether the act of a peer has ended."""
-_NUMBER, _COUNTED = Field(32, "number"), Field(64, "counted")
+_NUMBER, COUNTED = Field(32, "number"), Field(64, "counted")
 _ALL = 0xFFFFFFFF
 CANNOT = "cannot"
 """What `Actor.ended` returns if the peer cannot do what a test wants."""
@@ -109,6 +109,19 @@ class ActedPlay(Play[AnswerT]):
     """This base class plays one test in which the peer acts."""
 
     actor: Actor
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.came: dict[int, list[int]] = {}
+        """Times at which the copies of each PSN of the peer came."""
+
+    def arrival(self, psn: int) -> dict[str, int]:
+        """Note that a packet with this PSN came, and return the number of `copies` that came before it, the
+        microseconds `waited` since the last one, and half of them."""
+        times = self.came.setdefault(psn, [])
+        waited = (self.link.now - times[-1]) // MICROSECOND if times else 0
+        times.append(self.link.now)
+        return {"copies": len(times) - 1, "waited": waited, "half_waited": waited // 2}
 
     def outcome(self) -> Outcome:
         try:
@@ -220,8 +233,6 @@ class _ActPlay(ActedPlay[AnswerPacket], UetPlay):
         super().__init__(test, link, peer, seed, patience)
         self.actor = actor
         del self.variables["start"]  # the peer chooses it
-        self.came: dict[int, list[int]] = {}
-        """Times at which the copies of each PSN of the peer came."""
 
     def keep(self, name: str, data: bytes) -> None:
         self.craft.data[name] = data
@@ -259,15 +270,11 @@ class _ActPlay(ActedPlay[AnswerPacket], UetPlay):
         return True
 
     def counted(self, found: AnswerPacket) -> AnswerPacket:
-        """Return a packet with more values: the number of `copies` that came before it, the microseconds `waited` since
-        the last one, and half of them."""
+        """Return a packet with what `arrival` says of it."""
         if found.kind not in _HAS_PSN or found.values.get("dpdcid") == self.variables["other"]:
             return found
-        times = self.came.setdefault(found.values["psn"], [])
-        waited = (self.link.now - times[-1]) // MICROSECOND if times else 0
-        more = {"copies": len(times), "waited": waited, "half_waited": waited // 2}
-        times.append(self.link.now)
-        return replace(found, values={**found.values, **more}, rows={**found.rows, **dict.fromkeys(more, _COUNTED)})
+        more = self.arrival(found.values["psn"])
+        return replace(found, values={**found.values, **more}, rows={**found.rows, **dict.fromkeys(more, COUNTED)})
 
     def tolerates(self, found: AnswerPacket) -> bool:
         again = bool(found.values.get("copies")) and bool(found.values["retx"])

@@ -7,17 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from uetproto.conform.acting import ActedPlay, Actor
+from uetproto.conform.acting import COUNTED, ActedPlay, Actor
 from uetproto.conform.catalogue import ConformanceTest
 from uetproto.conform.player import Link, Outcome, Patience, Suite
 from uetproto.conform.roce.packets import RoceAnswer, RoceFacts, is_response
 from uetproto.conform.roce.pairs import NEEDS, CompletedWork, OpenPair, PairWish, PeerMemory, PeerSetup, TakenMessage
 from uetproto.conform.roce.play import LIVENESS, OUR_ADDRESS, OUR_KEY, RocePlay, play
-from uetproto.engine.contract import MICROSECOND
-from uetproto.wire.fields import Field
 from uetproto.wire.headers.roce import Operation
 
-_COUNTED = Field(64, "counted")
 _PSNS = 1 << 24
 _TIMEOUT_UNIT = 4_096_000
 """Picoseconds that the local ACK time-out is a multiple of, by a power of two (roce.md §9)."""
@@ -99,8 +96,6 @@ class _RoceActPlay(ActedPlay[RoceAnswer], RocePlay):
         self.actor: PairActor = actor
         self.timeout = timeout
         self.variables["imm"] = rng.getrandbits(32)
-        self.came: dict[int, list[int]] = {}
-        """Times at which the copies of each PSN of the peer came."""
         self.ended: set[int] = set()
         """PSNs that were acknowledged at the end."""
 
@@ -158,15 +153,11 @@ class _RoceActPlay(ActedPlay[RoceAnswer], RocePlay):
             pair.theirs, pair.first = self.variables["qp"], self.variables["first"] = told
 
     def counted(self, found: RoceAnswer) -> RoceAnswer:
-        """Return a packet with more values: the number of `copies` that came before it, the microseconds `waited` since
-        the last one, and half of them."""
+        """Return a packet with what `arrival` says of it."""
         if is_response(found):
             return found
-        times = self.came.setdefault(found.values["psn"], [])
-        waited = (self.link.now - times[-1]) // MICROSECOND if times else 0
-        more = {"copies": len(times), "waited": waited, "half_waited": waited // 2}
-        times.append(self.link.now)
-        return replace(found, values={**found.values, **more}, rows={**found.rows, **dict.fromkeys(more, _COUNTED)})
+        more = self.arrival(found.values["psn"])
+        return replace(found, values={**found.values, **more}, rows={**found.rows, **dict.fromkeys(more, COUNTED)})
 
     def tolerates(self, found: RoceAnswer) -> bool:
         return self.pairs[0].kind == "rc" and bool(found.values.get("copies"))
