@@ -2,7 +2,6 @@
 """This module makes a Scapy field for each field of a header table."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import IntFlag
 from functools import cache
 from ipaddress import IPv6Address
@@ -45,72 +44,75 @@ GIDS = {"sgid", "dgid", "gid", "mgid", "rgid"}
 
 
 @cache
-def _strict(kind: Any, row: Field) -> Any:
-    """Return the class of fields of a `kind` that refuse a name or number which the row cannot hold."""
+def _strict(kind: Any) -> Any:
+    """Return the class of fields of a `kind` that refuse a name or number which the row of their header cannot hold."""
+
+    def init(self: Any, row: Field, *args: Any) -> None:
+        self.row = row
+        kind.__init__(self, *args)
 
     def any2i(self: Any, pkt: Any, x: Any) -> Any:
+        row = self.row
         if isinstance(x, str):
             x = _from_text(self, row, x)
         if isinstance(x, float | bytes | dict) or (type(x) is int and not row.low <= x <= row.high):
-            raise LayerError(row.name, f"{shown(x)} is not legal", f"{row.low} … {row.high}")
+            raise LayerError(self.name, f"{shown(x)} is not legal", f"{row.low} … {row.high}")
         return kind.any2i(self, pkt, x)
 
     def i2repr(self: Any, pkt: Any, x: Any) -> Any:
-        if row.name in GIDS and isinstance(x, int):
+        if self.name in GIDS and isinstance(x, int):
             return str(IPv6Address(x))
         return kind.i2repr(self, pkt, x)
 
     def randval(self: Any) -> Any:
         """Return a random value for `fuzz`, which leaves a header what it is."""
-        return kind.randval(self) if not row.only else RandChoice(*row.only) if len(row.only) > 1 else None
+        only = self.row.only
+        return kind.randval(self) if not only else RandChoice(*only) if len(only) > 1 else None
 
-    return type(kind.__name__, (kind,), {"any2i": any2i, "i2repr": i2repr, "randval": randval})
+    methods = {"__slots__": ["row"], "__init__": init, "any2i": any2i, "i2repr": i2repr, "randval": randval}
+    return type(kind)(kind.__name__, (kind,), methods)
 
 
 def _from_text(field: Any, row: Field, text: str) -> Any:
     """Return the value of a field for a name of a code, names of bits, or an address."""
-    if row.name in GIDS:
+    if field.name in GIDS:
         try:
             return int(IPv6Address(text))
         except ValueError:
-            raise LayerError(row.name, f"{shown(text)} is not legal", "an IPv6 address") from None
+            raise LayerError(field.name, f"{shown(text)} is not legal", "an IPv6 address") from None
     names: Mapping[str, Any] = row.values.__members__ if row.values is not None else {}
     if isinstance(field, fields.FlagsField):
         known = set(field.names)
         wrong = [name for name in text.split("+") if name and name not in known]
         if not wrong:
             return text
-        raise LayerError(row.name, f"{shown(wrong[0])} is not legal{similar(wrong[0], known)}", "+".join(names))
+        raise LayerError(field.name, f"{shown(wrong[0])} is not legal{similar(wrong[0], known)}", "+".join(names))
     if text not in names:
         legal = ", ".join(names) if names else f"{row.low} … {row.high}"
-        raise LayerError(row.name, f"{shown(text)} is not legal{similar(text, names)}", legal)
+        raise LayerError(field.name, f"{shown(text)} is not legal{similar(text, names)}", legal)
     return int(names[text])
 
 
 def plain_field(header: Header, row: Field) -> Any:
     """Return the Scapy field for `row`, which is a field of `header`."""
-    aligned = header.offset_of(row.name) % 8 == 0
-    computed = (header.name, row.name) in _COMPUTED
-    row = replace(row, name=NAMES.get((header.name, row.name), row.name))
-    field = _typed(row, aligned)
-    field.__class__ = _strict(type(field), row)  # type: ignore[arg-type]
-    if computed:
+    key = header.name, row.name
+    field = _typed(NAMES.get(key, row.name), row, header.offset_of(row.name) % 8 == 0)
+    if key in _COMPUTED:
         field.default = None
     return field
 
 
-def _typed(row: Field, aligned: bool) -> Any:
+def _typed(name: str, row: Field, aligned: bool) -> Any:
     if row.signed:
-        return _SIGNED[row.bits](row.name, row.default)
+        return _strict(_SIGNED[row.bits])(row, name, row.default)
     if row.values is not None and issubclass(row.values, IntFlag):
         known = {int(member): str(member.name) for member in row.values}
-        return fields.FlagsField(
-            row.name, row.default, row.bits, [known.get(1 << bit, f"bit{bit}") for bit in range(row.bits)]
-        )
+        bits = [known.get(1 << bit, f"bit{bit}") for bit in range(row.bits)]
+        return _strict(fields.FlagsField)(row, name, row.default, row.bits, bits)
     if row.values is not None:
         if aligned and row.bits == 8:
-            return fields.ByteEnumField(row.name, row.default, row.values)
-        return fields.BitEnumField(row.name, row.default, row.bits, row.values)
+            return _strict(fields.ByteEnumField)(row, name, row.default, row.values)
+        return _strict(fields.BitEnumField)(row, name, row.default, row.bits, row.values)
     if aligned and row.bits in _UNSIGNED:
-        return _UNSIGNED[row.bits](row.name, row.default)
-    return (fields.BitField if row.bits <= 64 else fields.XBitField)(row.name, row.default, row.bits)
+        return _strict(_UNSIGNED[row.bits])(row, name, row.default)
+    return _strict(fields.BitField if row.bits <= 64 else fields.XBitField)(row, name, row.default, row.bits)

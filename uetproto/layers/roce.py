@@ -23,7 +23,6 @@ from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
 from uetproto.wire.headers import roce
 from uetproto.wire.headers.ethernet import IPV4, EtherType
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
-from uetproto.wire.stack import RD_MODES, check_choice, check_number
 from uetproto.wire.words.roce import bth_words, extension_words
 from uetproto.wire.words.text import octets
 
@@ -281,6 +280,8 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
     `unbind_roce`. `rd` has the meaning that it has in `uetproto.decode`. Earlier bindings by this function are removed.
     Raises `LayerError` for an unknown `rd` and for an illegal port.
     """
+    from uetproto.wire.stack import RD_MODES, check_choice, check_number
+
     global _rd
     with refusing():
         check_choice("rd", rd, RD_MODES)

@@ -30,12 +30,14 @@ from scapy.fields import XBitField, XIntField
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
 from scapy.layers.l2 import Dot1Q, Ether
-from scapy.packet import Packet, Raw, bind_top_down, split_bottom_up
+from scapy.packet import Packet, Raw, bind_top_down
 
 from uetproto.errors import typed
 from uetproto.layers import roce as layers_roce
 from uetproto.layers import sharp as layers_sharp
 from uetproto.layers.base import FormLayer, inside_of, last_of, layer_of, nearest, refusing
+from uetproto.layers.binding import Uet as Uet
+from uetproto.layers.binding import bind_bottom_up
 from uetproto.layers.fields import plain_field
 from uetproto.layers.roce import *  # noqa: F403
 from uetproto.layers.sharp import *  # noqa: F403
@@ -47,12 +49,12 @@ from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, matches, rows_after
 from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.ethernet import Ecn
+from uetproto.wire.headers.numbers import TRIMMED_DSCP
 from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType
 from uetproto.wire.headers.uet_ses import RESPONSES
 from uetproto.wire.implied import implied_payload
 from uetproto.wire.packet import Layer
 from uetproto.wire.shapes import SUSPECT_SIZES, completer
-from uetproto.wire.stack import TRIMMED_DSCP, check_number
 from uetproto.wire.words.text import octets
 from uetproto.wire.words.uet import pds_words, request_words, response_words, tss_words
 
@@ -350,17 +352,9 @@ def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = Non
     return cls
 
 
-class Uet(Packet):  # type: ignore[misc]
-    """This class is bound to UDP: it dissects to the PDS or TSS layer that the first two bytes announce, or to Raw."""
-
-    name = "UET"
-    fields_desc: ClassVar[list[Any]] = []
-
-    @classmethod
-    def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
-        if not _pkt:
-            return cls
-        return _choice(FIRST).of(_pkt) if _in_order(_underlayer) else Raw
+def first_layer(data: bytes, underlayer: Any) -> Any:
+    """Return the class of the PDS or TSS layer that starts a datagram of UET, or Raw."""
+    return _choice(FIRST).of(data) if _in_order(underlayer) else Raw
 
 
 LAYERS: dict[str, Any] = {form: layer_of(header, UetLayer, _field, _dispatch) for form, header in UET_FORMS.items()}
@@ -377,6 +371,8 @@ for _cls in LAYERS.values():
         for row in rows_after(_cls.header)
     )
 
+ENTROPY = LAYERS[uet_tss.ENTROPY.name]
+"""The layer that starts UET over native IP."""
 _SEALED = (uet_tss.TSS, uet_tss.TSS_SSI)
 _DF = 2
 _CAPABLE = (*uet_pds.REQUESTS, uet_pds.RUDI_REQ, uet_pds.UUD_REQ)
@@ -633,21 +629,24 @@ def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
     Earlier bindings of UET are removed. UET takes precedence over other layers that are bound to UDP ports, because the
     source port of a UET packet may be any of these ports. Raises `LayerError` for a number that is not legal.
     """
+    from uetproto.wire.stack import check_number  # brings all that reads frames, which layers do without
+
     with refusing():
         check_number("udp_port", udp_port, 0xFFFF)
         check_number("ip_protocol", ip_protocol, 0xFF)
-    split_bottom_up(UDP, Uet)
-    UDP.payload_guess = [({"dport": udp_port}, Uet), *UDP.payload_guess]
+    bind_bottom_up(udp_port, ip_protocol)
+    _announce(udp_port, ip_protocol)
+
+
+def _announce(udp_port: int, ip_protocol: int) -> None:
+    """Set the numbers in packets that are built."""
     for header in FIRST:
         bind_top_down(UDP, LAYERS[header.name], sport=udp_port, dport=udp_port, chksum=0)
-    entropy = LAYERS[uet_tss.ENTROPY.name]
-    for lower, field in ((IP, "proto"), (IPv6, "nh")):
-        split_bottom_up(lower, entropy)
-        lower.payload_guess = [({field: ip_protocol}, entropy), *lower.payload_guess]
-        bind_top_down(lower, entropy, **{field: ip_protocol})
+    bind_top_down(IP, ENTROPY, proto=ip_protocol)
+    bind_top_down(IPv6, ENTROPY, nh=ip_protocol)
 
 
-bind_uet()
+_announce(UDP_PORT, IP_PROTOCOL)
 
 __all__ = [
     "LAYERS",

@@ -15,6 +15,9 @@ from functools import cache
 
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.headers import ethernet, mcast, roce, sharp, sharp_am, tunnels, uet_pds, uet_ses, uet_tss
+from uetproto.wire.headers.numbers import IP_PROTOCOL as IP_PROTOCOL
+from uetproto.wire.headers.numbers import ROCE_PORT as ROCE_PORT
+from uetproto.wire.headers.numbers import UDP_PORT as UDP_PORT
 from uetproto.wire.headers.roce import Lnh, Nak
 from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, CcType, NextHdr
 from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, SYNCS, VENDORS
@@ -28,10 +31,6 @@ ROCE_FORMS: dict[str, Header] = {header.name: header for header in roce.HEADERS}
 SHARP_FORMS: dict[str, Header] = {header.name: header for module in (sharp, sharp_am) for header in module.HEADERS}
 MCAST_FORMS: dict[str, Header] = {header.name: header for header in mcast.HEADERS}
 FORMS: dict[str, Header] = LOWER_FORMS | UET_FORMS | ROCE_FORMS | SHARP_FORMS | MCAST_FORMS
-
-UDP_PORT = 4793
-IP_PROTOCOL = 253
-ROCE_PORT = 4791
 
 Candidates = tuple[Header, ...]
 

@@ -20,6 +20,7 @@ from uetproto.wire.fast_walk import FastWalk
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, UET_FORMS
 from uetproto.wire.headers import ethernet as eth
 from uetproto.wire.headers import roce, tunnels, uet_tss
+from uetproto.wire.headers.numbers import TRIMMED_DSCP as TRIMMED_DSCP
 from uetproto.wire.headers.uet_ses import SEND_STD_SOM
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
 from uetproto.wire.inside import look_inside
@@ -30,7 +31,6 @@ from uetproto.wire.walk import Settings, walk
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
 RD_MODES = ("raw", "headers")
-TRIMMED_DSCP = frozenset({16, 18})  # trimmed, trimmed at the last hop (cms.md §1)
 
 
 # Decoding ------------------------------------------------------------------------------------------------------------
