@@ -50,6 +50,14 @@ class Train:
         """Return the number of transport bytes of each packet."""
         return len(self.heads[0]) + len(self.payloads[0])
 
+    def fix(self, frames: list[bytes], trailer: int) -> list[bytes]:
+        """Let the payloads be those in the frames, each of which ends with `trailer` bytes that are no payload, and
+        return the frames. The memory of the program, in which the payloads were, may change from now on."""
+        end = len(frames[0]) - trailer
+        start = end - len(self.payloads[0])
+        self.payloads = [memoryview(frame)[start:end] for frame in frames]
+        return frames
+
 
 @dataclass(slots=True, eq=False)
 class TrainAck:

@@ -107,7 +107,8 @@ class TrainFramer(Protocol):
     """A train framer is a framer that also makes the frames of a train."""
 
     def frames(self, train: Train, /) -> list[bytes]:
-        """Return the frames of a train, which are those that `frame` makes of its packets."""
+        """Return the frames of a train, which are those that `frame` makes of its packets. From now on the payloads of
+        the train are copies, as the memory of the program may change."""
 
 
 class SplitFramer(Framer, Protocol):

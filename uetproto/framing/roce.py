@@ -104,13 +104,14 @@ class RoceFramer(FlowFramer):
         front = before + entropy + after
         if not self._checks:
             end = bytes(ICRC_SIZE)
-            return [b"".join((front, *parts, end)) for parts in zip(train.heads, train.payloads, strict=True)]
+            frames = [b"".join((front, *parts, end)) for parts in zip(train.heads, train.payloads, strict=True)]
+            return train.fix(frames, ICRC_SIZE)
         crc, frames = crc32(entropy + covered, crc), []
         for head, payload in zip(train.heads, train.payloads, strict=True):
             start = crc32(b"".join((head[:_VARIANT_AT], b"\xff", head[_VARIANT_AT + 1 :])), crc)
             end = crc32(payload, start).to_bytes(ICRC_SIZE, "little")
             frames.append(b"".join((front, head, payload, end)))
-        return frames
+        return train.fix(frames, ICRC_SIZE)
 
     def _lower(self, packet: Datagram) -> FlowHead:
         """Return the headers before the BTH; they are built for the first packet of a flow."""

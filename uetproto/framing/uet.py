@@ -107,16 +107,17 @@ class UetFramer(FlowFramer):
         before, after, _, crc = self._heads.get(key) or self._build_head(key)
         parts = zip(train.entropies, train.heads, train.payloads, strict=True)
         if not self._crc:
-            return [
+            frames = [
                 b"".join((before, entropy.to_bytes(ENTROPY_SIZE, "big"), after, head, payload))
                 for entropy, head, payload in parts
             ]
+            return train.fix(frames, 0)
         frames = []
         for entropy, head, payload in parts:
             middle = b"".join((entropy.to_bytes(ENTROPY_SIZE, "big"), after, head))  # `covered` is `after` over UET
             trailer = crc32c(payload, crc32c(middle, crc))
             frames.append(b"".join((before, middle, payload, trailer.to_bytes(CRC_SIZE, "big"))))
-        return frames
+        return train.fix(frames, CRC_SIZE)
 
     def _build_head(self, key: tuple[int, int, int]) -> FlowHead:
         """Build and keep the lower headers of a flow."""

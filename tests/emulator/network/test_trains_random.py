@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Random runs with trains and without: captures, results, counters, times and states are the same (`tools/trains`)."""
+"""Random runs with trains and without: captures, completions in their order and at their instants, results, counters,
+times and states are the same (`tools/trains`).
+"""
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.effort import effort
-from tests.support.trains.draw import Tables, draw
+from tests.support.trains.draw import KINDS, draw, kind_of
 from tests.support.trains.play import difference, play, toml_of
+from tests.support.trains.programs import Tables
 from tests.support.trains.shrink import shrink
 from uetproto.emulator.network.train_port import TrainPort
+from uetproto.engine.fep import Fep
 from uetproto.engine.pds.trains import ReceivedTrain
 from uetproto.wire.capture.pcap import open_capture
 
@@ -28,24 +34,64 @@ def _write(**more: Tables) -> Tables:
 
 @pytest.mark.filterwarnings("ignore:.*masks MaxWnd")
 def test_random_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = 0
+    made: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    kind = ""
     send = TrainPort.send
 
-    def count(port: TrainPort, train: object) -> int:
-        nonlocal made
-        made += 1
-        return send(port, train)  # type: ignore[arg-type]
+    def count(port: TrainPort, train: Any) -> int:
+        made[kind] += 1
+        return send(port, train)
 
     monkeypatch.setattr(TrainPort, "send", count)
-    refused = 0
     for seed in range(RUNS):
-        tables = draw(seed)
+        kind, tables = kind_of(seed), draw(seed)
         single = play(tables, "off", tmp_path)
-        refused += "error" in single
+        refused[kind] += "error" in single
         found = difference(single, play(tables, "auto", tmp_path))
         assert found is None, f"tools/trains --first {seed} --runs 1: {found}"
-    assert made > RUNS // 2
-    assert refused < RUNS // 20
+    assert made.keys() == KINDS.keys()
+    assert made.total() > RUNS // 2
+    assert refused.total() < RUNS // 20
+
+
+def test_a_completion_at_a_later_instant_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = {"do": "write", "end": 0, "peer": 1, "length": 9000, "buffer": 0, "region": 1, "addr": 0}
+    tables = _program([write, {"do": "advance", "time": 10**9}, write])
+    single = play(tables, "off", tmp_path)
+    make = Fep.__init__
+
+    def late(fep: Fep, *given: Any, **named: Any) -> None:
+        make(fep, *given, **named)
+        take, held = fep.events, list[Any]()
+
+        def earlier() -> list[Any]:
+            found, held[:] = held[:], take()
+            return found
+
+        fep.events = earlier
+
+    monkeypatch.setattr(Fep, "__init__", late)
+    assert (difference(single, play(tables, "off", tmp_path)) or "").startswith("event")
+
+
+def _program(rows: list[Tables]) -> Tables:
+    """Return a program over fi of two endpoints."""
+    return {
+        "fi": {"nodes": 2, "taps": "all", "rate": "100 Gb/s", "delay": "9 us"}, "ses": {"payload_mtu": 1024},
+        "end": [{"node": node, "type": "rdm", "order": "none"} for node in (0, 1)], "step": rows,
+    }  # fmt: skip
+
+
+def test_memory_that_changes_while_packets_are_under_way(tmp_path: Path) -> None:
+    """The receiver stored what the memory of the sender had when a packet arrived, not what the packet had."""
+    write = {"do": "write", "end": 0, "peer": 1, "length": 90_000, "buffer": 0, "region": 1, "addr": 0}
+    scribble = {"do": "scribble", "end": 0, "buffer": 0, "length": 90_000}
+    tables = _program([write, {"do": "advance", "time": 7_000_000}, scribble])
+    assert difference(play(tables, "off", tmp_path), play(tables, "auto", tmp_path)) is None
+    tables["verbs"] = tables.pop("fi")
+    tables |= {"pair": [{"one": 0, "two": 1, "type": "rc"}], "roce": {"path_mtu": 1024}}
+    assert difference(play(tables, "off", tmp_path), play(tables, "auto", tmp_path)) is None
 
 
 def test_sealed_packets_leave_sealed(tmp_path: Path) -> None:

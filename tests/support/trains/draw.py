@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Random runs for the comparison of trains with single packets: scenarios as tables of TOML, and collectives."""
+"""Random runs for the comparison of trains with single packets, as tables: scenarios by their sections, as `tomllib`
+reads them; command lines of `collective` and `fabric` in the section `command`; and programs (`programs`).
+"""
 
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-Tables = dict[str, Any]
-"""A scenario by its sections, as `tomllib` reads it; a collective has the one section `collective`."""
+from tests.support.trains import programs
+from tests.support.trains.programs import Tables
 
 _RATES = ("400 Gb/s", "100 Gb/s", "100 Gb/s", "25 Gb/s", "37 Gb/s", "3.3 Gb/s", "97 Gb/s", "800 Gb/s", "133 Gb/s")
 _DELAYS = ("1 us", "500 ns", "0 ps", "100 ns", "77 ns", "1 ps", "9 us", "41 ns", "200 ns")
@@ -20,15 +23,16 @@ def _maybe(rng: Random, chance: float, table: Tables, **choices: Any) -> None:
             table[key] = rng.choice(values)
 
 
-def draw(seed: int) -> Tables:
-    """Return the run of a seed."""
-    rng = Random(seed)
-    kind = rng.random()
-    if kind < 0.05:
-        return _collective(rng, seed)
-    if kind < 0.25:
-        return _roce(rng, seed)
-    return _uet(rng, seed)
+def kind_of(seed: int, only: Sequence[str] = ()) -> str:
+    """Return the kind of the run of a seed: one of `KINDS`, or of `only` if there are some."""
+    if only:
+        return only[seed % len(only)]
+    return Random(f"kind {seed}").choices([*KINDS], [share for share, _ in KINDS.values()])[0]
+
+
+def draw(seed: int, kind: str | None = None) -> Tables:
+    """Return the run of a seed, of a kind."""
+    return KINDS[kind or kind_of(seed)][1](Random(seed), seed)  # not the generator that drew the kind
 
 
 def _fabric(rng: Random, hosts: int) -> Tables:
@@ -239,17 +243,61 @@ def _roce(rng: Random, seed: int) -> Tables:
 
 def _collective(rng: Random, seed: int) -> Tables:
     op, algorithm = rng.choice((
-        ("all_reduce", "ring"), ("all_reduce", "tree"), ("all_gather", "ring"), ("broadcast", None),
-        ("all_reduce", "sharp"), ("all_gather", "multicast"), ("all_to_all", None), ("reduce_scatter", None),
+        ("all_reduce", "ring"), ("all_reduce", "tree"), ("all_reduce", "nccl_ring"), ("all_reduce", "double_tree"),
+        ("all_reduce", "sharp"), ("all_gather", "ring"), ("all_gather", "bruck"), ("all_gather", "multicast"),
+        ("broadcast", None), ("reduce", None), ("gather", None), ("all_to_all", "linear"), ("all_to_all", "pairwise"),
+        ("reduce_scatter", "ring"), ("reduce_scatter", "halving"),
     ))  # fmt: skip
-    case: Tables = {
-        "op": op, "ranks": rng.choice((2, 3, 4)), "length": rng.choice((4096, 49152, 120_000 // 96 * 96)),
-        "transport": "roce" if algorithm in ("sharp", "multicast") else rng.choice(("uet", "roce")),
-        "seed": seed & 0xFFFF,
-        "rate": rng.choice((400 * 10**9, 37 * 10**9)), "mtu": rng.choice((1024, 4096)),
+    ranks = rng.choice((2, 4) if algorithm == "halving" else (2, 3, 4, 5))
+    row: Tables = {
+        "name": "collective", "argument": op, "ranks": ranks,
+        "bytes": rng.choice((4096, 120_000, 240_000)) // (4 * ranks) * 4 * ranks,
+        "transport": "roce" if algorithm == "multicast" else rng.choice(("uet", "roce")),
+        "seed": seed & 0xFFFF, "rate": rng.choice(("400 Gb/s", "100 Gb/s", "37 Gb/s")),
+        "mtu": rng.choice((1024, 1024, 4096)), "tap": rng.choice(("all", "all", "0", "1")),
+        "topology": rng.choice(("switch", "switch", "leaf-spine:hosts_per_leaf=2,spines=2", "fat-tree")),
     }  # fmt: skip
     if algorithm is not None:
-        case["algorithm"] = algorithm
+        row["algorithm"] = algorithm
+    if rng.random() < 0.4:
+        row["cc"] = rng.choice(
+            ("off", "nscc", "nscc+rccc") if row["transport"] == "uet" else ("off", "pfc", "dcqcn", "dcqcn+pfc")
+        )
     if algorithm != "sharp":
-        _maybe(rng, 0.2, case, loss=(0.02,))
-    return {"collective": case}
+        _maybe(rng, 0.15, row, loss=(0.02,), ports=(2,))
+    if "leaf" in row["topology"]:
+        _maybe(rng, 0.3, row, tap=("leaf0.spine1,0", "leaf0"))
+    if "pfc" in row.get("cc", ""):
+        row.pop("ports", None)
+    return {"command": row}
+
+
+def _fabric_study(rng: Random, seed: int) -> Tables:
+    topology = rng.choice(("fat-tree", "leaf-spine:hosts_per_leaf=2,spines=2", "switch", "switch"))
+    row: Tables = {
+        "name": "fabric", "argument": rng.choice((*_PATTERNS, "incast+permutation")), "hosts": rng.choice((4, 6, 8)),
+        "topology": topology, "flow-size": rng.choice((3000, 70_000, 120_001)), "seeds": seed & 0xFFFF,
+        "cc": rng.choice(("off", "off", "off", "nscc", "rccc", "nscc+rccc")),
+        "rate": rng.choice(("100 Gb/s", "37 Gb/s")), "delay": rng.choice(("1 us", "100 ns", "0 ps")),
+    }  # fmt: skip
+    if row["argument"] == "all_to_all":
+        row["hosts"] = 4
+    _maybe(rng, 0.3, row, queue=(9_000, 40_000, 200_000), profile=("htsim",), tap=("h0", "h1,h2"))
+    if rng.random() < 0.3:
+        row["no-trim"] = True
+    if row["cc"] != "off":
+        _maybe(rng, 0.5, row, lb=("oblivious", "bitmap", "reps", "mixed"))
+    if "leaf" in topology:
+        _maybe(rng, 0.3, row, fail=("leaf0.spine1@3us", "leaf0.spine0"), tap=("leaf0.spine1", "h0,leaf1"))
+    _maybe(
+        rng, 0.1, row,
+        set=("switch.ecn=deterministic", "pds.rto_init_time=30 us", "pds.ack_gen_trigger=4096", "cc.entropy_values=16"),
+    )  # fmt: skip
+    return {"command": row}
+
+
+KINDS: dict[str, tuple[float, Callable[[Random, int], Tables]]] = {
+    "uet": (0.40, _uet), "roce": (0.16, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
+    "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.04, _fabric_study),
+}  # fmt: skip
+"""What draws the runs of each kind, and their share of all runs."""

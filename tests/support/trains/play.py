@@ -2,25 +2,26 @@
 """Plays a run with trains or without, and tells the first difference of two runs."""
 
 import tomllib
+from collections.abc import Callable
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from tests.support.trains.draw import Tables
+from click.testing import CliRunner
+
+from tests.support.trains.play_programs import play_distributed, play_fi, play_verbs
+from tests.support.trains.programs import Tables
+from tests.support.trains.watch import Seen, Watch
 from uetproto import decode
-from uetproto.cli.collective.run import CollectiveCase, PreparedCase
-from uetproto.collectives.dtypes import dtype
+from uetproto.cli.main import cli as program
 from uetproto.emulator.run.play import RUNS, kind_of
 from uetproto.emulator.run.result import comment_of
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import load_text
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, UetError
 from uetproto.garbage import seldom_collected
 from uetproto.wire.capture.pcap import ETHERNET, open_capture, open_writer
-
-Seen = dict[str, Any]
-"""All that can be seen of a run, by name, in the order in which it is compared."""
 
 
 def toml_of(tables: Tables) -> str:
@@ -48,24 +49,22 @@ def _value(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def play(tables: Tables, trains: str, folder: Path, check: bool = False) -> Seen:
+def play(tables: Tables, trains: str, folder: Path) -> Seen:
     """Play a run and return all that can be seen of it. A run that is refused has nothing but the error."""
     file = folder / f"{trains}.pcapng"
     file.unlink(missing_ok=True)
+    kind = next((kind for kind in PLAYERS if kind in tables), None)
     try:
-        return (
-            _collective(tables["collective"], trains, file)
-            if "collective" in tables
-            else _scenario(tables, trains, file)
-        )
-    except LocalError as error:
-        return {"error": str(error)}
+        watch, result = _scenario(tables, trains, file) if kind is None else PLAYERS[kind](tables, trains, file)
+    except UetError as error:
+        return {"error": f"{type(error).__name__}: {error}".replace(f"trains={trains}", "")}
+    return {"capture": file.read_bytes() if file.exists() else b"", **watch.seen(), "result": result}
 
 
-def _scenario(tables: Tables, trains: str, file: Path) -> Seen:
+def _scenario(tables: Tables, trains: str, file: Path) -> tuple[Watch, Any]:
     fabric = tables.get("fabric", {}) | {"trains": trains}
     scenario = load_text(toml_of(tables | {"fabric": fabric}))
-    with ExitStack() as owned:
+    with ExitStack() as owned, Watch() as watch:
         played: Any = RUNS[scenario.run.transport == UET, kind_of(scenario)](scenario, owned, False)
         about = None if scenario.plane is None else scenario.plane.told
         interfaces = [
@@ -73,45 +72,33 @@ def _scenario(tables: Tables, trains: str, file: Path) -> Seen:
             for name, tap in zip(scenario.interfaces, scenario.taps, strict=True)
         ]
         comment = comment_of(scenario)
-        if comment is not None:
-            comment = comment.replace(f'trains = "{trains}"', "")
         played.connect(owned.enter_context(open_writer(str(file), comment=comment, interfaces=interfaces)))
         with seldom_collected():
             played.play(None)
         played.close()
-        result = played.outcome(None, None).as_dict()
-    return {"capture": file.read_bytes(), "result": result, **_state(played)}
+        return watch, (played.outcome(None, None).as_dict(), played.done_at, played.failure)
 
 
-def _state(played: Any) -> Seen:
-    """Return the counters and numbers that engines, NICs, links and queues have at the end."""
-    network = played.network
-    seen: Seen = {"time": (played.clock.now, len(played.clock), played.done_at, played.failure)}
-    for name, nic in network.nics.items():
-        seen[f"NIC of {name}"] = nic.sent, nic.repeated, nic.received, nic.received_at
-    for name, engine in played.engines.items():
-        pds = getattr(engine, "pds", None)
-        if pds is None:
-            seen[f"adapter {name}"] = dict(engine.counters)
-            continue
-        seen[f"endpoint {name}"] = repr(pds.counters), pds.nack_tx, pds.nack_rx, engine.deadline()
-        for number, pdc in pds.pdcs.items():
-            seen[f"PDC {number} of {name}"] = (
-                pdc.state, pdc.tx.una, pdc.tx.next, pdc.tx.peer_cack, pdc.rx.cack, pdc.rx.max_clear, pdc.rx.max_rcvd,
-                pdc.rx.sack_track, pdc.ack_gen_count, pdc.touched, pdc.wake_at, pdc.clear_at, pdc.stored_at,
-                [(record.psn, record.rto_at, record.retx_at) for record in pdc.tx.records.values()],
-            )  # fmt: skip
-    for number, hop in enumerate(network.hops):
-        seen[f"link {number}, {hop.source} > {hop.target}"] = hop.link.frames, hop.link.bytes, hop.link.busy_until
-    for name, queue in network.queues.items():
-        seen[f"queue {name}"] = queue.peak
-    return seen
+def _command(tables: Tables, trains: str, file: Path) -> tuple[Watch, Any]:
+    """Play a command line: its name and argument, and its options with their values."""
+    row = tables["command"]
+    options = [part for name, value in row.items() if name not in ("name", "argument")
+               for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]  # fmt: skip
+    with Watch() as watch:
+        done = CliRunner().invoke(
+            program, [row["name"], row["argument"], *options, "--json", "--trains", trains, "-o", str(file)]
+        )
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    if done.exit_code == 2:
+        raise LocalError("command", done.output)
+    return watch, (done.exit_code, done.output)
 
 
-def _collective(case: Tables, trains: str, file: Path) -> Seen:
-    kind = "float32"
-    found = PreparedCase(CollectiveCase(**{"algorithm": None, **case}, dtype=dtype(kind), trains=trains)).run(str(file))
-    return {"capture": file.read_bytes(), "result": repr(found)}
+PLAYERS: dict[str, Callable[[Tables, str, Path], tuple[Watch, Any]]] = {
+    "fi": play_fi, "verbs": play_verbs, "distributed": play_distributed, "command": _command,
+}  # fmt: skip
+"""What plays a run that is no scenario, by the section that tells its kind."""
 
 
 def difference(single: Seen, trains: Seen) -> str | None:

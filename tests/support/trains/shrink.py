@@ -4,9 +4,17 @@
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 
-from tests.support.trains.draw import Tables
+from tests.support.trains.programs import Tables
 
-_NEEDED = {"run", "nodes", "operation", "collective"}
+_NEEDED = {"run", "nodes", "operation", "command", "fi", "verbs", "distributed", "roce", "end", "pair", "step"}
+_KEPT = {
+    "run": ("initiator", "target", "transport", "mode"), "security": ("sdi",), "command": ("name", "argument"),
+    "fi": ("nodes", "taps", "rate"), "verbs": ("nodes", "taps", "rate"), "distributed": ("ranks", "transport"),
+}  # fmt: skip
+_ROW = (
+    "do", "node", "peer", "key", "length", "end", "buffer", "region", "addr", "time", "events", "count", "at", "root",
+    "async", "sleep", "fetch",
+)  # fmt: skip
 
 
 def shrink(tables: Tables, differs: Callable[[Tables], bool], most: int = 400) -> Tables:
@@ -26,35 +34,35 @@ def shrink(tables: Tables, differs: Callable[[Tables], bool], most: int = 400) -
 
 
 def _smaller(tables: Tables) -> Iterator[Tables]:
-    rows = tables.get("operation", [])
-    for number in range(len(rows)):
-        if len(rows) > 1:
-            yield tables | {"operation": rows[:number] + rows[number + 1 :]}
-    for name in tables:
-        if name not in _NEEDED:
-            yield {key: value for key, value in tables.items() if key != name}
-    for name, section in tables.items():
-        if isinstance(section, dict) and not any(isinstance(value, dict) for value in section.values()):
-            for key in section:
-                if not (name == "run" and key in ("initiator", "target", "transport", "mode")) and key not in (
-                    "sdi",
-                    "op",
-                ):
-                    yield tables | {name: {k: v for k, v in section.items() if k != key}}
+    name = next((name for name in ("operation", "step") if name in tables), None)
+    rows: list[Tables] = [] if name is None else tables[name]
+    for part in dict.fromkeys((len(rows) // 2, 1)):
+        for number in range(0, len(rows), max(part, 1)):
+            if len(rows) > part > 0:
+                yield tables | {name: rows[:number] + rows[number + part :]}
+    for section in tables:
+        if section not in _NEEDED:
+            yield {key: value for key, value in tables.items() if key != section}
+    for section, values in tables.items():
+        if isinstance(values, dict) and not any(isinstance(value, dict) for value in values.values()):
+            for key in values:
+                if key not in _KEPT.get(section, ()):
+                    yield tables | {section: {k: v for k, v in values.items() if k != key}}
     for number, row in enumerate(rows):
+        assert name is not None
         for key in row:
-            if key not in ("do", "node", "peer", "key", "length"):
-                yield _changed(tables, number, key, None)
+            if key not in _ROW:
+                yield _changed(tables, name, number, key, None)
         length = row.get("length", 0)
         for less in (length // 2, length - length // 4, length - 1024, length // 1024 * 1024):
             if 0 < less < length:
-                yield _changed(tables, number, "length", less)
+                yield _changed(tables, name, number, "length", less)
 
 
-def _changed(tables: Tables, number: int, key: str, value: int | None) -> Tables:
+def _changed(tables: Tables, name: str, number: int, key: str, value: int | None) -> Tables:
     copied = deepcopy(tables)
     if value is None:
-        del copied["operation"][number][key]
+        del copied[name][number][key]
     else:
-        copied["operation"][number][key] = value
+        copied[name][number][key] = value
     return copied
