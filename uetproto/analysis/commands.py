@@ -149,12 +149,14 @@ def generate(
     duration: str | int | None = None,
     mutate: Mapping[str, float] | None = None,
     seed: int | None = None,
+    trains: str = "auto",
     output: PathText | None = None,
 ) -> CommandOutcome[TrafficResult]:
     """Generate the traffic of a profile, as `uetproto generate` does: a shipped name, or a TOML file.
 
     `packets` (default 10,000) or `duration`, such as "5 ms" or in picoseconds, end it. `mutate` has shares of packets
-    by mutation. The capture of a sealed profile is opened with its keys. Raises `LocalError` for what is not legal.
+    by mutation. `trains` is "auto", "on" or "off". The capture of a sealed profile is opened with its keys. Raises
+    `LocalError` for what is not legal.
     """
     from uetproto.toml.values import time
     from uetproto.traffic import mutations
@@ -170,7 +172,7 @@ def generate(
     lasts = None if duration is None else _checked("duration", duration, time(1))
     most = _PACKETS if packets is None and lasts is None else packets
     with _captured(output, True) as frames:
-        result = write(loaded, str(frames.file), packets=most, duration=lasts, mutations=shares)
+        result = write(loaded, str(frames.file), packets=most, duration=lasts, mutations=shares, trains=trains)
         return CommandOutcome(result, result.failure is None, frames.opened(result.keys_file))
 
 

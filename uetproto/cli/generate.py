@@ -16,6 +16,7 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, toml_file
 from uetproto.cli.terminal import many, printable, progress, tell
+from uetproto.emulator.network.config import TRAINS
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
@@ -84,6 +85,10 @@ Mutations:
 )  # fmt: skip
 @click.option("--report", type=Choice(["coverage"]), help="Also count forms, opcodes and codes that were written.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all random choices.")
+@click.option(
+    "--trains", type=Choice(TRAINS), default=TRAINS[0], show_default=True,
+    help="Whether equal packets are handled together. The files are the same; off takes more time.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def command(
     profile: str,
@@ -94,6 +99,7 @@ def command(
     mutate: tuple[str, ...],
     report: str | None,
     seed: int | None,
+    trains: str,
     as_json: bool,
 ) -> None:
     """Write the traffic of PROFILE, a shipped name or a TOML file: packets that emulated endpoints exchange.
@@ -119,7 +125,7 @@ def command(
         try:
             outcome = generate(
                 loaded, output, packets=packets, duration=lasts, mutations=shares, coverage=report is not None,
-                progress=_checked(show, asked),
+                trains=trains, progress=_checked(show, asked),
             )  # fmt: skip
         except KeyboardInterrupt:
             kept = f"; {printable(output)} is whole up to here" if output != "-" else ""

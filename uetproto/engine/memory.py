@@ -3,7 +3,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from uetproto.engine.contract import Buffer
 from uetproto.errors import LocalError
@@ -27,6 +27,34 @@ class Memory(Protocol):
     def flush(self) -> None: ...
 
 
+class RunMemory(Memory, Protocol):
+    """Run memory also reads and writes runs of pieces that have the same size, for trains (`engine.train`)."""
+
+    def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
+        """Return what `count` calls of `read` would return for pieces of `size` bytes."""
+
+    def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
+        """Return a function that writes one of these pieces of equal size, given by its index, to its place from
+        `offset` on."""
+
+
+_Kind = TypeVar("_Kind", bound=type[RunMemory])
+_RUN_MEMORIES: set[type] = set()
+
+
+def with_runs(kind: _Kind) -> _Kind:
+    """Let trains use the runs of a class of memory. A subclass of it may read or write in another way, and must be
+    decorated itself."""
+    _RUN_MEMORIES.add(kind)
+    return kind
+
+
+def run_memory(memory: object) -> RunMemory | None:
+    """Return `memory` if trains can use its runs, and otherwise None."""
+    return cast(RunMemory, memory) if type(memory) in _RUN_MEMORIES else None
+
+
+@with_runs
 class BufferMemory:
     """A buffer memory is an object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
 
@@ -65,6 +93,7 @@ class BufferMemory:
         """Do nothing: writes take effect at once."""
 
 
+@with_runs
 class FileMemory:
     """A file memory is an open binary file of any length. Only a few windows of the file are in RAM.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from uetproto.engine.contract import Buffer, Datagram
+from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 
 LEAST = 2
 """Number of packets below which no train is made."""
@@ -57,6 +57,15 @@ class Train:
         start = end - len(self.payloads[0])
         self.payloads = [memoryview(frame)[start:end] for frame in frames]
         return frames
+
+    def packet(self, index: int) -> Datagram:
+        """Return a packet of the train by itself, as it arrives: all its transport bytes are in `header`."""
+        kind = Datagram if self.first is None else type(self.first)
+        transport = b"".join((self.heads[index], self.payloads[index]))
+        return kind(
+            self.src, self.dst, transport, b"", TrafficClass.DATA, self.entropies[index], False, Trim.NO,
+            self.ip_version,
+        )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)

@@ -124,6 +124,11 @@ class TrafficProfile(ABC):
         """Return whether packets end with the CRC of their transport."""
 
     @property
+    @abstractmethod
+    def allows_trains(self) -> bool:
+        """Return whether endpoints can handle runs of equal packets together (`engine.train`)."""
+
+    @property
     def roce_port(self) -> int:
         """Return the UDP port that carries RoCE."""
         return ROCE_PORT

@@ -67,6 +67,10 @@ class RoceProfile(TrafficProfile):
         return self.roce.icrc
 
     @property
+    def allows_trains(self) -> bool:
+        return QpType.RC in self.transports
+
+    @property
     def roce_port(self) -> int:
         return self.roce.udp_port
 

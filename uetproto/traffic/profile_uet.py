@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
+from uetproto.engine.pds.trains import allows_trains
 from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, profile_of
 from uetproto.framing.uet import Encapsulation
 from uetproto.knobs import KeyType, keys_of
@@ -68,6 +69,10 @@ class UetProfile(TrafficProfile):
     @property
     def crc(self) -> bool:
         return self.how.crc
+
+    @property
+    def allows_trains(self) -> bool:
+        return self.security is None and allows_trains(self.pds) and any(mode in self.modes for mode in PDC_MODES)
 
 
 def read(file: ProfileFile) -> UetProfile:

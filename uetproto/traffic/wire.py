@@ -9,15 +9,17 @@ endpoint. Packets that arrive in a row are delivered together, as by a NIC that 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from math import gcd
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
+from uetproto.engine.train import ArrivingRun, Train, TrainEngine
 from uetproto.framing.dscp import Dscp
-from uetproto.framing.framer import Framer
+from uetproto.framing.framer import Framer, TrainFramer
 from uetproto.impair.trim import MIN_TRIM_SIZE, trim
 from uetproto.traffic.profile_file import TrafficProfile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol
@@ -38,6 +40,12 @@ _DSCP = Dscp()
 _WireRecord = tuple[int, int, bytes]
 """Time in picoseconds, order of entry, frame."""
 
+
+Row = list[Datagram | tuple[Train, int, int]]
+"""Packets to one endpoint in the order in which they arrive. Successive packets of a train stand together, as the
+train, the index of the first of them and the index behind the last one."""
+_LOST, _TRIMMED, _REORDERED = 1, 2, 4
+"""What may happen to a packet on its way. A packet that is lost is not trimmed nor reordered."""
 
 Change = Callable[[list[bytes]], list[bytes]]
 """Function between the tap and the file. It takes frames in the order of time, and returns the frames to write."""
@@ -62,7 +70,7 @@ class TrafficTap:
         self._writer = writer
         self._until = until
         self._changes = tuple(changes)
-        self._number = 0
+        self._number = count()
         self._left = packets
         self._pending: list[_WireRecord] = []
         self._wait = self._batch()
@@ -76,13 +84,10 @@ class TrafficTap:
     def _batch(self) -> int:
         return _BATCH if self._left is None else min(_BATCH, max(1, self._left))
 
-    def add(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Add records, which are pairs of time and frame. No time is before the present time of the clock."""
-        pending, number = self._pending, self._number
-        for at, frame in records:
-            number += 1
-            pending.append((at, number, frame))
-        self._number = number
+    def add(self, times: Sequence[int], frames: Sequence[bytes]) -> None:
+        """Add records, each with its time and frame. No time is before the present time of the clock."""
+        pending = self._pending
+        pending += zip(times, self._number, frames, strict=False)
         if len(pending) >= self._wait:
             self.drain()
 
@@ -111,8 +116,10 @@ class TrafficTap:
 class DirectWire:
     """A direct wire connects the endpoints. It loses, trims and reorders packets by the shares of the profile."""
 
-    def __init__(self, profile: TrafficProfile, clock: Clock, rng: Rng, tap: TrafficTap) -> None:
+    def __init__(self, profile: TrafficProfile, clock: Clock, rng: Rng, tap: TrafficTap, trains: bool = False) -> None:
+        """Make the wire. With `trains`, endpoints handle runs of equal packets together, if the profile allows it."""
         self.clock = clock
+        self.trains = trains and profile.allows_trains
         self.profile = profile
         self.rng = rng
         self.tap = tap
@@ -131,6 +138,8 @@ class DirectWire:
         The place of the tap decides whether the packets that the endpoint sends are recorded when they leave, or when
         they arrive. In the second case, lost packets are not recorded.
         """
+        if self.trains and isinstance(engine, TrainEngine):
+            engine.use_trains()
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         kind = TrafficPort if self.profile.security is None else SealedTrafficPort
         port = self.ports[address] = kind(self, engine, framer, at_arrival, on_event)
@@ -150,6 +159,7 @@ class TrafficPort:
         self._clock = wire.clock
         self._engine = engine
         self._framer = framer
+        self._trains = cast(TrainFramer, framer)
         self._at_arrival = at_arrival
         self._on_event = on_event
         rate = wire.profile.rate
@@ -164,12 +174,40 @@ class TrafficPort:
         self._engine.submit(work, self._clock.now)
         self.step()
 
-    def take(self, packets: Sequence[Datagram]) -> None:
+    def take(self, row: Row) -> None:
         """Deliver packets that have arrived in a row. The last of them arrives now."""
         now, receive = self._clock.now, self._engine.receive
-        for packet in packets:
-            receive(packet, now)
+        for packet in row:
+            if isinstance(packet, Datagram):
+                receive(packet, now)
+            else:
+                self._take_train(*packet, now)
         self.step()
+
+    def _take_train(self, train: Train, at: int, end: int, now: int) -> None:
+        """Deliver packets of a train. Those that cause nothing are stored, and processed together."""
+        engine: Any = self._engine
+        run: ArrivingRun | None = engine.admit(train, at, False)
+        while at < end:
+            if run is not None:
+                due = min(at + run.quiet, end)
+                for index in range(at, due):
+                    run.place(index)
+                if due == end:
+                    run.settle(end - 1, end - at, now)
+                    return
+                if run.answers:
+                    run.place(due)
+                    run.due(due, due + 1 - at, now)
+                    at = due + 1
+                    continue
+                if due > at:
+                    run.settle(due - 1, due - at, now)
+                    at = due
+            engine.receive(train.packet(at), now)
+            at += 1
+            if run is not None and not run.renew(at, False):
+                run = None
 
     def step(self) -> None:
         """Send the packets that the engine has ready, unless the port is busy, and handle the engine's events."""
@@ -199,14 +237,25 @@ class TrafficPort:
             self._timer = NEVER
             self.step()
 
-    def _send(self, packets: Sequence[Datagram], now: int) -> None:
+    def _send(self, packets: Sequence[Datagram | Train], now: int) -> None:
         wire, frame_of = self._wire, self._framer.frame
         picoseconds, bits, late = self._picoseconds, self._bits, wire.profile.delay
         faulty, at_arrival, framed = wire.faulty, self._at_arrival, self.sends_frames
-        records: list[tuple[int, bytes]] = []
-        train: list[Datagram] = []
+        times: list[int] = []
+        frames: list[bytes] = []
+        row: Row = []
         dst, arrival = packets[0].dst, now
         for packet in packets:
+            if type(packet) is Train:
+                now, parts, last = self._send_train(packet, now, times, frames)
+                if parts:
+                    if packet.dst != dst:
+                        self._hand_over(dst, row, arrival)
+                        dst, row = packet.dst, []
+                    row += parts
+                    arrival = last
+                continue
+            assert isinstance(packet, Datagram)
             if packet.payload:
                 packet.header = b"".join((packet.header, packet.payload))
                 packet.payload = b""
@@ -217,52 +266,100 @@ class TrafficPort:
                 packet.header = frame
             start, now = now, now - (-len(frame) * picoseconds // bits)
             if not at_arrival:
-                records.append((start, frame))
-            if faulty:
-                if not self._disturb(packet, frame, now + late, records):
+                times.append(start)
+                frames.append(frame)
+            if faulty and (what := self._drawn(packet.traffic_class)):
+                if not self._disturb(packet, frame, now + late, what, times, frames):
                     continue
             elif at_arrival:
-                records.append((now + late, frame))
+                times.append(now + late)
+                frames.append(frame)
             if packet.dst != dst:
-                self._hand_over(dst, train, arrival)
-                dst, train = packet.dst, []
-            train.append(packet)
+                self._hand_over(dst, row, arrival)
+                dst, row = packet.dst, []
+            row.append(packet)
             arrival = now + late
-        self._hand_over(dst, train, arrival)
+        self._hand_over(dst, row, arrival)
         self._busy_until = now
-        wire.tap.add(records)
+        wire.tap.add(times, frames)
 
-    def _hand_over(self, dst: int, train: list[Datagram], arrival: int) -> None:
-        if not train:
+    def _send_train(
+        self, train: Train, now: int, times: list[int], frames: list[bytes]
+    ) -> tuple[int, Row, int]:  # fmt: skip
+        """Send a train. Return when its last packet has left, the packets that join the row, and when the last of these
+        arrives."""
+        made, late = self._trains.frames(train), self._wire.profile.delay
+        count, each = len(made), -(-len(made[0]) * self._picoseconds // self._bits)
+        gone = now + each * count
+        first = now + each + late if self._at_arrival else now
+        recorded = range(first, first + each * count, each)
+        if not self._wire.faulty:
+            times += recorded
+            frames += made
+            return gone, [(train, 0, count)], gone + late
+        parts: Row = []
+        start = arrival = 0
+        for index, frame in enumerate(made):
+            what = self._drawn(TrafficClass.DATA)
+            if not (what and self._at_arrival):
+                times.append(recorded[index])
+                frames.append(frame)
+            if not what:
+                continue
+            at = now + each * index + late
+            if index > start:
+                parts.append((train, start, index))
+                arrival = at
+            start, alone = index + 1, train.packet(index)
+            if self._disturb(alone, frame, at + each, what, times, frames):
+                parts.append(alone)
+                arrival = at + each
+        if count > start:
+            parts.append((train, start, count))
+            arrival = gone + late
+        return gone, parts, arrival
+
+    def _hand_over(self, dst: int, row: Row, arrival: int) -> None:
+        if not row:
             return
         port = self._wire.ports.get(dst)
         if port is not None:
-            self._clock.at(arrival, port.take, train)
+            self._clock.at(arrival, port.take, row)
         else:
             for port in self._wire.groups.get(dst, ()):
-                self._clock.at(arrival, port.take, train)
+                self._clock.at(arrival, port.take, row)
 
-    def _disturb(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
-        """Lose, trim or delay a packet by chance; return False for one that is lost or delayed."""
-        wire = self._wire
-        profile, chance = wire.profile, wire.rng.random
+    def _drawn(self, kind: TrafficClass) -> int:
+        """Draw by chance what happens to the next packet: a sum of `_LOST`, `_TRIMMED` and `_REORDERED`."""
+        profile, chance = self._wire.profile, self._wire.rng.random
         if profile.loss and chance() < profile.loss:
+            return _LOST
+        what = 0
+        if profile.trim and kind is not TrafficClass.CONTROL and chance() < profile.trim:
+            what = _TRIMMED
+        return what | _REORDERED if profile.reorder and chance() < profile.reorder else what
+
+    def _disturb(
+        self, packet: Datagram, frame: bytes, arrival: int, what: int, times: list[int], frames: list[bytes]
+    ) -> bool:  # fmt: skip
+        """Lose, trim or delay a packet, as was drawn; return False for one that is lost or delayed."""
+        wire = self._wire
+        if what == _LOST:
             wire.happened["lost"] += 1
             return False
-        short = None
-        if profile.trim and packet.traffic_class is not TrafficClass.CONTROL and chance() < profile.trim:
-            short = trim(frame, _DSCP, last_hop=False)
+        short = trim(frame, _DSCP, last_hop=False) if what & _TRIMMED else None
         if short is not None:
             wire.happened["trimmed"] += 1
             frame = short
             packet.header = frame if self.sends_frames else bytes(packet.header[:_LEFT])
             packet.trimmed = Trim.TRIMMED
-        after = profile.reorder and chance() < profile.reorder
+        after = bool(what & _REORDERED)
         if after:
             wire.happened["reordered"] += 1
             arrival += REORDER_TIME
         if self._at_arrival:
-            records.append((arrival, frame))
+            times.append(arrival)
+            frames.append(frame)
         if after:
             self._hand_over(packet.dst, [packet], arrival)
         return not after
@@ -275,6 +372,6 @@ class SealedTrafficPort(TrafficPort):
 
     sends_frames = True
 
-    def take(self, packets: Sequence[Datagram]) -> None:
-        opened = (self._framer.packet(bytes(packet.header)) for packet in packets)
+    def take(self, row: Row) -> None:
+        opened = (self._framer.packet(bytes(packet.header)) for packet in row if isinstance(packet, Datagram))
         super().take([packet for packet in opened if packet is not None])

@@ -104,7 +104,7 @@ def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
 def _generate(length: int, trains: str, folder: Path) -> Timed:
     profile = load("bench")
     began = process_time()
-    generate(profile, str(folder / "bench.pcap"), packets=length)
+    generate(profile, str(folder / "bench.pcap"), packets=length, **_knob(trains))
     return length, process_time() - began
 
 

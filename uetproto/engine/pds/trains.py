@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
-from uetproto.engine.config import PROBING
+from uetproto.engine.config import PROBING, PdsConfig
 from uetproto.engine.contract import NEVER, Datagram, Mode, TrafficClass, Trim
 from uetproto.engine.pds.destination import ASSUMED_RANGE, send_ack
 from uetproto.engine.pds.messages import Ack, Request, parse
@@ -43,12 +43,16 @@ _PSN_ROOM = (1 << 31) - (1 << 23)
 
 def use_trains(owner: "Pds") -> bool:
     """Make trains from now on. Return False if the configuration allows none."""
-    config = owner.config
-    owner.trains = (
-        not owner.objects and owner.congestion is None and not config.enb_ack_per_pkt
-        and config.clear_source == "explicit" and config.clear_at == "packet" and config.inferred_loss not in PROBING
-    )  # fmt: skip
+    owner.trains = not owner.objects and owner.congestion is None and allows_trains(owner.config)
     return owner.trains
+
+
+def allows_trains(config: PdsConfig) -> bool:
+    """Return whether these parameters allow trains."""
+    return (
+        not config.enb_ack_per_pkt and config.clear_source == "explicit" and config.clear_at == "packet"
+        and config.inferred_loss not in PROBING
+    )  # fmt: skip
 
 
 # Sending

@@ -2,7 +2,7 @@
 """This module has the common part of RC and UC responders, which checks and stores the message in progress (roce.md
 §8)."""
 
-from uetproto.engine.memory import BufferMemory, FileMemory
+from uetproto.engine.memory import RunMemory, run_memory
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
 from uetproto.engine.roce.packets import Parsed
@@ -75,7 +75,7 @@ class Inbound(ResponderHalf):
         done = 0 if parsed.step in STARTS else self.done
         return receive is not None and done + len(parsed.payload) <= self.segments(receive).length
 
-    def place_of_message(self, sends: bool, more: int) -> tuple[BufferMemory | FileMemory, int] | None:
+    def place_of_message(self, sends: bool, more: int) -> tuple[RunMemory, int] | None:
         """Return the memory in which the message is stored, and its offset there, if `more` bytes that do not end the
         message are legal. Return None if each packet must be checked."""
         if not sends:
@@ -91,8 +91,8 @@ class Inbound(ResponderHalf):
             if found is None:
                 return None
             region, start = found
-        memory = region.memory
-        return (memory, start) if isinstance(memory, BufferMemory | FileMemory) else None
+        memory = run_memory(region.memory)
+        return None if memory is None else (memory, start)
 
     # The effect
 

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import BufferMemory, FileMemory, as_memory
+from uetproto.engine.memory import as_memory, run_memory
 from uetproto.engine.roce.contract import Access, Sge
 from uetproto.errors import LocalError
 
@@ -182,11 +182,8 @@ class SgeSegments:
         if len(pieces) != 1:
             return None
         region, addr, _ = pieces[0]
-        memory: Any = region.memory
-        if type(memory) not in (BufferMemory, FileMemory):
-            return None
-        found: list[Buffer] = memory.read_run(addr - region.addr, size, count)
-        return found
+        memory = run_memory(region.memory)
+        return None if memory is None else memory.read_run(addr - region.addr, size, count)
 
     def whole(self) -> tuple[RoceMemoryRegion, int] | None:
         """Return the region of the list and the offset of the list there, or None if it has several parts or its part

@@ -9,7 +9,7 @@ from functools import lru_cache
 from struct import Struct
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import BufferMemory, FileMemory, Memory
+from uetproto.engine.memory import Memory, run_memory
 from uetproto.engine.ses.headers import FIRST_PACKET
 from uetproto.engine.train import LEAST, PayloadRun
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -113,8 +113,8 @@ class RequestSegments:
         """Return `count` packets from packet `index` on, none of which is the first or the last of the message. Return
         None if they cannot go as a train."""
         plan, mtu = self.plan, self.mtu
-        memory = plan.memory
-        if count < LEAST or plan.extension or not isinstance(memory, BufferMemory | FileMemory):
+        memory = run_memory(plan.memory)
+        if count < LEAST or plan.extension or memory is None:
             return None
         offset = index * mtu
         payloads = memory.read_run(plan.start + offset, mtu, count)

@@ -21,7 +21,7 @@ from uetproto.engine.contract import (
     RemoteAccess,
     RemoteWrite,
 )
-from uetproto.engine.memory import BufferMemory, FileMemory, Region
+from uetproto.engine.memory import BufferMemory, Region, RunMemory, run_memory
 from uetproto.engine.pds.service import Connection, Refusal, Response
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.addressing import IndexState, Process, Processes, ResourceIndex
@@ -111,10 +111,11 @@ class FollowedMessage:
 
     __slots__ = ("_message", "_offset", "_size", "_target", "answer", "place")
 
-    def __init__(self, target: "SesTarget", message: RxMessage, offset: int, payloads: Sequence[Buffer]) -> None:
-        """Make the run of packets with these payloads, the first of which is at `offset` of the message."""
-        memory = message.memory
-        assert isinstance(memory, BufferMemory | FileMemory)
+    def __init__(
+        self, target: "SesTarget", message: RxMessage, memory: RunMemory, offset: int, payloads: Sequence[Buffer]
+    ) -> None:  # fmt: skip
+        """Make the run of packets with these payloads, the first of which is at `offset` of the message. `memory` is
+        that of the message."""
         self._target = target
         self._message = message
         self._offset = offset
@@ -401,15 +402,15 @@ class SesTarget:
         if message is None or message.identity is None:
             return None
         opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
-        size, mtu = len(payloads[0]), self.config.payload_mtu
+        size, mtu, memory = len(payloads[0]), self.config.payload_mtu, run_memory(message.memory)
         if (
             identity != message.identity or opcode != message.opcode or flags != message.flags or tail != message.tail
             or stated != size or size != mtu or offset % mtu
             or not 0 < offset < message.length - len(payloads) * mtu
-            or type(message.memory) not in (BufferMemory, FileMemory)
+            or memory is None
         ):  # fmt: skip
             return None
-        return FollowedMessage(self, message, offset, payloads)
+        return FollowedMessage(self, message, memory, offset, payloads)
 
     def _keep_place(self, j: Judgement, data: Buffer, at: int) -> None:
         """Store the place of an accepted WRITE with one packet, for `_write_whole`."""
