@@ -6,9 +6,9 @@ the position of their payload, and in entropy. An engine makes trains only for a
 frames of a train are those of its packets sent one by one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 
@@ -44,6 +44,8 @@ class Train:
     ip_version: int
     first: Datagram | None = None
     """First packet, if it has values that all packets share and that are not listed here (RoCE)."""
+    seals: Sequence[Any] = ()
+    """How the framer of the sender sealed the packets, for that of the receiver (TSS)."""
 
     @property
     def size(self) -> int:
@@ -78,6 +80,8 @@ class TrainAck:
     receiver: int | None
     """Number of the connection at its receiver, or None if the ACK says more than that packets arrived in order."""
     frame: bytes = b""
+    seal: Any = None
+    """How the framer of the sender sealed the packet, or None."""
     at: int = 0
     """Instant at which the frame arrived."""
 

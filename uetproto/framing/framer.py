@@ -7,10 +7,10 @@ only the bytes behind the UDP header: it calls `seal` and `open`.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from uetproto.engine.contract import Datagram, TrafficClass, Trim
-from uetproto.engine.train import Train
+from uetproto.engine.contract import NEVER, Datagram, TrafficClass, Trim
+from uetproto.engine.train import ArrivingRun, Train, TrainAck
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, EtherType, internet_checksum
@@ -103,12 +103,37 @@ class Framer(Protocol):
 
 
 @runtime_checkable
-class TrainFramer(Protocol):
-    """A train framer is a framer that also makes the frames of a train."""
+class TrainFramer(Framer, Protocol):
+    """A train framer is a framer that also makes the frames of a train, and takes such frames without reading them.
+
+    The driver knows a frame by its Python object, so that each bit of it is as the framer of the sender has made it.
+    """
+
+    last_seal: Any
+    """How the last frame was sealed, or None. The driver keeps it with the frame of an ACK (`TrainAck.seal`)."""
+    is_timed: bool
+    """Whether an own frame may change which frames are accepted."""
 
     def frames(self, train: Train, /) -> list[bytes]:
-        """Return the frames of a train, which are those that `frame` makes of its packets. From now on the payloads of
-        the train are copies, as the memory of the program may change."""
+        """Return the frames of a train, which are those that `frame` makes of its packets.
+
+        From now on the payloads of the train are copies, as the memory of the program may change. If the framer refuses
+        to send a packet, it refuses those behind it too, and the list ends there.
+        """
+
+    def next_turn(self) -> int:
+        """Return the instant from which on other frames may be accepted than now; NEVER if there is none."""
+
+    def follow(self, run: ArrivingRun, train: Train, index: int, /) -> ArrivingRun | None:
+        """Return what takes the packets of a train from packet `index` on in place of `run`, as long as `packet` would
+        accept their frames. Return None if `packet` must read the frame of packet `index`."""
+
+    def takes_ack(self, ack: TrainAck, /) -> bool:
+        """Take the frame of an ACK as `packet` would. Return False if `packet` must read it; then nothing has
+        changed."""
+
+    def packet_of_ack(self, ack: TrainAck, /) -> Datagram:
+        """Return the datagram that `packet` would return for an ACK that was taken."""
 
 
 class SplitFramer(Framer, Protocol):
@@ -166,6 +191,25 @@ class FlowFramer(ABC):
 
     @abstractmethod
     def packet(self, frame: bytes) -> Datagram | None: ...
+
+    # Trains: a framer that does not seal accepts all frames of its network that arrive as they were sent
+
+    last_seal: Any = None
+    is_timed = False
+
+    def next_turn(self) -> int:
+        return NEVER
+
+    def follow(self, run: ArrivingRun, train: Train, index: int) -> ArrivingRun | None:
+        return run
+
+    def takes_ack(self, ack: TrainAck) -> bool:
+        return True
+
+    def packet_of_ack(self, ack: TrainAck) -> Datagram:
+        packet = self.packet(ack.frame)
+        assert packet is not None
+        return packet
 
     def _read(self, frame: bytes, key: bytes) -> ReceivedFlow | None:
         """Decode the lower headers of a frame and keep them by `key`; return None for a frame that is dropped."""

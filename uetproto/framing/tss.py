@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from uetproto.engine.contract import Datagram
-from uetproto.engine.tss.cipher import AssociatedData, Refused
+from uetproto.engine.contract import NEVER, Datagram, TrafficClass
+from uetproto.engine.train import ArrivingRun, Train, TrainAck
+from uetproto.engine.tss.cipher import AssociatedData, Refused, Seal
 from uetproto.engine.tss.domain import SecureDomain, TrimmedPart
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort, nack_code
 from uetproto.framing.framer import CACHE
 from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, tx_an
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
+from uetproto.framing.tss_trains import OpenedRun, seal_train, take_ack
 from uetproto.framing.uet import Encapsulation, UetFramer
 
 _LAST_EPOCH = 0xFFFF
@@ -46,31 +48,27 @@ class SealingFramer(UetFramer):
         self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable, local_port=local_port)
         self.port = port
         self.domain = domain
+        self.now = now
         self.overhead = domain.domain.overhead
         self._rotation = rotation
         self._epoch_at = epoch_at
-        self._is_timed = rotation is not None or epoch_at is not None
-        self._now = now
+        self.is_timed = rotation is not None or epoch_at is not None
         self._changed_at: int | None = None
         self._authenticated: dict[bytes, AssociatedData] = {}
         self._above_ip = ETHERNET_SIZE + ip_size(ip_version)  # offset of the UDP or entropy header
         self.refused: Counter[str] = Counter()
         """Number of packets that were not opened, by reason."""
 
-    frames = None  # type: ignore[assignment]
-    """There are no trains of sealed packets: each has a counter of its own, and is opened by itself. Thus this class is
-    no `TrainFramer`."""
-
     def frame(self, packet: Datagram) -> bytes:
         """Return the sealed frame. It is empty if all counter values of the key are used (tss.md §8)."""
-        if self._is_timed:
-            self._keep_time()
+        if self.is_timed:
+            self.keep_time()
         inner = b"".join((packet.header, packet.payload))
         if self._leaves_in_clear(inner):
             self.port.out_rx_encryption_bypass += 1
             return self._plain.frame(packet)
         head = self._head_for(packet, len(inner))
-        sealed = self.domain.seal(self._authenticated.get(head) or self._remember(head, packet.dst), inner)
+        sealed = self.domain.seal(self.authenticated(head, packet.dst), inner)
         return head + sealed if sealed is not None else b""
 
     def _leaves_in_clear(self, inner: bytes) -> bool:
@@ -85,10 +83,10 @@ class SealingFramer(UetFramer):
         packet = super().packet(frame)
         if packet is None:
             return None
-        if self._is_timed:
-            self._keep_time()
+        if self.is_timed:
+            self.keep_time()
         head = frame[: self._start]
-        below = self._authenticated.get(head) or self._remember(head, packet.dst, packet.src)
+        below = self.authenticated(head, packet.dst, packet.src)
         opened = self.port.receive(below, bytes(packet.header), is_trimmed=bool(packet.trimmed))
         if isinstance(opened, Refused):
             self.refused[opened.reason] += 1
@@ -106,8 +104,11 @@ class SealingFramer(UetFramer):
         packet.header = opened.inner
         return packet
 
-    def _remember(self, head: bytes, dst: int, src: int | None = None) -> AssociatedData:
+    def authenticated(self, head: bytes, dst: int, src: int | None = None) -> AssociatedData:
         """Return the part of the lower headers that is authenticated (tss.md §7.1, §7.3), and keep it."""
+        found = self._authenticated.get(head)
+        if found is not None:
+            return found
         if len(self._authenticated) >= CACHE:
             self._authenticated.clear()
         ahead = self._zero_checksum(head)[self._above_ip :]
@@ -115,9 +116,55 @@ class SealingFramer(UetFramer):
         self._authenticated[head] = below
         return below
 
-    def _keep_time(self) -> None:
+    @property
+    def last_seal(self) -> Seal | None:
+        return self.domain.last_seal
+
+    def frames(self, train: Train) -> list[bytes]:
+        return seal_train(self, train)
+
+    def follow(self, run: ArrivingRun, train: Train, index: int) -> ArrivingRun | None:
+        opened = OpenedRun(self, run, train)
+        return opened if opened.accept(index) else None
+
+    def takes_ack(self, ack: TrainAck) -> bool:
+        return take_ack(self, ack)
+
+    def packet_of_ack(self, ack: TrainAck) -> Datagram:
+        packet = super().packet(ack.frame)
+        assert packet is not None
+        packet.header = b"".join((ack.packet.header, ack.packet.payload))
+        return packet
+
+    def lower_of_train(self, train: Train) -> list[bytes]:
+        """Return the lower headers of the packets of a train."""
+        key = (train.dst, TrafficClass.DATA, train.size)
+        head = self._heads.get(key) or self._build_head(key)
+        built = {entropy: head.with_entropy(entropy) for entropy in set(train.entropies)}
+        return [built[entropy] for entropy in train.entropies]
+
+    def next_change(self) -> tuple[int, int]:
+        """Return the number of sealed packets and the instant from which on `keep_time` changes anything; NEVER for
+        each of them that does not matter."""
+        rotation, triggers, guard_ends = self._rotation, [self._epoch_at], NEVER
+        if rotation is not None:
+            if self._changed_at is None:
+                triggers.append(rotation.trigger)
+            elif self.domain.has_key(1 - self.domain.tx_an):
+                guard_ends = self._changed_at + rotation.guard
+        packets = min((one.packets for one in triggers if one is not None and one.packets is not None), default=NEVER)
+        times = (one.time for one in triggers if one is not None and one.packets is None and one.time is not None)
+        return packets, min(min(times, default=NEVER), guard_ends)
+
+    def next_turn(self) -> int:
+        if not self.is_timed:
+            return NEVER
+        packets, time = self.next_change()
+        return 0 if self.domain.counters.out_auth_pkts >= packets else time
+
+    def keep_time(self) -> None:
         """Change key and epoch if it is time (tss.md §10)."""
-        domain, now = self.domain, self._now()
+        domain, now = self.domain, self.now()
         sealed = domain.counters.out_auth_pkts
         if self._epoch_at is not None and self._epoch_at.is_due(sealed, now):
             domain.move_epoch((domain.tx_epoch + 1) & _LAST_EPOCH)

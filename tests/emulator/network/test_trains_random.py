@@ -17,7 +17,6 @@ from tests.support.trains.shrink import shrink
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.trains import ReceivedTrain
-from uetproto.wire.capture.pcap import open_capture
 
 RUNS = effort(300, 3000, 20_000)
 
@@ -92,16 +91,6 @@ def test_memory_that_changes_while_packets_are_under_way(tmp_path: Path) -> None
     tables["verbs"] = tables.pop("fi")
     tables |= {"pair": [{"one": 0, "two": 1, "type": "rc"}], "roce": {"path_mtu": 1024}}
     assert difference(play(tables, "off", tmp_path), play(tables, "auto", tmp_path)) is None
-
-
-def test_sealed_packets_leave_sealed(tmp_path: Path) -> None:
-    """Packets of a train were framed as those that are not sealed."""
-    tables = _write(security={"sdi": 1, "key": "07" * 32})
-    assert difference(play(tables, "off", tmp_path), play(tables, "auto", tmp_path)) is None
-    with open_capture(tmp_path / "auto.pcapng") as capture:
-        frames = [record.data for record in capture]
-    assert len(frames) > 200
-    assert {frame[42] >> 3 for frame in frames} == {1}  # the type of the security header
 
 
 def test_a_difference_is_told_and_made_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

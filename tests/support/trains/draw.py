@@ -4,15 +4,20 @@ reads them; command lines of `collective` and `fabric` in the section `command`;
 """
 
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from random import Random
 from typing import Any
 
 from tests.support.trains import programs
 from tests.support.trains.programs import Tables
+from uetproto.engine.tss.cipher import context, derive
 
 _RATES = ("400 Gb/s", "100 Gb/s", "100 Gb/s", "25 Gb/s", "37 Gb/s", "3.3 Gb/s", "97 Gb/s", "800 Gb/s", "133 Gb/s")
 _DELAYS = ("1 us", "500 ns", "0 ps", "100 ns", "77 ns", "1 ps", "9 us", "41 ns", "200 ns")
 _PATTERNS = ("incast", "outcast", "permutation", "all_to_all")
+_ANY = (1, 2, 5, 17, 33, 60, 90, 130, 200)
+_MANY = (2, 33, 60, 90, 130, 200)
+"""Numbers of packets of a message."""
 _KEY = 7
 
 
@@ -78,10 +83,13 @@ def _tap(rng: Random, names: list[str]) -> Tables:
     return {"nodes": rng.choice(("all", "all", [names[0]], [names[-1]], names[:2]))}
 
 
-def _uet(rng: Random, seed: int) -> Tables:
+def _uet(rng: Random, seed: int, sealed: bool = False) -> Tables:
+    """Draw a scenario over UET, sealed or seldom so."""
     count = rng.choice((2, 2, 2, 3, 3, 4, 5))
     names = [f"n{number}" for number in range(count)]
     mode = rng.choice(("rod", "rud", "rod", "rud", "rod", "rud", "rudi", "uud"))
+    if sealed and mode in ("rudi", "uud") and rng.random() < 0.7:
+        mode = "rod"
     mtu = rng.choice((1024, 1024, 1024, 2048, 4096))
     tables: Tables = {
         "run": {"seed": seed & 0xFFFF, "mode": mode, "initiator": "n0", "target": "n1", "time_limit": "200 ms"},
@@ -110,39 +118,92 @@ def _uet(rng: Random, seed: int) -> Tables:
     if rng.random() < 0.1:
         tables["cc"] = {"algorithm": rng.choice(("nscc", "rccc", "nscc+rccc"))}
         fabric["trimming"] = rng.random() < 0.8
-    if rng.random() < 0.15:
-        tables["security"] = {
-            "sdi": 1, "mode": rng.choice(("direct", "cluster")), "key": "07" * 32,
-            "start": rng.choice(("off", "expected", "random")),
-        }  # fmt: skip
-        _maybe(rng, 0.3, tables["security"], epoch_at=(3, 30))
-        if tables["security"]["mode"] == "direct" or rng.random() < 0.2:
-            for number, node in enumerate(tables["nodes"].values()):
-                node["ssi"] = number + 1
+    if sealed or rng.random() < 0.15:
+        _seal(rng, tables, names)
     if rng.random() < 0.4:
         tables["faults"] = _faults(rng, names)
     if rng.random() < 0.1:
         tables["preset"] = {"n0": {"start_psn": rng.choice((0xFFFFFFF0, 0x7FFFFFFA, 0))}}
-    tables["operation"] = _uet_rows(rng, names, mode, mtu)
+    tables["operation"] = _uet_rows(rng, names, mode, mtu, _MANY if sealed else _ANY)
     return tables
 
 
-def _length(rng: Random, mtu: int) -> int:
-    packets = rng.choice((1, 2, 5, 17, 33, 60, 90, 130, 200)) * 1024 // min(mtu, 2048) or 1
+def _sealed(rng: Random, seed: int) -> Tables:
+    return _uet(rng, seed, True)
+
+
+def _seal(rng: Random, tables: Tables, names: list[str]) -> None:
+    """Seal the packets: in any mode, with one or two keys, changes of key and epoch, and nodes that do not agree."""
+    nodes, mode, target = tables["nodes"], rng.choice(("direct", "cluster", "client-server")), tables["run"]["target"]
+    security: Tables = {"sdi": rng.choice((1, 0xABCDEF)), "mode": mode}
+    tables["security"] = security
+    is_ipv6 = ":" in nodes[names[0]]["address"]
+    if rng.random() < 0.5 or (mode == "direct" and is_ipv6):
+        for number, node in enumerate(nodes.values()):
+            node["ssi"] = 1 + number * 77
+    keys = [{"an": an, "key": f"{7 + an:02x}" * 32} for an in rng.choice(((0,), (0,), (1,), (0, 1), (0, 1)))]
+    security["keys"] = keys
+    clients = [name for name in names if name != target]
+    derived = mode == "client-server" and rng.random() < 0.4
+    if derived:  # the server derives such keys; of the wrong ones, no packet opens
+        security["server"] = target
+        for name in clients:
+            nodes[name]["security"] = {"keys": [one | {"key": _derived(tables, name, one)} for one in keys]}
+    elif mode == "client-server" and rng.random() < 0.5:
+        security["server"] = rng.choice(names)
+    security["start"] = rng.choice(("off", "expected", "random"))
+    if len(keys) == 2 and rng.random() < 0.7:
+        security["rotate_at"] = rng.choice((1, 33, 70, 100, 150, 220, "7 us", "13 us", "20 us"))
+        _maybe(rng, 0.7, security, rotate_guard=("0 ps", "2 us", "15 us", "60 us"))
+    if not derived:
+        _maybe(rng, 0.3, security, epoch_at=(3, 30, 90, 150, "9 us", "30 us"))
+        _maybe(rng, 0.15, security, epoch=(5, 0xFFFF))
+    if mode == "cluster":
+        if rng.random() < 0.3:
+            mask, shift = rng.choice(((0xFF00, 8), (0xFFFFFFF8, 3), (0x1F, 0), (0xA0, 5), (0xF << 48, 48)))
+            security |= {"rekey_mask": mask, "rekey_shift": shift}
+        if is_ipv6:
+            _maybe(rng, 0.3, security, ipv6_ssi_context=("small",))
+    _maybe(rng, 0.15, security, crypto_offset=(12, 24, 32, 40, 64))
+    if rng.random() < 0.35:  # nodes that differ
+        own = nodes[rng.choice(names)].setdefault("security", {})
+        _maybe(
+            rng, 0.3, own, rx_max_epoch_lifetime=(0, 1), auth_fail_threshold=(0, 3),
+            invoke_fatal_threshold=(10, 80, 150), strict_tsc_halves=(False,), plain=("pass",),
+            clear_nacks=(["NEW_START_PSN"],),
+        )  # fmt: skip
+        if len(keys) == 2 and not derived:  # the same key at first, but another one after a rotation
+            _maybe(rng, 0.6, own, keys=([keys[0], keys[1] | {"key": "5a" * 32}],))
+        if not derived:
+            _maybe(rng, 0.2, own, epoch=(1, 40))
+        if "epoch_at" in security:
+            _maybe(rng, 0.6, own, rx_max_epoch_lifetime=(0,))
+
+
+def _derived(tables: Tables, name: str, row: Tables) -> str:
+    """Return the derived key of a client, in epoch 0."""
+    node, key = tables["nodes"][name], bytes.fromhex(row["key"])
+    address = ip_address(node["address"]).packed
+    identity = node["ssi"].to_bytes(4, "big") if "ssi" in node and len(address) == 4 else address
+    return b"".join(derive(key, b"U2", context(0, 0, identity))).hex()
+
+
+def _length(rng: Random, mtu: int, counts: tuple[int, ...] = _ANY) -> int:
+    packets = rng.choice(counts) * 1024 // min(mtu, 2048) or 1
     return max(packets * mtu + rng.choice((0, 0, 1, -1, 77, mtu // 2)), 1)
 
 
-def _uet_rows(rng: Random, names: list[str], mode: str, mtu: int) -> list[Tables]:
+def _uet_rows(rng: Random, names: list[str], mode: str, mtu: int, counts: tuple[int, ...]) -> list[Tables]:
     if len(names) > 2 and mode in ("rod", "rud") and rng.random() < 0.4:
         return [
-            {"do": rng.choice(_PATTERNS), "length": min(_length(rng, mtu), 90_000)}
+            {"do": rng.choice(_PATTERNS), "length": min(_length(rng, mtu, counts), 90_000)}
             for _ in range(rng.choice((1, 1, 2)))
         ]  # fmt: skip
     rows: list[Tables] = []
     at = 0
     for number in range(rng.choice((1, 1, 2, 3, 4))):
         node, peer = rng.sample(names, 2)
-        length, key = _length(rng, mtu), (_KEY + number) | (mode == "rudi") << 63
+        length, key = _length(rng, mtu, counts), (_KEY + number) | (mode == "rudi") << 63
         what = rng.choice(("write", "write", "write", "read", "send", "send", "atomic"))
         if mode == "uud":
             what, length = "send", min(length, mtu)
@@ -297,7 +358,8 @@ def _fabric_study(rng: Random, seed: int) -> Tables:
 
 
 KINDS: dict[str, tuple[float, Callable[[Random, int], Tables]]] = {
-    "uet": (0.40, _uet), "roce": (0.16, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
+    "uet": (0.36, _uet), "roce": (0.16, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
+    "sealed": (0.08, _sealed),
     "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.04, _fabric_study),
 }  # fmt: skip
 """What draws the runs of each kind, and their share of all runs."""

@@ -46,6 +46,8 @@ def _value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

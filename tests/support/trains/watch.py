@@ -12,6 +12,7 @@ from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.nic import Nic
 from uetproto.engine.roce.hca import Hca
+from uetproto.framing.tss import SealingFramer
 
 Seen = dict[str, Any]
 """All that can be seen of a run, by name, in the order in which it is compared."""
@@ -95,6 +96,8 @@ def state_of(network: BuiltNetwork) -> Seen:
             seen |= _fep(name, engine)
         elif isinstance(engine, Hca):
             seen |= _hca(name, engine)
+        if isinstance(nic.framer, SealingFramer):
+            seen[f"security of {name}"] = _security(nic.framer)
     for number, hop in enumerate(network.hops):
         seen[f"link {number}, {hop.source} > {hop.target}"] = hop.link.frames, hop.link.bytes, hop.link.busy_until
     for name, queue in (network.queues | network.trunks).items():
@@ -123,6 +126,16 @@ def _fep(name: str, engine: Any) -> Seen:
             [(record.psn, record.rto_at, record.retx_at) for record in pdc.tx.records.values()],
         )  # fmt: skip
     return seen
+
+
+def _security(framer: SealingFramer) -> Any:
+    domain = framer.domain
+    ciphers = [cipher for cipher in domain._slots if cipher is not None]
+    return (
+        domain.tx_an, domain.tx_counter, domain.domain_dropping, repr(domain.counters), framer.next_change(),
+        [domain.has_key(an) for an in (0, 1)], list(domain._epochs), domain._failures, dict(framer.refused),
+        framer.bad_crc, framer.bad_header, framer.foreign, [repr(cipher._ledger) for cipher in ciphers],
+    )  # fmt: skip
 
 
 def _hca(name: str, engine: Hca) -> Seen:

@@ -122,10 +122,11 @@ class Nic:
                         count += self.trains.send(packet) - 1
                         continue
                     data = frame(packet)
+                    ack = unsent.pop(id(packet), None) if unsent else None
                     if not data:  # the framer refuses to send the packet
                         self.sent -= 1
                         continue
-                    if unsent and (ack := unsent.pop(id(packet), None)) is not None:
+                    if ack is not None:
                         assert self.trains is not None
                         self.trains.announce(ack, data)
                     send(data)

@@ -68,7 +68,7 @@ class TrainPort:
         self._clock = clock
         self._nic = nic
         self._engine = engine
-        self._frames = framer.frames
+        self._framer = framer
         self._link = link
         self._expected = expected
         self._pending: list[TrainInFlight] = []
@@ -87,10 +87,16 @@ class TrainPort:
         """Number of times that the endpoint has done anything but to receive packets that are quiet."""
         self._until = NEVER
         """Instant from which on a timer may be due that runs when a packet arrives."""
+        self._turn = NEVER
+        """Instant from which on the framer may accept other frames than those of the runs of this epoch."""
 
     def send(self, train: Train) -> int:
-        """Send the frames of a train. Return their number."""
-        frames = self._frames(train)
+        """Send the frames of a train. Return the number of its packets."""
+        frames, count = self._framer.frames(train), len(train.heads)
+        if len(frames) < count:
+            self._nic.sent -= count - len(frames)
+            if not frames:
+                return count
         expected = self._expected
         if len(expected) >= _MOST:
             expected.clear()
@@ -102,7 +108,7 @@ class TrainPort:
             if oldest.frames:
                 expected.pop(id(oldest.frames[oldest.next]), None)
         self._link.send_many(frames)
-        return len(frames)
+        return count
 
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now."""
@@ -115,7 +121,7 @@ class TrainPort:
             self._take_ack(found)
             return
         clock = self._clock
-        if clock.looks != self._looks:
+        if clock.looks != self._looks or clock.now >= self._turn:
             self._looks = clock.looks
             self.end()
         index = found.next
@@ -162,7 +168,12 @@ class TrainPort:
             if ack.receiver is not None:
                 self.unsent[id(ack.packet)] = ack
             return
-        data = nic.framer.frame(ack.packet)
+        framer = self._framer
+        data = framer.frame(ack.packet)
+        if framer.is_timed:
+            self._epoch += 1  # keys may have changed
+        if not data:  # the framer refuses to send the packet
+            return
         if ack.receiver is not None:
             self.announce(ack, data)
         nic.sent += 1
@@ -170,7 +181,7 @@ class TrainPort:
 
     def announce(self, ack: TrainAck, frame: bytes) -> None:
         """Let the receiver of a frame know that it is an ACK of a train."""
-        ack.frame = frame
+        ack.frame, ack.seal = frame, self._framer.last_seal
         self._expected[id(frame)] = ack
 
     def _take_ack(self, found: TrainAck) -> None:
@@ -183,7 +194,7 @@ class TrainPort:
         now, polled, last = self._clock.now, not nic.coming, self._acks.get(receiver)
         if (
             (not polled or now < nic.quiet_until) and (last is None or diff32(found.psn, last.psn) > 0)
-            and self._engine.awaits_ack(receiver, found.psn, polled)
+            and self._engine.awaits_ack(receiver, found.psn, polled) and self._framer.takes_ack(found)
         ):  # fmt: skip
             if last is not None:
                 del self._acks[receiver]  # the last one is behind those of other connections, by its time
@@ -204,11 +215,13 @@ class TrainPort:
         run = found.run
         if run is None:
             assert found.train is not None
-            found.run = run = self._engine.admit(found.train, index, polled)
+            run = self._engine.admit(found.train, index, polled)
+            found.run = run = None if run is None else self._framer.follow(run, found.train, index)
         elif not run.renew(index, polled):
             run = None
         found.epoch = self._epoch
         self._until = self._nic.quiet_until if polled else NEVER
+        self._turn = self._framer.next_turn()
         return run
 
     def _look(self) -> None:
@@ -231,9 +244,7 @@ class TrainPort:
         if self._acks:
             acks, self._acks = self._acks, {}
             for ack in acks.values():
-                packet = self._nic.framer.packet(ack.frame)
-                assert packet is not None
-                self._engine.receive(packet, ack.at)
+                self._engine.receive(self._framer.packet_of_ack(ack), ack.at)
 
     def end(self) -> None:
         """Let the endpoint process the packets that have arrived, as anything may happen to it now."""

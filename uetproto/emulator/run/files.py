@@ -7,13 +7,14 @@ import math
 import os
 import re
 import stat
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from uetproto.emulator.run.result import Memories
 from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import Memory
+from uetproto.engine.memory import Memory, with_runs
 from uetproto.errors import LocalError
 
 WINDOW = 1 << 20
@@ -62,6 +63,7 @@ def data_extent(file: BinaryIO) -> Extent:
     return Extent(start, size - start)
 
 
+@with_runs
 class SourceFile:
     """A source file is a file whose bytes become a message or a read-only memory region. It is read in windows, from
     front to back.
@@ -83,7 +85,14 @@ class SourceFile:
             self._start, at = offset, 0
         return self._window[at : at + length]
 
+    def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
+        """Return what `count` calls of `read` would return for pieces of `size` bytes."""
+        return [self.read(at, size) for at in range(offset, offset + count * size, size)]
+
     def write(self, offset: int, data: Buffer) -> None:
+        raise LocalError("memory", "an input is only read")
+
+    def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
         raise LocalError("memory", "an input is only read")
 
     def flush(self) -> None:

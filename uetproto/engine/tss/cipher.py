@@ -6,6 +6,7 @@ Only this module imports the package `cryptography`, and only when a key is used
 headers. tss.md §13 has test vectors.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, DomainConfig, DomainKey
@@ -15,6 +16,9 @@ from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.tuples import TssHeader, TssSsiHeader
 
+ALL_COUNTERS = 2**48
+"""Number of counters that there are: a TSC has 48 bits."""
+_TSC_SIZE = 6
 _LABELS = {"cluster": b"U1", "client-server": b"U2"}
 _CACHE = 4096
 """Limit of derived keys that are kept for one key, so that forged epochs and addresses do not use up the memory."""
@@ -111,6 +115,24 @@ class AssociatedData:
         self.run = self.source + self.destination + ahead
 
 
+class Seal(NamedTuple):
+    """A seal says how a member sealed a packet: under which keys, with which header, and over which lower headers."""
+
+    cipher: "Cipher"
+    header: SecurityHeader
+    below: AssociatedData
+
+
+class PacketToSeal(NamedTuple):
+    """This tuple holds a packet that `Cipher.seal_run` seals."""
+
+    head: bytes
+    """Bytes of the frame before the security header."""
+    authenticated: bytes
+    """Bytes before the security header that are authenticated: `AssociatedData.run`."""
+    inner: bytes
+
+
 # Keys and nonces ------------------------------------------------------------------------------------------------------
 
 
@@ -165,11 +187,12 @@ def _prefix(header: SecurityHeader, below: AssociatedData) -> int:
 class _PacketKey:
     """A packet key: its AES-GCM cipher, its IV mask, and with a ledger the nonces that were used."""
 
-    __slots__ = ("aead", "mask", "used")
+    __slots__ = ("aead", "mask", "used", "value")
 
     def __init__(self, key: bytes, mask: bytes, ledger: NonceLedger | None) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        self.value = key
         self.aead = AESGCM(key)
         self.mask = int.from_bytes(mask, "big")
         self.used = ledger.of(key, self.mask) if ledger is not None else None
@@ -213,6 +236,44 @@ class Cipher:
         if key.used is not None:
             key.used.note(iv)
         return clear + key.aead.encrypt(iv, inner, below.run + clear)
+
+    def seal_run(self, header: SecurityHeader, below: AssociatedData, packets: Sequence[PacketToSeal]) -> list[bytes]:
+        """Return the frames of packets, which are those that `seal` makes of one after the other with ascending
+        counters. `header` and `below` are those of the first packet; all have the same packet key (`same_key`)."""
+        key = self._only or self._key_of(header, below)
+        first, mask = _prefix(header, below) << 64 | header.tsc64, key.mask
+        ivs = [(iv ^ mask).to_bytes(MASK_SIZE, "big") for iv in range(first, first + len(packets))]
+        if key.used is not None:
+            key.used.note_all(ivs)
+        encrypt, join, hidden = key.aead.encrypt, b"".join, self._offset - header.size
+        front, frames, tsc = header.encode()[:-_TSC_SIZE], [], header.tsc
+        for iv, (head, authenticated, inner) in zip(ivs, packets, strict=True):
+            clear = front + tsc.to_bytes(_TSC_SIZE, "big")
+            if hidden > 0:
+                clear, inner = clear + inner[:hidden], inner[hidden:]
+            frames.append(join((head, clear, encrypt(iv, inner, authenticated + clear))))
+            tsc += 1
+        return frames
+
+    def same_key(self, header: SecurityHeader) -> int:
+        """Return the number of successive counters, from that of `header` on, that have the same packet key."""
+        mask = self._domain.rekey_mask
+        if self._only or not mask:
+            return ALL_COUNTERS
+        lowest = mask & -mask
+        return lowest - (header.tsc64 & (lowest - 1))
+
+    def opens(self, seal: Seal) -> bool:
+        """Return whether `open` would open a packet that arrives as it was sealed, and those behind it that have the
+        same key for their sealer (`same_key`)."""
+        own, other, (sealer, header, below) = self._domain, seal.cipher._domain, seal
+        if self._offset != sealer._offset:
+            return False
+        here = self._only or self._key_of(header, below)
+        there = sealer._only or sealer._key_of(header, below)
+        if here.value != there.value or here.mask != there.mask:
+            return False
+        return self._only is not None or (own.rekey_mask, own.rekey_shift) == (other.rekey_mask, other.rekey_shift)
 
     def open(self, header: SecurityHeader, below: AssociatedData, sealed: bytes) -> bytes | None:
         """Return the inner packet; None if the sealed packet cannot be opened. `sealed` starts with `header`."""

@@ -5,10 +5,11 @@ The association number AN of a packet tells which of the two keys sealed it. The
 installs, switches and removes keys when the key server says so.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from uetproto.engine.tss.cipher import AssociatedData, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import AssociatedData, Cipher, PacketToSeal, Refused, Seal, SecurityHeader
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import LocalError, shown
@@ -23,6 +24,7 @@ _LAST = 2**48 - 1
 """Largest counter: a TSC has 48 bits."""
 _CLEAR_PDS = RUD_REQ.size
 """Bytes of the PDS header that must be in clear to read the PSN of a trimmed packet (tss.md §7.2)."""
+_DISABLED, _LATE = "the domain is disabled", "its epoch is over"
 
 
 @dataclass(slots=True)
@@ -68,6 +70,14 @@ class TrimmedPart(NamedTuple):
     header: SecurityHeader
 
 
+class SealedRun(NamedTuple):
+    """A sealed run has the frames of packets that were sealed one after the other in the same way."""
+
+    frames: list[bytes]
+    seal: Seal
+    """How the first one was sealed; the counters of the others follow."""
+
+
 class SecureDomain:
     """This is a secure domain at one member, with the keys, epochs and counters that the member keeps."""
 
@@ -108,6 +118,8 @@ class SecureDomain:
         self._end = min(end, _HALF) if self._is_split and not is_server else end
         self.tx_counter = self._first
         """Next counter of this member, for all its PDCs and peers."""
+        self.last_seal: Seal | None = None
+        """How the last packet was sealed."""
         self._begin()
 
     @property
@@ -123,6 +135,31 @@ class SecureDomain:
         Each call uses a new counter, also for a retransmission. For a packet that must not be sent, return None and
         count the packet.
         """
+        found = self._next_seal(below)
+        if found is None:
+            return None
+        self.last_seal = found
+        self.tx_counter += 1
+        self.counters.out_auth_pkts += 1
+        return found.cipher.seal(found.header, below, inner)
+
+    def seal_run(self, below: AssociatedData, packets: Sequence[PacketToSeal]) -> SealedRun | None:
+        """Seal the first packets of a sequence, those that have the same packet key, as `seal` does one after the
+        other. `below` is that of the first packet; source and destination of all are the same.
+
+        Return None if the first packet must not be sent, and count that packet.
+        """
+        seal = self._next_seal(below)
+        if seal is None:
+            return None
+        counter = self.tx_counter
+        count = min(len(packets), self._end - counter, _HALF - counter % _HALF, seal.cipher.same_key(seal.header))
+        self.tx_counter += count
+        self.counters.out_auth_pkts += count
+        return SealedRun(seal.cipher.seal_run(seal.header, below, packets[:count]), seal)
+
+    def _next_seal(self, below: AssociatedData) -> Seal | None:
+        """Return how the next packet is sealed; None, after it is counted, if it must not be sent."""
         cipher = self._slots[self.tx_an]
         domain = self.domain
         ssi = domain.ssi_of(below.src, below.dst) if domain.ssis else None
@@ -133,9 +170,7 @@ class SecureDomain:
             self.counters.out_invoke_fail += 1
             return None
         header = SecurityHeader(domain.sdi, self.tx_an, ssi, self._epochs[self.tx_an], self.tx_counter)
-        self.tx_counter += 1
-        self.counters.out_auth_pkts += 1
-        return cipher.seal(header, below, inner)
+        return Seal(cipher, header, below)
 
     # Receiving
 
@@ -144,22 +179,10 @@ class SecureDomain:
     ) -> OpenedPacket | TrimmedPart | Refused:
         """Apply the third check of tss.md §9 and all later checks, and open the packet. `sealed` starts with
         `header`."""
-        counters, domain = self.counters, self.domain
-        if not self.enabled:
-            counters.in_invalid_sa += 1
-            return Refused("the domain is disabled", domain.sdi)
-        if self.domain_dropping:
-            counters.in_invalid += 1
-            return Refused("the domain drops all, after too many failures", domain.sdi)
-        if domain.ssis and header.ssi is None:
-            counters.in_invalid += 1
-            return Refused("no SSI", domain.sdi)
-        if self._is_split and bool(header.tsc & _HALF) is not (below.src in domain.servers):
-            counters.in_invalid += 1
-            return Refused("a counter from the half of the other side", domain.sdi)
-        if domain.rx_max_epoch_lifetime < (self._epochs[header.an] - header.epoch) & _M16 < _NEWER:
-            counters.in_late_pkts += 1
-            return Refused("its epoch is over", domain.sdi)
+        domain = self.domain
+        reason = self._reason_to_refuse(header, below)
+        if reason is not None:
+            return self._refuse(reason)
         if is_trimmed:
             return self._trimmed(header, sealed)
         cipher = self._slots[header.an]
@@ -167,8 +190,39 @@ class SecureDomain:
         if inner is None:
             self._fail()
             return Refused("does not open", domain.sdi)
-        counters.in_auth_pkts += 1
+        self.counters.in_auth_pkts += 1
         return OpenedPacket(inner, header)
+
+    def opens(self, seal: Seal) -> bool:
+        """Return whether `receive` would open a packet that arrives now as another member has sealed it, and those
+        behind it in its `SealedRun`."""
+        cipher = self._slots[seal.header.an]
+        return cipher is not None and self._reason_to_refuse(seal.header, seal.below) is None and cipher.opens(seal)
+
+    def _reason_to_refuse(self, header: SecurityHeader, below: AssociatedData) -> str | None:
+        """Return why the checks 3 to 6 of tss.md §9 refuse a packet; None if they do not."""
+        domain = self.domain
+        if not self.enabled:
+            return _DISABLED
+        if self.domain_dropping:
+            return "the domain drops all, after too many failures"
+        if domain.ssis and header.ssi is None:
+            return "no SSI"
+        if self._is_split and bool(header.tsc & _HALF) is not (below.src in domain.servers):
+            return "a counter from the half of the other side"
+        if domain.rx_max_epoch_lifetime < (self._epochs[header.an] - header.epoch) & _M16 < _NEWER:
+            return _LATE
+        return None
+
+    def _refuse(self, reason: str) -> Refused:
+        """Count a packet that is refused before it is opened."""
+        if reason == _DISABLED:
+            self.counters.in_invalid_sa += 1
+        elif reason == _LATE:
+            self.counters.in_late_pkts += 1
+        else:
+            self.counters.in_invalid += 1
+        return Refused(reason, self.domain.sdi)
 
     def _fail(self) -> None:
         self.counters.in_auth_fail += 1
@@ -219,6 +273,10 @@ class SecureDomain:
             raise LocalError("an", f"{an} has no new key", f"the idle one, {1 - self.tx_an}, after `install`")
         self.tx_an = an
         self._begin()
+
+    def has_key(self, an: int) -> bool:
+        """Return whether an AN has a key."""
+        return self._slots[an] is not None
 
     def empty(self, an: int) -> None:
         """Remove the key of an AN; the member can no longer seal or open packets with this AN."""

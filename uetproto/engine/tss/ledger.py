@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Ledgers record used nonces, for runs that must prove that no nonce is used twice under one key (tss.md §14)."""
 
+from collections.abc import Sequence
+
 _HALF = 1 << 47
 _M64 = (1 << 64) - 1
 _KEYS = 1 << 16
@@ -24,6 +26,13 @@ class Nonces:
         if nonce in self._used:
             self._ledger.repeated += 1
         self._used.add(nonce)
+
+    def note_all(self, nonces: Sequence[bytes]) -> None:
+        """Record the nonces of packets that were sealed one after the other. They differ from each other."""
+        used = self._used
+        known = len(used)
+        used.update(nonces)
+        self._ledger.repeated += known + len(nonces) - len(used)
 
 
 class NonceLedger:
@@ -71,6 +80,10 @@ class _GrowingNonces(Nonces):
             self._ledger.repeated += 1
         self._last[sender] = tsc64
         self._count += 1
+
+    def note_all(self, nonces: Sequence[bytes]) -> None:
+        for nonce in nonces:
+            self.note(nonce)
 
 
 class GrowingLedger(NonceLedger):
