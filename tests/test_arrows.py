@@ -103,8 +103,10 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "collectives.topology": {"collectives"},
     "api": {"emulator", "engine", "framing", "impair", "toml", "wire"},
     # api.checks: errors and checks of arguments that both APIs of endpoints share, each with its own error numbers
-    "api.fi": {"api.checks", "api.network", "api.node", "engine", "framing", "live", "toml", "wire"},
-    "api.verbs": {"api.checks", "api.network", "api.node", "engine", "framing", "live", "toml", "wire"},
+    "api.fi": {"api.checks", "api.network", "api.node", "api.places", "engine", "framing", "impair", "live", "toml",
+               "wire"},
+    "api.verbs": {"api.checks", "api.network", "api.node", "api.places", "engine", "framing", "impair", "live", "toml",
+               "wire"},
     "api.distributed": {"api.distributed.networks", "collectives"},
     "api.distributed.networks": {"api", "collectives", "engine", "framing.sizes", "wire"},
     # live: the interface of a driver of conformance tests; analysis: a timeline reads its capture

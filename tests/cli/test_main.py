@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from tests.support.cli.frames import capture, frame, invoke, program, write
+from tests.support.effort import effort
 from uetproto import LocalError, RemoteError, __version__
 from uetproto.cli.collective.run import PreparedCase
 from uetproto.cli.interrupt import raised
@@ -27,32 +29,42 @@ def gradient(tmp_path: Path) -> str:
     return capture(tmp_path / "gradient.pcap", frames)
 
 
-def loaded(*arguments: str) -> list[str]:
-    """The modules that a run of the command has loaded."""
+def loaded(*lines: list[str]) -> Iterator[list[str]]:
+    """Yield the modules that a process has loaded after each of its runs of the program."""
     code = (
         "import json, sys\nfrom uetproto.cli.main import cli\n"
-        "try: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
-        "print(json.dumps(list(sys.modules)), file=sys.stderr)"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    try: cli.main(line)\n    except SystemExit as ended: assert not ended.code, ended\n"
+        "    print(json.dumps(list(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    modules: list[str] = json.loads(done.stderr.splitlines()[-1])
-    return modules
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(lines)], capture_output=True, text=True, check=True)
+    modules = done.stderr.splitlines()[-len(lines) :]
+    return map(json.loads, modules)
 
 
 def test_help_imports_no_command() -> None:
-    modules = loaded("--help")
+    (modules,) = loaded(["--help"])
     assert not {module for module, _ in COMMANDS.values()} & set(modules)
     assert not set(HEAVY) & set(modules)
 
 
-@pytest.mark.parametrize("arguments", [["dissect"], ["dissect", "--json"], ["ladder"]])
-def test_showing_packets_loads_no_heavy_package(arguments: list[str], gradient: str) -> None:
-    assert not set(HEAVY) & set(loaded(*arguments, gradient))
+def test_showing_packets_loads_no_heavy_package(gradient: str) -> None:
+    lines = [["dissect", gradient], ["dissect", "--json", gradient], ["ladder", gradient]]
+    for line, modules in zip(lines, loaded(*lines), strict=True):
+        assert not set(HEAVY) & set(modules), line
 
 
-@pytest.mark.parametrize("command", ["audit", "stats"])
-def test_json_loads_no_heavy_package(command: str, gradient: str) -> None:
-    assert not {*HEAVY, "uetproto.check"} & set(loaded(command, "--json", gradient))
+def test_json_loads_no_heavy_package(gradient: str) -> None:
+    lines = [["audit", "--json", gradient], ["stats", "--json", gradient]]
+    for line, modules in zip(lines, loaded(*lines), strict=True):
+        assert not {*HEAVY, "uetproto.check"} & set(modules), line
+
+
+def test_a_live_link_loads_no_emulator() -> None:
+    lines = [["serve", "--help"], ["send", "--help"]]
+    for line, modules in zip(lines, loaded(*lines), strict=True):
+        assert "uetproto.engine.fep" in modules, line
+        assert not [name for name in modules if name.startswith(("uetproto.emulator", "uetproto.check", *HEAVY))], line
 
 
 SCRIPT = """
@@ -62,14 +74,14 @@ step = [{submit = "all"}, {deliver = "all"}, {deliver = "all"}]
 """
 
 
-@pytest.mark.parametrize("scenario", ["gradient", "gradient-roce", "roce-send", "ses-atomic", "script.toml"])
-def test_runs_load_the_checks_only_for_check(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_load_the_checks_only_for_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("script.toml").write_text(SCRIPT)
     Path("input.bin").write_bytes(bytes(64))
-    modules = loaded("run", scenario, "--json")
-    assert "uetproto.emulator.run.uet_run" in modules
-    assert not [name for name in modules if name.startswith(("uetproto.check", *HEAVY))]
+    scenarios = ["gradient", "gradient-roce", "roce-send", "ses-atomic", "script.toml"]
+    for scenario, modules in zip(scenarios, loaded(*(["run", name, "--json"] for name in scenarios)), strict=True):
+        assert "uetproto.emulator.run.uet_run" in modules, scenario
+        assert not [name for name in modules if name.startswith(("uetproto.check", *HEAVY))], scenario
 
 
 def test_help_names_every_command() -> None:
@@ -161,10 +173,11 @@ def test_a_closed_pipe_ends_silently(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-@pytest.mark.parametrize("arguments", [
-    ["--help"], ["dissect", "--help"], ["--version"], ["dissect"], ["ladder"], ["stats"], ["audit"],
-    ["audit", "--list-rules"], ["collective", "all_reduce", "--ranks", "2", "--transport", "model"],
-])  # fmt: skip
+QUIET = [["--help"], ["dissect", "--help"], ["dissect"], ["stats"], ["audit", "--list-rules"]]
+MORE = [["--version"], ["ladder"], ["audit"], ["collective", "all_reduce", "--ranks", "2", "--transport", "model"]]
+
+
+@pytest.mark.parametrize("arguments", QUIET + MORE[: effort(0, 4, 4)])
 def test_a_pipe_closed_before_the_last_flush(arguments: list[str], gradient: str) -> None:
     read, written = os.pipe()
     os.close(read)
@@ -250,8 +263,10 @@ entry.run()
     assert (done.returncode, done.stderr) == (status, "")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["audit", "stats"])
+ENDED = [("audit", signal.SIGINT), ("stats", signal.SIGTERM), ("audit", signal.SIGTERM), ("stats", signal.SIGINT)]
+
+
+@pytest.mark.parametrize(("command", "sent"), ENDED[: effort(2, 4, 4)])
 def test_what_was_read_before_a_signal_is_printed_as_partial(
     command: str, sent: signal.Signals, gradient: str, tmp_path: Path
 ) -> None:

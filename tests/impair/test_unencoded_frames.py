@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from tests.support.emulator.network_groups import GROUP
+from uetproto.api.fi.emulated import FiNetwork
 from uetproto.api.fi.errors import FiError
-from uetproto.api.fi.node import Encapsulation, FiNetwork
 from uetproto.api.fi.node import NodeSpec as FiSpec
 from uetproto.api.network import EmulatedNetwork, NetworkOptions, Pfc, Red
+from uetproto.api.verbs.emulated import VerbsNetwork
 from uetproto.api.verbs.errors import VerbsError
-from uetproto.api.verbs.node import VerbsNetwork, VerbsNode
+from uetproto.api.verbs.node import VerbsNode
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
@@ -29,7 +30,7 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.qp import bring_up_steps
 from uetproto.framing.roce import RoceFramer
-from uetproto.framing.uet import UetFramer
+from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.impair.unencoded_frames import UnencodedFrame, UnencodedFramer, size_of
 
 QKEY, SLOT = 7, 4136

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 from uetproto.api.checks import ArgumentChecks
 from uetproto.api.node import LocalNode, NodePlace
+from uetproto.api.places import NetworkKeywords, PlaceSpec
 from uetproto.emulator.congestion import CC_KEYS, OFF, SWITCH_KEYS, NetworkPlane, SwitchConfig, hops_of
 from uetproto.emulator.network.build import build, headroom, with_headroom
 from uetproto.emulator.network.clock import Clock
@@ -37,16 +38,12 @@ from uetproto.impair.faults import Faults
 from uetproto.impair.red import Red
 from uetproto.impair.unencoded_frames import NOT_ENCODED, WIRES
 from uetproto.knobs import KeyType, keys_of
-from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, integer, one_of
+from uetproto.toml.values import BOOLEAN, BYTES, FAULTS, RATE, integer, one_of
 from uetproto.toml.values import time as time_key
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 _TIME = time_key()
 PORTS = integer(1, MOST_PORTS)
-FAULTS = {
-    **dict.fromkeys(("drop", "trim", "corrupt", "duplicate", "reorder", "delay"), WHICH),
-    "reorder_by": integer(1, 1 << 16), "reorder_time": time_key(1), "delay_time": time_key(1),
-}  # fmt: skip
 _OPTIONS = {
     "topology": one_of(("switch", "pair", *LAYOUTS)), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
     "ports": PORTS,
@@ -57,46 +54,6 @@ _OPTIONS = {
 _FIRST = int(ip_address("10.0.0.1"))
 BURST = 256
 """Number of events that are processed between two checks of a condition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceSpec:
-    """This record specifies the address, cables and ports of a node of a network; an attribute that is None takes the
-    value that the network has for all nodes."""
-
-    address: str | None = None
-    """IPv4 or IPv6 address of the node; with None the nodes get 10.0.0.1, 10.0.0.2 and so on, in their order."""
-    rate: int | str | None = None
-    """Rate of each cable of the node, in bits per second."""
-    at: str | None = None
-    """Name of the switch that contains the node, for example "leaf0", "spine1", "pod0.agg1", "core0" or, in a network
-    of one switch, "switch". An aggregation node is such a node. With None the node is a host, which takes the next rank
-    of the topology."""
-    ports: int | None = None
-    """Number of ports of the node's NIC, each with a cable to the same switch. The entropy value of a packet selects
-    the port."""
-
-
-class NetworkKeywords(TypedDict, total=False):
-    """This type names the keywords of `fi.Fabric` and `verbs.Network` that describe the network; `NetworkOptions` says
-    what they mean."""
-
-    topology: str
-    shape: Mapping[str, int] | None
-    rate: int | str
-    delay: int | str
-    mtu: int
-    queue_capacity: int | str | None
-    switch: Mapping[str, Any] | None
-    vlan: Mapping[str, int] | None
-    faults: Faults | Mapping[str, Any] | None
-    faults_from: Iterable[str]
-    seed: int
-    capture: str | None
-    taps: Iterable[str] | None
-    metered: bool
-    wire: str
-    trains: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,11 @@ BOOLEAN = KeyType(_is(bool), "true, false")
 ADDRESS = KeyType(_address, "an IPv4 or IPv6 address")
 NAMES = KeyType(_names, 'a list of node names, or "all"')
 WHICH = KeyType(_which, "a share 0 … 1, or a list of frame numbers counted from 0")
+FAULTS = {
+    **dict.fromkeys(("drop", "trim", "corrupt", "duplicate", "reorder", "delay"), WHICH),
+    "reorder_by": integer(1, 1 << 16), "reorder_time": time(1), "delay_time": time(1),
+}  # fmt: skip
+"""Types of the keywords of `impair.faults.Faults`."""
 RATE = _with_unit(1, 10**15, BITS)
 BYTES = _with_unit(0, 1 << 40, SIZE)
 HEX = KeyType(_hex, "bytes in hex")

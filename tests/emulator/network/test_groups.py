@@ -13,8 +13,9 @@ from tests.support.emulator.network_groups import (
 from tests.support.emulator.roce_frames import RATE, data, mac
 from uetproto import LocalError
 from uetproto.api.network import NetworkOptions
+from uetproto.api.verbs.emulated import VerbsNetwork
 from uetproto.api.verbs.errors import VerbsError
-from uetproto.api.verbs.node import NodeSpec, VerbsNetwork
+from uetproto.api.verbs.node import NodeSpec
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.switch import MOST_GROUPS, GroupCount
 from uetproto.engine.roce.config import RoceConfig

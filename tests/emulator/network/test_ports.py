@@ -11,8 +11,8 @@ from tests.support.emulator.network_fabrics import FIRST, Bench, roce
 from uetproto import LocalError
 from uetproto.api import fi
 from uetproto.api.network import NetworkOptions
+from uetproto.api.verbs.emulated import VerbsNetwork
 from uetproto.api.verbs.node import NodeSpec as VerbsSpec
-from uetproto.api.verbs.node import VerbsNetwork
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.ports import PortLinks, port_of

@@ -36,10 +36,11 @@ from uetproto.api.fi.errors import Errno, FiError, RetryClass
 from uetproto.api.fi.fabric import Datatype, Fabric, Info, Op
 from uetproto.api.fi.flags import ADDR_UNSPEC, CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi.memory import MemoryRegion, MrState
-from uetproto.api.fi.node import Encapsulation, NodeSpec
-from uetproto.api.network import Faults
+from uetproto.api.fi.node import NodeSpec
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.memory import FileMemory
+from uetproto.framing.uet import Encapsulation
+from uetproto.impair.faults import Faults
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 __all__ = [

@@ -10,16 +10,18 @@ from uetproto.api.fi.domain import Domain, Job
 from uetproto.api.fi.endpoint import Endpoint
 from uetproto.api.fi.errors import CHECKS, Errno, FiError, invalid
 from uetproto.api.fi.flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
-from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
-from uetproto.api.network import NetworkKeywords, NetworkOptions
+from uetproto.api.fi.node import FiNode, NodeSpec
 from uetproto.api.node import DrivenNetwork
+from uetproto.api.places import NetworkKeywords
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import EndpointDriver
+from uetproto.framing.uet import Encapsulation
 from uetproto.live.interface import LOCAL, Interface
 from uetproto.live.rate import LIVE_CC, why_not
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 if TYPE_CHECKING:
+    from uetproto.api.fi.emulated import FiNetwork
     from uetproto.api.fi.live import LiveFabric
 
 Op = AtomicOpcode
@@ -55,7 +57,7 @@ class Fabric(DrivenNetwork):
     """`fi_fabric` is a network of nodes, each with one fabric endpoint, that runs in virtual time. It is a context
     manager."""
 
-    world: FiNetwork
+    world: "FiNetwork"
     """The emulated network; a fabric that is not emulated does not have this attribute."""
     live: "LiveFabric"
     """Driver of the live link; an emulated fabric does not have this attribute."""
@@ -80,6 +82,8 @@ class Fabric(DrivenNetwork):
         if live is not None:
             self._open_live(nodes, live, how or Encapsulation(), pds, ses or SesConfig(), cc or "nscc", network)
             return
+        from uetproto.api.fi.emulated import FiNetwork, NetworkOptions
+
         self.world = FiNetwork(
             nodes,
             NetworkOptions.of(network, trimming=trimming, cc="off" if cc is None else cc, lb=lb),

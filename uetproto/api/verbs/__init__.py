@@ -22,7 +22,8 @@ operations are sends for which no receive is posted; the program then posts the 
 integer, in picoseconds, or a text such as "10 us".
 """
 
-from uetproto.api.network import Faults, Pfc, Red
+from typing import TYPE_CHECKING
+
 from uetproto.api.verbs.cq import CQ
 from uetproto.api.verbs.device import PD, AsyncEvent, Device, DeviceAttr, EventType
 from uetproto.api.verbs.errors import Errno, VerbsError
@@ -50,7 +51,12 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.memory import MemoryKind
 from uetproto.engine.roce.ud import GRH_SIZE, OWN_QKEY
+from uetproto.impair.faults import Faults
+from uetproto.impair.red import Red
 from uetproto.wire.headers.roce import MULTICAST_QP
+
+if TYPE_CHECKING:
+    from uetproto.api.verbs.emulated import Pfc
 
 __all__ = [
     "AH", "ALL", "CQ", "GRH_SIZE", "MR", "MULTICAST_QP", "OWN_QKEY", "PD", "QKEY", "QP", "SRQ", "Access",
@@ -59,3 +65,11 @@ __all__ = [
     "QpType", "RecvWr", "Red", "Report", "RoceConfig", "SendFlags", "SendWr", "Sge", "Side", "Slice", "Status",
     "VerbsError", "WcFlags", "WcOpcode", "WorkCompletion", "connect", "connect_to", "cost",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name == "Pfc":  # a network on a live link does without the emulator
+        from uetproto.api.verbs.emulated import Pfc
+
+        return Pfc
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,12 +4,12 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from uetproto.api.network import NetworkKeywords, NetworkOptions, Pfc, Red
 from uetproto.api.node import DrivenNetwork
+from uetproto.api.places import NetworkKeywords
 from uetproto.api.verbs.device import Device
 from uetproto.api.verbs.errors import CHECKS, VerbsError, instance, integer, invalid
 from uetproto.api.verbs.memory import ALL
-from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
+from uetproto.api.verbs.node import NodeSpec, VerbsNode
 from uetproto.api.verbs.qp import QP
 from uetproto.api.verbs.report import DataPathReport, DataPaths
 from uetproto.api.verbs.work import AH
@@ -18,9 +18,11 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, QpState, QpType
 from uetproto.engine.roce.psn import BITS, MASK
 from uetproto.engine.roce.qp import REQUIRED, bring_up_steps
+from uetproto.impair.red import Red
 from uetproto.live.interface import LOCAL, Interface
 
 if TYPE_CHECKING:
+    from uetproto.api.verbs.emulated import Pfc, VerbsNetwork
     from uetproto.api.verbs.live import LiveAdapter
 
 QKEY = 0x11111111
@@ -34,7 +36,7 @@ class Network(DrivenNetwork):
     """This class represents a network of nodes, each with one adapter, that runs in virtual time. It is a context
     manager."""
 
-    world: VerbsNetwork
+    world: "VerbsNetwork"
     """The emulated network that drives the nodes; a `Network` that is not emulated does not have this attribute."""
     live: "LiveAdapter"
     """Driver of the live link; an emulated network does not have this attribute."""
@@ -42,7 +44,7 @@ class Network(DrivenNetwork):
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, config: RoceConfig | None = None,
-        red: Red | None = None, pfc: Pfc | None = None, live: Interface | None = None,
+        red: Red | None = None, pfc: "Pfc | None" = None, live: Interface | None = None,
         **network: Unpack[NetworkKeywords],
     ) -> None:  # fmt: skip
         """Emulate a network of nodes, given by name, around a switch or in another topology.
@@ -58,6 +60,8 @@ class Network(DrivenNetwork):
         if live is not None:
             self._open_live(nodes, live, config, network)
             return
+        from uetproto.api.verbs.emulated import NetworkOptions, VerbsNetwork
+
         options = NetworkOptions.of(network, red=red, pfc=pfc)
         self.world = VerbsNetwork(nodes, options, config=RoceConfig() if config is None else config)
         self._begin(self.world, self.world.nodes, self.world.psns)

@@ -4,9 +4,9 @@
 from typing import Any
 
 from uetproto import LocalError
-from uetproto.api.network import FAULTS
 from uetproto.errors import similar
 from uetproto.impair.faults import Faults
+from uetproto.toml.values import FAULTS
 
 _OPTION = "--faults"
 USUAL_TIME = "5 ms"

@@ -17,7 +17,7 @@ from uetproto import LocalError, RemoteError
 from uetproto.api import fi
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions, local_towards, meet, own_address, sealed_offer
-from uetproto.cli.live.security import member_of_scenario
+from uetproto.cli.live.scenario_security import member_of_scenario
 from uetproto.cli.live.words import link_facts, link_lines
 from uetproto.cli.main import FAULT
 from uetproto.cli.terminal import printable, status, tell

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import LinkOptions, mtu_of, own_address
-from uetproto.cli.live.tested_pairs import TestedPairs
 from uetproto.cli.live.words import link_facts
-from uetproto.conform.roce.peer_file import RocePeerFile, with_numbers
 from uetproto.engine.contract import SECOND, Datagram, MessageFailed, MessageStored, PdcClosed, PdcOpened
 from uetproto.engine.memory import Region
 from uetproto.engine.personality import Recogniser
@@ -26,6 +24,9 @@ from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Answer, Json, Network, PeerSession, RendezvousServer, is_allowed, number
 from uetproto.live.script import ScriptEnd
 from uetproto.live.world import LiveWorld
+
+if TYPE_CHECKING:
+    from uetproto.cli.live.tested_pairs import TestedPairs
 
 SILENCE = 60 * SECOND
 """Time in picoseconds after which the session of a silent peer without a rendezvous has ended."""
@@ -367,7 +368,7 @@ class ScenarioTarget(Target):
 
     def _begun(self, session: PeerSession, offer: Json) -> Json:
         from uetproto.cli.live.scenario import end_of
-        from uetproto.cli.live.security import introduce
+        from uetproto.cli.live.scenario_security import introduce
 
         if offer.get("scenario") != self._identity:
             raise LocalError(
@@ -464,8 +465,11 @@ class RoceTarget(Target):
         self.told["peer_queue_pair"] = {"qp_num": numbers.theirs, "psn": numbers.their_psn, "gid": gid}
         return RoceSession(str(found), qp)
 
-    def _tested_by_hand(self, file: Path, peer: int) -> TestedPairs:
+    def _tested_by_hand(self, file: Path, peer: int) -> "TestedPairs":
         """Make the queue pairs of a PEER.toml, and write their numbers into it where it has none."""
+        from uetproto.cli.live.tested_pairs import TestedPairs
+        from uetproto.conform.roce.peer_file import RocePeerFile, with_numbers
+
         text = file.read_text(encoding="utf-8")
         known = RocePeerFile(file, text).known(filled=False)
         if known.hand is None:
@@ -514,11 +518,13 @@ class RoceTarget(Target):
         """Make queue pairs and memory for the next test of a client that tests this peer."""
         tested = self._tested.get(session)
         if tested is None:
+            from uetproto.cli.live.tested_pairs import TestedPairs
+
             peer, mtu = int(ip_address(session.peer)), self.told["payload_mtu"]
             tested = self._tested[session] = TestedPairs(self._pd, self._other, peer, mtu)
         return tested.open(told)
 
-    def _tester(self, session: PeerSession) -> TestedPairs:
+    def _tester(self, session: PeerSession) -> "TestedPairs":
         """Return the queue pairs of the present test, once what they have completed is known."""
         if session not in self._tested:
             raise LocalError("pairs", "there are no queue pairs of a test", "pairs first")
@@ -594,7 +600,7 @@ class RoceSession:
 
     peer: str
     qp: verbs.QP | None = None
-    tested: TestedPairs | None = None
+    tested: "TestedPairs | None" = None
     heard: int = 0
     """Number of packets that have come, and `since` the time when it had grown."""
     since: int = 0
@@ -611,6 +617,8 @@ def target(
         if value is not None and not by_hand:
             raise LocalError(name, "goes with --transport rc and --rendezvous off: the rendezvous tells it")
     if pairs is not None:
+        from uetproto.conform.roce.peer_file import RocePeerFile
+
         known = RocePeerFile(Path(pairs)).known(filled=False)
         memory = None if known.hand is None else known.hand.memory[""]
         if memory is not None:

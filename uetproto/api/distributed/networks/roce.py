@@ -23,7 +23,8 @@ from uetproto.api.distributed.networks.packets import (
 )
 from uetproto.api.distributed.networks.sharp import SharpOffload
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
-from uetproto.api.verbs.node import NodeSpec, VerbsNetwork, VerbsNode
+from uetproto.api.verbs.emulated import VerbsNetwork
+from uetproto.api.verbs.node import NodeSpec, VerbsNode
 from uetproto.collectives.offload import Offloads
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.roce.config import RoceConfig

@@ -27,7 +27,8 @@ from uetproto.api.distributed.networks.packets import (
 )
 from uetproto.api.distributed.networks.sharp import SharpOffload
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
-from uetproto.api.fi.node import Encapsulation, FiNetwork, FiNode, NodeSpec
+from uetproto.api.fi.emulated import Encapsulation, FiNetwork
+from uetproto.api.fi.node import FiNode, NodeSpec
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
