@@ -158,7 +158,7 @@ def test_errors_of_the_peer_have_fields() -> None:
         (name, call) for name, call in found if isinstance(call, ast.Call) and ast.unparse(call.func) == "RemoteError"
     ]
     assert len(calls) > 8
-    assert [name for name, call in calls if {one.arg for one in call.keywords} != {"name", "legal"}] == []
+    assert [name for name, call in calls if {one.arg for one in call.keywords} != {"id", "name", "legal"}] == []
     with pytest.raises(RemoteError) as caught:
         parse(bytes([PdsType.ACK << 3, 0]))
     assert (caught.value.name, caught.value.value, caught.value.legal) == (

@@ -341,7 +341,7 @@ def iter_batches(
     piece.
     """
     if type(rows) is not int or rows < 1:
-        raise LocalError("rows", f"{shown(rows)} is not legal", "a whole number from 1 on")
+        raise LocalError("rows", f"{shown(rows)} is not legal", "a whole number from 1 on", id="out-of-range")
     damage: list[Damage] = []
     settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, crc32c, sharp, mcast)
     builder = _Builder(settings)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, ParamSpec, TypeVar, over
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=Exception)
 
 _LONGEST = 256
 """Number of bits of an integer, or of characters of a text, above which an error message shortens the value."""
@@ -45,17 +46,24 @@ class UetError(Exception):
     An error is raised with one text, or with two or three parts: the `name` of the wrong parameter, its `value` (or
     what is wrong with the value), and the values that are `legal`. The message is made of these fields and of the
     `place`. Code that handles an error reads the fields and never parses the message. `args` holds the parts:
-    `OtherError(*error.args)` makes an error of another class from them.
+    `OtherError(*error.args, id=error.id)` makes an error of another class from them.
+
+    The `id` names the kind of error, such as "unknown-key". It stays when the message changes. The table `errors.toml`
+    says of each id what it means and what to do, and `uetproto explain ID` prints it. Every error of this library has
+    an id of the table; the id is empty only in an error that a program of a user raises without one.
     """
 
     @overload
-    def __init__(self, text: object = "", /, *, place: Location | None = None) -> None: ...
+    def __init__(self, text: object = "", /, *, id: str, place: Location | None = None) -> None: ...
     @overload
-    def __init__(self, name: str, value: object, legal: object = "", /, *, place: Location | None = None) -> None: ...
-    def __init__(self, *parts: object, place: Location | None = None) -> None:
+    def __init__(
+        self, name: str, value: object, legal: object = "", /, *, id: str, place: Location | None = None
+    ) -> None: ...
+    def __init__(self, *parts: object, id: str = "", place: Location | None = None) -> None:
         super().__init__(*parts)
         name, self.value, legal = (*(parts if len(parts) > 1 else ("", *parts)), "", "")[:3]
         self.name, self.legal = str(name), str(legal)
+        self.id = id
         self.place = place
 
     def __str__(self) -> str:
@@ -82,7 +90,9 @@ class MissingPackageError(LocalError):
 
 def missing_package(what: str, package: str, extra: str) -> MissingPackageError:
     """Return the error for `what`, which needs a package that only `extra`, an optional dependency, installs."""
-    return MissingPackageError(what, f"needs the package {package}; pip install 'uetproto[{extra}]'")
+    return MissingPackageError(
+        what, f"needs the package {package}; pip install 'uetproto[{extra}]'", id="missing-package"
+    )
 
 
 def similar(word: object, names: Iterable[object], most: int = 3) -> str:
@@ -175,19 +185,33 @@ class RemoteError(UetError):
     """The peer did something illegal; `code` is the code of the answer, a NACK code (pds.md §12) or a return code
     (ses.md §9.5)."""
 
-    def __init__(self, problem: object, code: int, *, name: str = "", legal: object = "") -> None:
-        super().__init__(name, problem, legal)
+    def __init__(self, problem: object, code: int, *, id: str = "", name: str = "", legal: object = "") -> None:
+        super().__init__(name, problem, legal, id=id)
         self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.value, self.code), {"name": self.name, "legal": self.legal}
+        return type(self), (self.value, self.code), {"name": self.name, "legal": self.legal, "id": self.id}
 
 
 def typed(name: str, value: object, kinds: type | tuple[type, ...], legal: str) -> None:
     """Raise `LocalError` for the argument `name` unless its value has one of the types `kinds`. `legal` describes these
     types in the error."""
     if not isinstance(value, kinds):
-        raise LocalError(name, f"{shown(value)} is not legal", legal)
+        raise LocalError(name, f"{shown(value)} is not legal", legal, id="wrong-type")
+
+
+def identified(error: E, id: str) -> E:
+    """Return an error of another library, such as Construct, with an `id` as errors of this library have."""
+    vars(error)["id"] = id
+    return error
+
+
+def unfit(value: object, names: Iterable[object] = ()) -> str:
+    """Return the id of the error for a value that is not legal where `names` are legal: "unknown-name" for a text where
+    there are names, "wrong-format" for another text, "out-of-range" for a number, and "wrong-type" for the rest."""
+    if isinstance(value, str):
+        return "unknown-name" if any(True for _ in names) else "wrong-format"
+    return "out-of-range" if isinstance(value, int | float) and not isinstance(value, bool) else "wrong-type"
 
 
 class _Shown(Repr):

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from uetproto.errors import LocalError, shown, similar
+from uetproto.errors import LocalError, shown, similar, unfit
 
 _T = TypeVar("_T")
 
@@ -135,7 +135,10 @@ def check_knobs(config: Any, show: Callable[[object], str] = shown) -> None:
 def check(name: str, value: Any, legal: Legal, show: Callable[[object], str] = shown) -> None:
     """Raise `LocalError` for the parameter `name` unless `value` is legal."""
     if not fits(value, legal):
-        raise LocalError(name, f"{show(value)} is not legal{similar(value, names_of(legal))}", legal_text(legal))
+        raise LocalError(
+            name, f"{show(value)} is not legal{similar(value, names_of(legal))}", legal_text(legal),
+            id=unfit(value, names_of(legal))
+        )  # fmt: skip
 
 
 def names_of(legal: Legal) -> tuple[str, ...]:

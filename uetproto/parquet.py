@@ -33,9 +33,9 @@ def check_parquet(directory: str) -> None:
         raise missing_package(f"--parquet {directory}", "pyarrow", "parquet") from None
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
-        raise LocalError(f"--parquet {directory}", "is a file", "a directory")
+        raise LocalError(f"--parquet {directory}", "is a file", "a directory", id="cannot-write")
     if not folder.exists() and not folder.absolute().parent.is_dir():
-        raise LocalError(f"--parquet {directory}", f"there is no directory {folder.parent}")
+        raise LocalError(f"--parquet {directory}", f"there is no directory {folder.parent}", id="cannot-write")
 
 
 class ParquetTable:

@@ -104,18 +104,23 @@ class UetSocket(SuperSocket):  # type: ignore[misc]
         packet = packet.copy()
         ip, udp = packet.getlayer(self._kind), packet.getlayer(UDP)
         if ip is None or packet is not ip:
-            raise LayerError("packets", f"{packet.summary()} does not begin with {self._kind.__name__}", "such packets")
+            raise LayerError(
+                "packets", f"{packet.summary()} does not begin with {self._kind.__name__}", "such packets",
+                id="wrong-packets"
+            )  # fmt: skip
         if "src" not in ip.fields:
             ip.src = self.local
         elif ip_address(ip.src) != ip_address(self.local):
-            raise LayerError("src", f"{ip.src} is not the address of this socket", self.local)
+            raise LayerError("src", f"{ip.src} is not the address of this socket", self.local, id="wrong-local-address")
         if udp is not None:
             if "sport" not in udp.fields:
                 udp.sport = _FIRST_ENTROPY
             if "dport" not in udp.fields and self.port is not None:
                 udp.dport = self.port
             elif udp.dport != self.port:
-                raise LayerError("dport", f"{udp.dport} is not that to which this socket sends", self.port)
+                raise LayerError(
+                    "dport", f"{udp.dport} is not that to which this socket sends", self.port, id="wrong-packets"
+                )
         return packet
 
     def send(self, x: Packet) -> int:
@@ -126,7 +131,9 @@ class UetSocket(SuperSocket):  # type: ignore[misc]
             blocked = self.path.blocked
             _, writable, _ = select.select((), () if blocked is None else (blocked,), (), _ROOM)
             if blocked is None or not writable:
-                raise LocalError("packets", "the kernel has no room for a packet", "fewer at a time")
+                raise LocalError(
+                    "packets", "the kernel has no room for a packet", "fewer at a time", id="send-buffer-full"
+                )
         return len(frame) - ETHERNET_SIZE
 
     def recv(self, x: int = 0, **kwargs: Any) -> Packet | None:
@@ -163,9 +170,11 @@ class UetL2Socket(SuperSocket):  # type: ignore[misc]
             self._inner = resolve_iface(iface).l2socket()(iface=iface)
         except PermissionError:
             legal = "root, or setcap cap_net_raw+ep of the Python program"
-            raise LocalError("iface", "packet sockets need CAP_NET_RAW", legal) from None
+            raise LocalError("iface", "packet sockets need CAP_NET_RAW", legal, id="not-permitted") from None
         except (OSError, ValueError) as error:
-            raise LocalError("iface", f"{shown(iface)}: {error}", "a network interface that is up") from None
+            raise LocalError(
+                "iface", f"{shown(iface)}: {error}", "a network interface that is up", id="interface-not-found"
+            ) from None
         self.ins, self.outs = self._inner.ins, self._inner.outs
 
     def prepared(self, packet: Packet) -> Packet:
@@ -204,11 +213,14 @@ def sr_uet(
     if link is not None:
         return _exchange(link, listed, timeout, retry, multi, verbose)
     if not listed:
-        raise LayerError("packets", "there are none", "packets of Scapy")
+        raise LayerError("packets", "there are none", "packets of Scapy", id="unknown-packet")
     if local is None:
         dst = listed[0].getlayer(IP) or listed[0].getlayer(IPv6)
         if dst is None:
-            raise LayerError("packets", f"{listed[0].summary()} has no IP layer", "packets that begin with IP or IPv6")
+            raise LayerError(
+                "packets", f"{listed[0].summary()} has no IP layer", "packets that begin with IP or IPv6",
+                id="wrong-packets"
+            )  # fmt: skip
         peer = address_of("dst", dst.dst)
         local = sockets.source_towards(int(peer), peer.version, where.get("device"))
     with UetSocket(local, **where) as opened:
@@ -236,7 +248,7 @@ def srp_uet(
 def _listed(packets: Packets) -> list[Packet]:
     """Return packets as a list; a packet with several values of a field stands for several packets."""
     if not isinstance(packets, Iterable):
-        raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
+        raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy", id="wrong-type")
     groups = [packets] if isinstance(packets, Packet) else packets
     return [packet for group in groups for packet in group]
 

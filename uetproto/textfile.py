@@ -21,5 +21,8 @@ def read_bounded(path: str | os.PathLike[str], most: int = MOST) -> bytes:
     with Path(path).open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise LocalError("", f"more than {most >> 20} MiB", "a text file of less", place=Location(os.fspath(path)))
+        raise LocalError(
+            "", f"more than {most >> 20} MiB", "a text file of less", place=Location(os.fspath(path)),
+            id="file-too-large"
+        )  # fmt: skip
     return data

@@ -208,7 +208,7 @@ def test_count_and_packet(three: str) -> None:
     assert indexes(three, three, "--packet", "3") == [2, 2]
     result = invoke("dissect", three, "--packet", "4")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"uetproto: {three}: there is no packet #4; it has 3 packets\n"
+    assert result.stderr == f"uetproto: {three}: there is no packet #4; it has 3 packets [unknown-packet]\n"
 
 
 def test_crc_setting(three: str) -> None:

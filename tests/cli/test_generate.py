@@ -91,7 +91,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = tmp_path / "full.pcap"
     path.symlink_to("/dev/full")
     assert status("bench", "-o", str(path), "--packets", "5000") == 2
-    assert capsys.readouterr().err == f"uetproto: {path}: No space left on device\n"
+    assert capsys.readouterr().err == f"uetproto: {path}: No space left on device [io-error]\n"
 
 
 def test_the_default_is_a_number_of_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

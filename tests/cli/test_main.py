@@ -134,19 +134,20 @@ def test_files_that_cannot_be_read(command: str, tmp_path: Path) -> None:
     other.write_text("this is not a capture")
     result = invoke(command, str(missing))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"uetproto: {missing}: No such file or directory\n"
+    assert result.stderr == f"uetproto: {missing}: No such file or directory [file-not-found]\n"
     result = invoke(command, str(other))
     assert result.exit_code == 2
     assert result.stderr.startswith(f"uetproto: {other}: not a capture: ")
-    assert invoke(command, folder).stderr == f"uetproto: {folder}: Is a directory\n"
+    assert invoke(command, folder).stderr == f"uetproto: {folder}: Is a directory [is-a-directory]\n"
 
 
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
         (LocalError("pds.mpr: 0 is not legal"), 2, "uetproto: pds.mpr: 0 is not legal\n"),
-        (RemoteError("it sent nonsense", 3), 1, "uetproto: it sent nonsense\n"),
-        (OSError(28, "No space left on device"), 2, "uetproto: No space left on device\n"),
+        (LocalError("a\nb", id="wrong-type"), 2, "uetproto: a [wrong-type]\nb\n"),
+        (RemoteError("it sent nonsense", 3, id="peer-refused"), 1, "uetproto: it sent nonsense [peer-refused]\n"),
+        (OSError(28, "No space left on device"), 2, "uetproto: No space left on device [io-error]\n"),
         (BrokenPipeError(32, "Broken pipe"), 0, ""),
         (KeyboardInterrupt(), 130, ""),
         (click.exceptions.Exit(1), 1, ""),
@@ -191,7 +192,7 @@ def test_a_pipe_closed_before_the_last_flush(arguments: list[str], gradient: str
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_told_in_one_line(gradient: str) -> None:
     with open("/dev/full", "wb") as full, program("dissect", gradient, stdout=full) as process:
-        assert process.communicate()[1] == b"uetproto: No space left on device\n"
+        assert process.communicate()[1] == b"uetproto: No space left on device [io-error]\n"
         assert process.returncode == 2
 
 
@@ -329,7 +330,7 @@ def test_standard_output_closed(gradient: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("dissect - 2>&1 <&-", b"uetproto: -: standard input is closed\n"),
+        ("dissect - 2>&1 <&-", b"uetproto: -: standard input is closed [stdin-twice]\n"),
         ("dissect missing.pcap 2>&-", b""),  # not to standard output, where packets go
     ],
 )

@@ -429,7 +429,10 @@ def test_bad_keys_are_named_and_never_shown(tmp_path: Path, command: str, change
 def test_key_files_that_cannot_be_read(tmp_path: Path, command: str) -> None:
     path = capture(tmp_path / "in.pcap", [WRITE])
     more = ["-o", str(tmp_path / "o.pcapng")] if command == "open" else []
-    for keys, said in ((tmp_path / "none.toml", "No such file or directory"), (tmp_path, "Is a directory")):
+    for keys, said in (
+        (tmp_path / "none.toml", "No such file or directory [file-not-found]"),
+        (tmp_path, "Is a directory [is-a-directory]"),
+    ):
         result = invoke(command, path, "--keys", str(keys), *more)
         assert (result.exit_code, result.stderr) == (2, f"uetproto: {keys}: {said}\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")

@@ -116,7 +116,8 @@ def test_taps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ".pcapng" in capsys.readouterr().err
     assert not (tmp_path / "g.pcap").exists()
     assert status("gradient", "--tap", "nobody") == 2
-    assert capsys.readouterr().err == "uetproto: --tap: no such node: 'nobody'; legal: all, rank0, rank2\n"
+    told = "--tap: no such node: 'nobody'; legal: all, rank0, rank2 [unknown-node]"
+    assert capsys.readouterr().err == f"uetproto: {told}\n"
 
 
 @pytest.mark.parametrize(

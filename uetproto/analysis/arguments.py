@@ -15,7 +15,7 @@ def check_texts(name: str, value: Any, none: bool = False) -> None:
         return
     good = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
     if not good or not all(isinstance(one, str) for one in value):
-        raise LocalError(name, f"{shown(value)} is not legal", "a list of texts")
+        raise LocalError(name, f"{shown(value)} is not legal", "a list of texts", id="wrong-type")
 
 
 def check_numbers(name: str, value: Any, none: bool = False) -> None:
@@ -24,7 +24,7 @@ def check_numbers(name: str, value: Any, none: bool = False) -> None:
         return
     good = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
     if not good or not all(type(one) is int and one >= 0 for one in value):
-        raise LocalError(name, f"{shown(value)} is not legal", "a list of whole numbers from 0")
+        raise LocalError(name, f"{shown(value)} is not legal", "a list of whole numbers from 0", id="wrong-type")
 
 
 def check_int(name: str, value: Any, low: int, high: int | None = None, none: bool = False) -> None:
@@ -32,7 +32,10 @@ def check_int(name: str, value: Any, low: int, high: int | None = None, none: bo
     if none and value is None:
         return
     if type(value) is not int or value < low or (high is not None and value > high):
-        raise LocalError(name, f"{shown(value)} is not legal", f"a whole number {low} … {'' if high is None else high}")
+        raise LocalError(
+            name, f"{shown(value)} is not legal", f"a whole number {low} … {'' if high is None else high}",
+            id="out-of-range"
+        )  # fmt: skip
 
 
 def check_text(name: str, value: Any, none: bool = False) -> None:

@@ -77,7 +77,9 @@ def open_captures(
     named = (source, *more)
     offsets = (0,) * len(named) if offsets_ns is None else tuple(offsets_ns)
     if len(offsets) != len(named):
-        raise LocalError("offsets_ns", f"{len(offsets)} for {len(named)} captures", "one for each capture")
+        raise LocalError(
+            "offsets_ns", f"{len(offsets)} for {len(named)} captures", "one for each capture", id="wrong-count"
+        )
     sources = tuple(CaptureSource(one, offset, link) for one, offset in zip(named, offsets, strict=True))
     for one in sources:
         if one.seekable():
@@ -218,8 +220,9 @@ class Capture(SuggestsNames):
         Raises `IndexError` if there are fewer."""
         if type(index) is not int or index < 0:
             raise LocalError(
-                "index", f"{shown(index)} is not legal", "whole numbers from 0; list(capture) has the rest"
-            )
+                "index", f"{shown(index)} is not legal", "whole numbers from 0; list(capture) has the rest",
+                id="out-of-range"
+            )  # fmt: skip
         for packet in islice(self, index, None):
             return packet
         raise IndexError(f"the capture has no packet {index}")
@@ -395,14 +398,17 @@ class Capture(SuggestsNames):
         check_int("width", width, 40, 10_000)
         check_texts("columns", columns)
         if packets is not None and not packets:
-            raise LocalError("packets", "are none", "at least one index")
+            raise LocalError("packets", "are none", "at least one index", id="unknown-packet")
         for name in columns:
             if name not in COLUMNS:
-                raise LocalError("columns", f"{shown(name)} is not there{similar(name, COLUMNS)}", ", ".join(COLUMNS))
+                raise LocalError(
+                    "columns", f"{shown(name)} is not there{similar(name, COLUMNS)}", ", ".join(COLUMNS),
+                    id="unknown-column"
+                )  # fmt: skip
         given = merge is not None
         merge = len(self._sources) > 1 and interface is None if merge is None else merge
         if merge and interface is not None:
-            raise LocalError("merge", "draws all interfaces", "merge or interface")
+            raise LocalError("merge", "draws all interfaces", "merge or interface", id="conflicting-arguments")
         numbers = None if packets is None else [range(number, number + 1) for number in packets]
         details = LadderDetails(self._windows() if "cwnd" in columns else None) if columns or why else None
         choice, tally = (
@@ -419,8 +425,9 @@ class Capture(SuggestsNames):
         drawn = list(limited(folded(found) if fold else rows_of(found, not every), rows, tally))
         if interface is not None and interface not in (*names, *map(str, range(len(names)))):
             raise LocalError(
-                "interface", f"{shown(interface)} is not there{similar(interface, names)}", ", ".join(names)
-            )
+                "interface", f"{shown(interface)} is not there{similar(interface, names)}", ", ".join(names),
+                id="unknown-interface"
+            )  # fmt: skip
         numbered = numbers is not None or bool(mark)
         chart = Chart(width, _plain, numbered, places.names, values=columns, reasons=why, lanes=places.lanes)
         lines = list(chart.lines(drawn))

@@ -19,7 +19,7 @@ from uetproto.analysis.html import table_html
 from uetproto.analysis.results import AuditResult, FlowRows, Ladder, MessageRows, StatsResult
 from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.emulator.run.result import RunResult
-from uetproto.errors import LocalError, SuggestsNames, shown, suggests_arguments, typed
+from uetproto.errors import LocalError, SuggestsNames, shown, suggests_arguments, typed, unfit
 from uetproto.fabric.result import StudyResult
 from uetproto.traffic.generate import TrafficResult
 
@@ -51,7 +51,7 @@ class CommandOutcome(SuggestsNames, Generic[T]):
     def capture(self) -> Capture:
         """Return the frames. Raises `LocalError` if they were not captured."""
         if self._capture is None:
-            raise LocalError("capture", "was not asked for", "with capture=True, or output=FILE")
+            raise LocalError("capture", "was not asked for", "with capture=True, or output=FILE", id="not-captured")
         return self._capture
 
     @property
@@ -223,7 +223,7 @@ def fabric(
     check_int("hosts", hosts, 2)
     check_int("slow_links", slow_links, 0, 1024)
     if tap is not None and not capture and output is None:
-        raise LocalError("tap", "without a capture", "with capture=True, or output=FILE")
+        raise LocalError("tap", "without a capture", "with capture=True, or output=FILE", id="no-effect")
     for name, value, legal in (
         ("lb", lb, PATHS),
         ("profile", profile, PROFILES),
@@ -239,7 +239,7 @@ def fabric(
     kind, parameters = topology_of(topology)
     given = settings_of(_texts(settings), StudyConfig().pds)
     if (capture or output is not None) and wire != "bytes":
-        raise LocalError("wire", f"{wire} cannot be captured", "bytes")
+        raise LocalError("wire", f"{wire} cannot be captured", "bytes", id="wire-objects")
     config = StudyConfig(
         rate=_checked("rate", rate, RATE), delay=_checked("delay", delay, time(0)), topology=kind,
         parameters=parameters, queue=None if queue is None else _checked("queue", queue, bytes_of), trim=trim,
@@ -307,7 +307,7 @@ def collective(
     for name, values in (("sharp", sharp), ("multicast", multicast)):
         check_texts(name, values)
     if not isinstance(loss, int | float) or not 0 <= loss <= 1:
-        raise LocalError("loss", f"{shown(loss)} is not legal", "a share 0 … 1")
+        raise LocalError("loss", f"{shown(loss)} is not legal", "a share 0 … 1", id="out-of-range")
     (one_op,) = _single("op", options.operations(op))
     (numbers,) = _single("ranks", options.rank_numbers(str(ranks)))
     (transport,) = _single("transport", options.transports(transport))
@@ -342,7 +342,9 @@ _PACKETS = 10_000
 def _single(name: str, values: Sequence[Any]) -> Sequence[Any]:
     """Return `values`, which must be one. Raises `LocalError` for several: a function runs once."""
     if len(values) != 1:
-        raise LocalError(name, f"{', '.join(map(str, values))} are several", "one; a loop runs several")
+        raise LocalError(
+            name, f"{', '.join(map(str, values))} are several", "one; a loop runs several", id="single-run"
+        )
     return values
 
 
@@ -376,7 +378,7 @@ def _captured(output: PathText | None, capture: bool) -> Iterator[Frames]:
     if output is not None:
         typed("output", output, (str, os.PathLike), "a path")
         if os.fspath(output) == "-":
-            raise LocalError("output", "- is not legal", "the name of a file")
+            raise LocalError("output", "- is not legal", "the name of a file", id="stdout-not-possible")
         frames = Frames(os.fspath(output), None)
     elif capture:
         folder = mkdtemp(prefix="uetproto-")
@@ -389,7 +391,7 @@ def _captured(output: PathText | None, capture: bool) -> Iterator[Frames]:
 
 def _seed(seed: int) -> int:
     if type(seed) is not int or not 0 <= seed < 1 << 64:
-        raise LocalError("seed", f"{shown(seed)} is not legal", "whole numbers from 0 to 2^64 - 1")
+        raise LocalError("seed", f"{shown(seed)} is not legal", "whole numbers from 0 to 2^64 - 1", id="out-of-range")
     return seed
 
 
@@ -411,7 +413,7 @@ def _checked(name: str, value: str | int, kind: Checks) -> int:
     try:
         number: int = kind.check(text)
     except ValueError:
-        raise LocalError(name, f"{shown(value)} is not legal", kind.legal) from None
+        raise LocalError(name, f"{shown(value)} is not legal", kind.legal, id=unfit(value)) from None
     return number
 
 

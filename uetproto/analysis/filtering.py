@@ -55,7 +55,9 @@ def read_again(sources: Sequence[CaptureSource], decoding: Decoding) -> Pairs:
     """Yield the packets of captures, merged by time, from their start. Raises `LocalError` for a pipe."""
     for source in sources:
         if not source.seekable():
-            raise LocalError("filter", f"{source.name} is read twice for this filter, and it is a pipe", "a file")
+            raise LocalError(
+                "filter", f"{source.name} is read twice for this filter, and it is a pipe", "a file", id="read-twice"
+            )
     with MergedReader(sources) as reader:
         yield from decoding._replace(reader=reader).packets("", reader, False)
 
@@ -89,7 +91,7 @@ def matching(wanted: DisplayFilter, sources: Sequence[CaptureSource], decoding: 
     found = [bytearray() for _ in sources]
     for source in sources:
         if not source.seekable():
-            raise LocalError("filter", f"{source.name} is read twice here, and it is a pipe", "a file")
+            raise LocalError("filter", f"{source.name} is read twice here, and it is a pipe", "a file", id="read-twice")
     if _is_bulk(wanted, sources, decoding):
         from uetproto.tables.masks import bulk
 

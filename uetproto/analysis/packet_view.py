@@ -76,8 +76,9 @@ class PacketView(SuggestsNames, FieldLookup):
             return _EPOCH + timedelta(microseconds=self.record.time_ns // 1000)
         except OverflowError:
             raise LocalError(
-                "time", f"{self.record.time_ns} ns of packet {self.number}", "years up to 9999; `time_ns` has any"
-            ) from None
+                "time", f"{self.record.time_ns} ns of packet {self.number}", "years up to 9999; `time_ns` has any",
+                id="time-not-shown"
+            ) from None  # fmt: skip
 
     @property
     def interface(self) -> str:
@@ -196,7 +197,9 @@ class AlonePacket:
         self.record, self.packet, self.interface = record, packet, interface
 
     def _refuse(self) -> LocalError:
-        return LocalError("packet", "the packets around it were not analysed", "packets of capture.analysed()")
+        return LocalError(
+            "packet", "the packets around it were not analysed", "packets of capture.analysed()", id="not-analysed"
+        )
 
     @property
     def row(self) -> Mapping[str, Any]:

@@ -184,7 +184,7 @@ class Ladder(SuggestsNames):
         check_path("path", path)
         suffix = Path(path).suffix.lower()
         if suffix not in (".svg", ".txt"):
-            raise LocalError("path", f"{path} is not legal", "names in .svg or .txt")
+            raise LocalError("path", f"{path} is not legal", "names in .svg or .txt", id="wrong-suffix")
         Path(path).write_text(self.svg if suffix == ".svg" else f"{self.text}\n", encoding="utf-8")
 
     def __repr__(self) -> str:

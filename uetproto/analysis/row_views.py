@@ -35,7 +35,9 @@ class RowView(SuggestsNames, Sequence[T], Generic[T]):
         if isinstance(index, slice):
             return RowView(self._what, self._rows[index], self._columns, self._as_dict)
         if not isinstance(index, int):
-            raise LocalError("index", f"{shown(index)} is not legal", "whole numbers and slices; a row has names")
+            raise LocalError(
+                "index", f"{shown(index)} is not legal", "whole numbers and slices; a row has names", id="wrong-type"
+            )
         return self._rows[index]
 
     def __len__(self) -> int:

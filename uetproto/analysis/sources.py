@@ -32,11 +32,12 @@ class CaptureSource:
         `LocalError` for what cannot be opened."""
         if link is not None and (not isinstance(link, str) or link not in _LINK_NUMBERS):
             raise LocalError(
-                "link", f"{shown(link)} is not legal{similar(link, _LINK_NUMBERS)}", ", ".join(_LINK_NUMBERS)
-            )
+                "link", f"{shown(link)} is not legal{similar(link, _LINK_NUMBERS)}", ", ".join(_LINK_NUMBERS),
+                id="unknown-name"
+            )  # fmt: skip
         if type(offset_ns) is not int or abs(offset_ns) > MOST_OFFSET_NS:
             legal = f"a whole number of ns for each capture, -{MOST_OFFSET_NS} to {MOST_OFFSET_NS}"
-            raise LocalError("offsets_ns", f"{shown(offset_ns)} is not legal", legal)
+            raise LocalError("offsets_ns", f"{shown(offset_ns)} is not legal", legal, id="wrong-type")
         self._source, self._offset_ns = source, offset_ns
         self._link = None if link is None else _LINK_NUMBERS[link]
         self._start: int | None = 0
@@ -50,7 +51,9 @@ class CaptureSource:
             if self.name == "-" or _is_pipe(self.name):
                 self._start = None
         elif isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
-            raise LocalError("source", f"{shown(source)} is not legal", "a path, bytes, or a file open for bytes")
+            raise LocalError(
+                "source", f"{shown(source)} is not legal", "a path, bytes, or a file open for bytes", id="wrong-type"
+            )
         else:
             self.name = str(getattr(source, "name", "stream"))
             self._start = source.tell() if hasattr(source, "seekable") and source.seekable() else None
@@ -65,7 +68,9 @@ class CaptureSource:
         source: str | os.PathLike[str] | bytes | BinaryIO = self._source
         if self._start is None:
             if self._used:
-                raise LocalError(self.name, "is a pipe that was read before", "to read it once, or to open a file")
+                raise LocalError(
+                    self.name, "is a pipe that was read before", "to read it once, or to open a file", id="read-twice"
+                )
             self._used = True
         elif isinstance(source, bytes | bytearray | memoryview):
             source = io.BytesIO(source)
@@ -87,7 +92,9 @@ class CaptureSource:
         `LocalError` for a pipe that was read before, and for a capture whose link type is replaced."""
         source = self._source
         if self._link is not None:
-            raise LocalError("link", "tables have the link types that the capture states", "without link")
+            raise LocalError(
+                "link", "tables have the link types that the capture states", "without link", id="conflicting-arguments"
+            )
         if self._start is None:
             return self._begun()
         if isinstance(source, bytes | bytearray | memoryview):
@@ -107,7 +114,9 @@ class CaptureSource:
     def _begun(self) -> BinaryIO:
         """Return a pipe whose beginning is kept, because it names the interfaces."""
         if self._used:
-            raise LocalError(self.name, "is a pipe that was read before", "to read it once, or to open a file")
+            raise LocalError(
+                self.name, "is a pipe that was read before", "to read it once, or to open a file", id="read-twice"
+            )
         self._used = True
         source: Any = self._source
         is_path = isinstance(source, str | os.PathLike)

@@ -20,8 +20,8 @@ class CallError(LocalError, Generic[_Errno]):
     """Raised when a call fails; `errno` is the error number that libfabric or libibverbs would return. Each API has a
     subclass."""
 
-    def __init__(self, errno: _Errno, *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, errno: _Errno, *parts: Any, id: str = "") -> None:
+        super().__init__(*parts, id=id)
         self.errno = errno
 
     def __str__(self) -> str:
@@ -36,13 +36,15 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         self._error = error
         self._errno = errno
 
-    def invalid(self, name: str, value: Any, legal: str | Collection[str], errno: _Errno | None = None) -> _Error:
+    def invalid(
+        self, name: str, value: Any, legal: str | Collection[str], errno: _Errno | None = None, *, id: str
+    ) -> _Error:
         """Return the error for an illegal argument; the error states the argument's name, the illegal value and the
         legal values. `legal` is a text, or a collection of legal names."""
         given = value[:256] if isinstance(value, str) else shown(value)
         names = () if isinstance(legal, str) else legal
         told = f"{given} is not legal{similar(value, names)}"
-        return self._error(self._errno if errno is None else errno, name, told, ", ".join(names) or str(legal))
+        return self._error(self._errno if errno is None else errno, name, told, ", ".join(names) or str(legal), id=id)
 
     def member(
         self, name: str, value: Any, kind: type[_Member], legal: int = -1, errno: _Errno | None = None
@@ -61,7 +63,7 @@ class ArgumentChecks(Generic[_Error, _Errno]):
             if not wrong:
                 return kind(number)
             value = _names([one for one in kind if int(one) & number], wrong) if is_flag else value
-        raise self.invalid(name, value, ", ".join(one.name or "" for one in known), errno)
+        raise self.invalid(name, value, ", ".join(one.name or "" for one in known), errno, id="unknown-name")
 
     def duration(self, name: str, value: Any) -> int:
         """Return a duration in picoseconds; `value` is a whole number of picoseconds, or a text such as "1 ms"."""
@@ -70,7 +72,7 @@ class ArgumentChecks(Generic[_Error, _Errno]):
         try:
             picoseconds: int = _TIME.check(value)
         except ValueError:
-            raise self.invalid(name, value, _TIME.legal) from None
+            raise self.invalid(name, value, _TIME.legal, id="wrong-format") from None
         return picoseconds
 
 

@@ -29,7 +29,7 @@ from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.vlan import Vlan
 from uetproto.engine.contract import MICROSECOND, NEVER
 from uetproto.engine.roce.ud import is_multicast
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, unfit
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import group_mac
@@ -159,7 +159,7 @@ class EmulatedNetwork(ABC):
         specs = self._specs(nodes)
         hosts = sum(spec.at is None for spec in specs.values())
         if hosts < 2 or (checked["topology"] == "pair" and hosts != 2):
-            raise self.invalid("nodes", f"{hosts} nodes", "two at least, and two for a pair")
+            raise self.invalid("nodes", f"{hosts} nodes", "two at least, and two for a pair", id="wrong-count")
         layout = self._layout(checked["topology"], hosts, {} if options.shape is None else options.shape)
         self._check_inner(specs, checked["topology"], layout)
         self.plane = self._plane(options, checked, hops_of(layout, checked["topology"]))
@@ -191,7 +191,7 @@ class EmulatedNetwork(ABC):
                 config = with_headroom(config, self.nodes.values())
         obstacle = port_obstacle(dict.fromkeys(self.nodes, 1) | ports, config.topology, pfc=pfc is not None)
         if obstacle is not None:
-            raise self.invalid(f"nodes[{obstacle.node!r}].ports", obstacle.value, obstacle.legal)
+            raise self.invalid(f"nodes[{obstacle.node!r}].ports", obstacle.value, obstacle.legal, id="wrong-ports")
         everybody = isinstance(options.faults_from, str) and options.faults_from == "all"
         at_risk = [
             name for name in self._members("faults_from", options.faults_from)
@@ -265,9 +265,9 @@ class EmulatedNetwork(ABC):
         switch = self._chosen("switch", {} if options.switch is None else options.switch, SWITCH_KEYS)
         algorithm = cc.pop("algorithm", OFF)
         if algorithm == OFF and cc:
-            raise self.invalid("cc", options.cc, "a dictionary with an algorithm")
+            raise self.invalid("cc", options.cc, "a dictionary with an algorithm", id="wrong-type")
         if algorithm != OFF and not self.has_congestion_contexts:
-            raise self.invalid("cc", options.cc, OFF)
+            raise self.invalid("cc", options.cc, OFF, id="not-with-protocol")
         if algorithm == OFF and options.switch is None:
             return None
         payload, how = self.full_packet
@@ -287,27 +287,30 @@ class EmulatedNetwork(ABC):
             told = "cc" if error.name == "algorithm" else f"{name}{error.name}"
             given = cc | switch
             value = options.cc if error.name == "algorithm" else given.get(error.name, getattr(options, error.name, ""))
-            raise self.invalid(told, value, error.legal) from None
+            raise self.invalid(told, value, error.legal, id=error.id) from None
         return plane
 
     def _vlan(self, given: Any, pfc: Pfc | None) -> Vlan:
         chosen = self._chosen("vlan", given, keys_of(Vlan))
         if "id" not in chosen:
-            raise self.invalid("vlan", given, 'a dictionary such as {"id": 100}')
+            raise self.invalid("vlan", given, 'a dictionary such as {"id": 100}', id="wrong-type")
         if pfc is not None and chosen.setdefault("priority", pfc.priority) != pfc.priority:
-            raise self.invalid("vlan.priority", chosen["priority"], f"{pfc.priority}, the priority that PFC pauses")
+            raise self.invalid(
+                "vlan.priority", chosen["priority"], f"{pfc.priority}, the priority that PFC pauses",
+                id="inconsistent-values"
+            )  # fmt: skip
         try:
             return Vlan(**chosen)
         except LocalError as error:
-            raise self.invalid(f"vlan.{error.name}", given[error.name], error.legal) from None
+            raise self.invalid(f"vlan.{error.name}", given[error.name], error.legal, id=error.id) from None
 
     def _chosen(self, name: str, given: Any, keys: Mapping[str, KeyType]) -> dict[str, Any]:
         """Return the checked parameters of a dictionary that an option is."""
         if not isinstance(given, Mapping):
-            raise self.invalid(name, given, f"a dictionary with {', '.join(keys)}")
+            raise self.invalid(name, given, f"a dictionary with {', '.join(keys)}", id="wrong-type")
         for key in given:
             if key not in keys:
-                raise self.invalid(f"{name}.{key}", given[key], f"{name} has {', '.join(keys)}")
+                raise self.invalid(f"{name}.{key}", given[key], f"{name} has {', '.join(keys)}", id="unknown-argument")
         return {key: self.checked(f"{name}.{key}", value, keys[key]) for key, value in given.items()}
 
     def _specs(self, nodes: Any) -> dict[str, Any]:
@@ -321,18 +324,18 @@ class EmulatedNetwork(ABC):
 
     def _layout(self, topology: str, hosts: int, shape: Any) -> Layout | None:
         if not isinstance(shape, Mapping):
-            raise self.invalid("shape", shape, 'a dictionary such as {"hosts_per_leaf": 4}')
+            raise self.invalid("shape", shape, 'a dictionary such as {"hosts_per_leaf": 4}', id="wrong-type")
         try:
             return layout_of(topology, hosts, shape)
         except LocalError as error:
-            raise self.invalid(error.name, error.value, error.legal) from None
+            raise self.invalid(error.name, error.value, error.legal, id=error.id) from None
 
     def _check_inner(self, specs: Mapping[str, PlaceSpec], topology: str, layout: Layout | None) -> None:
         switches = {"switch": ("switch",), "pair": ()}.get(topology) or (() if layout is None else layout.switches)
         for name, spec in specs.items():
             if spec.at is not None and spec.at not in switches:
                 legal = ", ".join(switches) or "a topology with switches"
-                raise self.invalid(f"nodes[{name!r}].at", spec.at, legal)
+                raise self.invalid(f"nodes[{name!r}].at", spec.at, legal, id="unknown-place")
 
     def _ports(self, specs: Mapping[str, PlaceSpec], default: int) -> dict[str, int]:
         """Return the number of ports of each host."""
@@ -342,7 +345,9 @@ class EmulatedNetwork(ABC):
             if spec.at is None:
                 ports[name] = number
             elif spec.ports not in (None, 1):
-                raise self.invalid(f"nodes[{name!r}].ports", spec.ports, "1, as the node is within a switch")
+                raise self.invalid(
+                    f"nodes[{name!r}].ports", spec.ports, "1, as the node is within a switch", id="wrong-ports"
+                )
         return ports
 
     def _places(
@@ -354,7 +359,9 @@ class EmulatedNetwork(ABC):
             try:
                 address = ip_address(_FIRST + number if spec.address is None else spec.address)
             except ValueError:
-                raise self.invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
+                raise self.invalid(
+                    f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address", id="wrong-address"
+                ) from None
             own_rate = rate
             if spec.at is not None:
                 own_rate = inner_rate or rate * cables[spec.at]
@@ -365,9 +372,11 @@ class EmulatedNetwork(ABC):
 
     def _check_addresses(self, places: list[NodePlace]) -> None:
         if len({place.address & 0xFFFFFFFF for place in places}) < len(places):
-            raise self.invalid("nodes", "two addresses with the same last four bytes", "a different one for each node")
+            raise self.invalid(
+                "nodes", "two addresses with the same last four bytes", "a different one for each node", id="duplicate"
+            )
         if len({place.ip_version for place in places}) > 1:
-            raise self.invalid("nodes", "IPv4 and IPv6", "one of them for all nodes")
+            raise self.invalid("nodes", "IPv4 and IPv6", "one of them for all nodes", id="inconsistent-values")
 
     def _check_unencoded(self, options: NetworkOptions, faults: Faults) -> None:
         given = {name: bool(getattr(options, name)) for name in NOT_ENCODED}
@@ -375,23 +384,25 @@ class EmulatedNetwork(ABC):
         given |= {f"faults that {name}": bool(getattr(faults, name)) for name in ("corrupt", "trim")}
         for name, wanted in given.items():
             if wanted:
-                raise self.invalid("wire", f"objects, with {name}", "bytes")
+                raise self.invalid("wire", f"objects, with {name}", "bytes", id="wire-objects")
 
     def _check_pfc(self, config: NetworkConfig, pfc: Pfc, given: Any) -> None:
         if config.topology == "pair":
-            raise self.invalid("pfc", "topology pair", "a topology with switches: it is the switch that pauses")
+            raise self.invalid(
+                "pfc", "topology pair", "a topology with switches: it is the switch that pauses", id="not-with-topology"
+            )
         least = headroom(config, pfc, self.nodes.values())
         if given is not None and config.capacity < least:
-            raise self.invalid("queue_capacity", given, f"{least} bytes, for pfc")
+            raise self.invalid("queue_capacity", given, f"{least} bytes, for pfc", id="inconsistent-values")
         buffer = None if config.rules is None else config.rules.shared_buffer
         if buffer is not None and buffer < (least := headroom(config, pfc, self.nodes.values(), shared=True)):
-            raise self.invalid("switch.shared_buffer", buffer, f"{least} bytes, for pfc")
+            raise self.invalid("switch.shared_buffer", buffer, f"{least} bytes, for pfc", id="inconsistent-values")
 
     def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:
         members = tuple(self.nodes) if isinstance(chosen, str) and chosen == "all" else self._listed(name, chosen)
         for member in members:
             if member not in self.nodes:
-                raise self.invalid(name, member, f"all, or some of {', '.join(self.nodes)}")
+                raise self.invalid(name, member, f"all, or some of {', '.join(self.nodes)}", id="unknown-node")
         return members
 
     def _places_tapped(self, chosen: Iterable[str] | None, layout: Layout | None) -> tuple[str, ...]:
@@ -409,16 +420,16 @@ class EmulatedNetwork(ABC):
             try:
                 found |= dict.fromkeys(places_of(layout, name, hosts))
             except LocalError as error:
-                raise self.invalid("taps", name, f"all, or some of {error.legal}") from None
+                raise self.invalid("taps", name, f"all, or some of {error.legal}", id=error.id) from None
         return tuple(found)
 
     def _listed(self, name: str, names: Any) -> tuple[str, ...]:
         """Return a list of names as a tuple; a text alone is no list."""
         found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
         if found is None or not all(isinstance(one, str) for one in found):
-            raise self.invalid(name, names, 'a list of names, such as ("a", "b")')
+            raise self.invalid(name, names, 'a list of names, such as ("a", "b")', id="wrong-type")
         if len(set(found)) < len(found):
-            raise self.invalid(name, names, "each name once")
+            raise self.invalid(name, names, "each name once", id="duplicate")
         return found
 
     def _faults(self, given: Faults | Mapping[str, Any]) -> Faults:
@@ -427,10 +438,10 @@ class EmulatedNetwork(ABC):
             told = [(part.name, getattr(given, part.name), part.default) for part in fields(Faults)]
             given = {name: list(v) if isinstance(v, frozenset) else v for name, v, default in told if v != default}
         if not isinstance(given, Mapping):
-            raise self.invalid("faults", given, "Faults(...), or its keywords")
+            raise self.invalid("faults", given, "Faults(...), or its keywords", id="wrong-type")
         for name in given:
             if name not in self.legal_faults:
-                raise self.invalid("faults", name, ", ".join(self.legal_faults))
+                raise self.invalid("faults", name, ", ".join(self.legal_faults), id="unknown-argument")
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
     def checked(self, name: str, value: Any, key: KeyType) -> Any:
@@ -439,18 +450,18 @@ class EmulatedNetwork(ABC):
         try:
             return key.check(value)
         except ValueError:
-            raise self.invalid(name, value, key.legal) from None
+            raise self.invalid(name, value, key.legal, id=unfit(value)) from None
 
-    def invalid(self, name: str, value: Any, legal: str) -> LocalError:
+    def invalid(self, name: str, value: Any, legal: str, *, id: str) -> LocalError:
         """Return the API's error for an illegal argument; the error states the argument's name, the illegal value and
         the legal values."""
-        error: LocalError = self.checks.invalid(name, value, legal)
+        error: LocalError = self.checks.invalid(name, value, legal, id=id)
         return error
 
     def typed(self, name: str, value: Any, kind: type) -> None:
         """Raise the error of `invalid` if the type of `value` is not `kind`."""
         if type(value) is not kind:
-            raise self.invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
+            raise self.invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"), id="wrong-type")
 
     def chance(self, *component: str) -> random.Random:
         """Return a random generator for one component of the network. Each component has its own, so that the draws of
@@ -476,18 +487,18 @@ class EmulatedNetwork(ABC):
     def _group(self, change: Callable[[bytes, str], None], group: int, node: str) -> None:
         version = next(iter(self.nodes.values())).ip_version
         if not is_multicast(group, version):
-            raise self.invalid("group", f"{group:#x}", f"a multicast address of IPv{version}")
+            raise self.invalid("group", f"{group:#x}", f"a multicast address of IPv{version}", id="wrong-address")
         try:
             change(group_mac(group, version).to_bytes(6, "big"), node)
         except LocalError as error:
-            raise self.invalid(error.name, error.value, error.legal) from None
+            raise self.invalid(error.name, error.value, error.legal, id=error.id) from None
 
     def kill(self, name: str) -> None:
         """Cut off a node, or a switch with all nodes within the switch: from now on all frames to it and from it are
         lost."""
         known = {*self.nodes, *self.network.switches}
         if name not in known:
-            raise self.invalid("name", name, ", ".join(sorted(known)))
+            raise self.invalid("name", name, ", ".join(sorted(known)), id="unknown-node")
         self.killed[name] = None
         self.dead |= {node.name for node in self.nodes.values() if name in (node.name, node.at)}
         ends = {name, *(port_names(name, self.nodes[name].ports) if name in self.nodes else ())}

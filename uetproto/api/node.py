@@ -128,12 +128,12 @@ class DrivenNetwork:
         if until is None:
             if driver.idle is None:
                 legal = "an instant, or a condition: nobody knows here when nothing more would happen"
-                raise invalid("until", None, legal)
+                raise invalid("until", None, legal, id="missing-argument")
             driver.wait(lambda: False)
             return True
         instant = self.checks.duration("until", until)
         if instant < driver.now:
-            raise invalid("until", until, f"{driver.now} ps and later")
+            raise invalid("until", until, f"{driver.now} ps and later", id="time-passed")
         driver.wait(lambda: False, instant - driver.now)
         return True
 

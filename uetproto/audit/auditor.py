@@ -78,7 +78,7 @@ def audit(
     """
     typed("options", options, Options, "Options()")
     if isinstance(files, str | bytes) or not isinstance(files, Iterable):
-        raise LocalError("files", f"{shown(files)} is not legal", "a list of paths and open files")
+        raise LocalError("files", f"{shown(files)} is not legal", "a list of paths and open files", id="wrong-type")
     rules = rule_table(options, chosen_rules(options.rules), None if listen is None else listen.heard)
     report = AuditReport(rules.tallies)
     with seldom_collected():

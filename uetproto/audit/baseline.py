@@ -88,11 +88,11 @@ def _line(text: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, dict):
-        raise LocalError(f"{where}: no JSON object; {_LEGAL}")
+        raise LocalError(f"{where}: no JSON object; {_LEGAL}", id="wrong-baseline")
     if line.get("kind", "finding") != "finding":
         return line
     kinds = {"rule": str, "flow": dict, "expected": str, "seen": str}
     wrong = [name for name, kind in kinds.items() if name in line and not isinstance(line[name], kind)]
     if "rule" not in line or wrong:
-        raise LocalError(f"{where}: {wrong[0] if wrong else 'no rule'}; {_LEGAL}")
+        raise LocalError(f"{where}: {wrong[0] if wrong else 'no rule'}; {_LEGAL}", id="wrong-baseline")
     return line

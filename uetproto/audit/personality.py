@@ -45,6 +45,7 @@ def excused_by(name: str | None) -> Mapping[str, str]:
         return {}
     if name not in PERSONALITIES:
         raise LocalError(
-            argument("personality", name), f"is not known{similar(name, PERSONALITIES)}", ", ".join(PERSONALITIES)
-        )
+            argument("personality", name), f"is not known{similar(name, PERSONALITIES)}", ", ".join(PERSONALITIES),
+            id="unknown-personality"
+        )  # fmt: skip
     return PERSONALITIES[name]

@@ -47,10 +47,10 @@ def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
     for glob in globs:
         matching = {name for name in BY_ID if fnmatchcase(name, glob.removeprefix("-").upper())}
         if not matching:
-            raise LocalError(argument("rules", glob), f"matches none{known_rules(glob)}")
+            raise LocalError(argument("rules", glob), f"matches none{known_rules(glob)}", id="unknown-rule")
         wanted = wanted - matching if glob.startswith("-") else wanted | matching
     if not wanted:
-        raise LocalError(argument("rules", ",".join(globs)), f"leaves none{known_rules('')}")
+        raise LocalError(argument("rules", ",".join(globs)), f"leaves none{known_rules('')}", id="unknown-rule")
     return tuple(rule for rule in RULES if rule.id in wanted)
 
 

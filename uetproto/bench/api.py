@@ -47,7 +47,7 @@ def transfer(operation: str, size: int, files: bool) -> dict[str, Any]:
         (entry,) = a.cq.sread(1)
         seconds = process_time() - began
         if isinstance(entry, fi.CqErrEntry):
-            raise LocalError(f"bench: {operation}: {entry}")
+            raise LocalError(f"bench: {operation}: {entry}", id="bench-failed")
     return {"seconds": seconds, "packets": size * MIB // fi.SesConfig().payload_mtu}
 
 

@@ -64,7 +64,10 @@ def rate(path: Path, packets: int) -> float:
         report = audit([path], Options())
         best = max(best, packets / (process_time() - began))
         if report.findings or report.packets != packets:
-            raise LocalError(f"bench: {len(report.findings)} findings in {report.packets} packets, all of them right")
+            raise LocalError(
+                f"bench: {len(report.findings)} findings in {report.packets} packets, all of them right",
+                id="bench-failed",
+            )
     return best
 
 
@@ -144,7 +147,9 @@ def left_behind(pdcs: int, used: Callable[[], int]) -> float:
     reading.end()
     auditor.end()
     if auditor.judge.findings or auditor.forgotten:
-        raise LocalError(f"bench: {len(auditor.judge.findings)} findings, forgotten: {dict(auditor.forgotten)}")
+        raise LocalError(
+            f"bench: {len(auditor.judge.findings)} findings, forgotten: {dict(auditor.forgotten)}", id="bench-failed"
+        )
     return max(0, after - before) / (last - first)
 
 
@@ -168,7 +173,7 @@ def cost(path: str, warm: str) -> None:
     report = audit([path], Options())
     seconds = process_time() - began
     if report.findings:
-        raise LocalError(f"bench: {len(report.findings)} findings in packets that are all right")
+        raise LocalError(f"bench: {len(report.findings)} findings in packets that are all right", id="bench-failed")
     print(json.dumps({"seconds": seconds, "before": before}))
 
 

@@ -35,7 +35,7 @@ def in_a_process(arguments: list[str]) -> tuple[dict[str, Any], int]:
     command = [sys.executable, "-c", watched, sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LocalError(f"bench: {' '.join(arguments)}: {done.stderr.strip()}")
+        raise LocalError(f"bench: {' '.join(arguments)}: {done.stderr.strip()}", id="bench-failed")
     return json.loads(done.stdout.strip().splitlines()[-1]), int(done.stderr.strip().splitlines()[-1]) * 1024
 
 
@@ -69,7 +69,7 @@ def columns(packets: int, scapy_packets: int, folder: Path) -> Iterator[BenchRes
         for _ in range(3):
             found, memory = in_a_process(["-c", _READ_ALL, str(path)])
             if found["nbytes"] > path.stat().st_size:
-                raise LocalError("bench: the arrays are larger than the file")
+                raise LocalError("bench: the arrays are larger than the file", id="bench-failed")
             best, peak = max(best, packets / found["seconds"]), max(peak, memory)
             with without_crc():
                 scapy_best = max(scapy_best, read_by_scapy(sample))
@@ -127,7 +127,7 @@ def read_by_scapy(path: Path, checked: Any = None) -> float:
             fields_of(packet)
             count += 1
             if checked is not None and not packet[checked].ok:
-                raise LocalError("bench: Scapy finds a CRC wrong")
+                raise LocalError("bench: Scapy finds a CRC wrong", id="bench-failed")
     return count / (process_time() - start)
 
 
@@ -149,7 +149,7 @@ def emulating(length: int, folder: Path) -> Iterator[BenchResult | Figure]:
         best[name] = max(best[name], length / 4096 / (_of_children() - start))
         peak[name] = max(peak[name], memory)
         if not found["match"]:
-            raise LocalError("bench: the target's memory differs from the input")
+            raise LocalError("bench: the target's memory differs from the input", id="bench-failed")
     uet, roce = best.values()
     what = f"of {length // MIB} MiB from file to file, data packets"
     yield Figure("emulate", f"fi_write {what}", uet, "packets/s", _EMULATED)

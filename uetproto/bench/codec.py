@@ -37,7 +37,7 @@ def decoding_roce(frames: int, seconds: float) -> Iterator[BenchResult]:
 
     def fields_and_icrc(packet: Any) -> object:
         if not packet[RoceIcrc].ok:
-            raise LocalError("bench: Scapy finds an ICRC wrong")
+            raise LocalError("bench: Scapy finds an ICRC wrong", id="bench-failed")
         return fields_of(packet)
 
     one, many = encode(roce_write(_PAYLOAD), fill=True), mixed_roce(frames)
@@ -62,7 +62,7 @@ def _decoded(frames: Sequence[bytes], seconds: float, read: Callable[[Any], obje
         upper = [dict(layer.values) for layer in packet.layers if layer.form not in ("ethernet", "ipv4", "ipv6", "udp")]
         found = [layer.sent_values() for layer in other.iterpayloads() if isinstance(layer, FormLayer)]
         if upper != found or packet.trailer is None or not packet.trailer.ok:
-            raise LocalError("bench: Scapy dissects a frame otherwise than we do")
+            raise LocalError("bench: Scapy dissects a frame otherwise than we do", id="bench-failed")
 
     def ours() -> None:
         for frame in frames:
@@ -109,7 +109,7 @@ def _encoded(
     )
     for (what, ours, baseline, theirs), required in zip(rows, least, strict=True):
         if not ours() == theirs() == frame:
-            raise LocalError("bench: Scapy builds another frame than ours")
+            raise LocalError("bench: Scapy builds another frame than ours", id="bench-failed")
         rates = by_turns(ours, theirs, seconds)
         text = f"{prefix}a packet of {len(frame)} bytes, {what}"
         yield BenchResult(name, text, rates[0], baseline, rates[1], required)
@@ -152,7 +152,7 @@ def writing(packets: int, seconds: float, folder: Path) -> Iterator[BenchResult]
             function()
             scapy(data)
             if ours.read_bytes()[_FILE_HEADER:] != theirs.read_bytes()[_FILE_HEADER:]:
-                raise LocalError("bench: Scapy writes another capture than ours")
+                raise LocalError("bench: Scapy writes another capture than ours", id="bench-failed")
             rates = by_turns(function, partial(scapy, data), seconds)
         yield BenchResult("write", what, rates[0] * packets, "RawPcapWriter", rates[1] * packets, least)
 

@@ -135,7 +135,9 @@ def command(only: str | None, quick: bool, whole: bool, json_: bool) -> None:
     names = ROWS if only is None else tuple(only.split(","))
     for name in names:
         if name not in ROWS:
-            raise LocalError("--only", f"{name!r} is not legal{similar(name, ROWS)}", ", ".join(ROWS))
+            raise LocalError(
+                "--only", f"{name!r} is not legal{similar(name, ROWS)}", ", ".join(ROWS), id="unknown-name"
+            )
     missed = False
     if not json_:
         click.echo(machine())

@@ -36,7 +36,7 @@ def measure(
         changed = made.mutations["reserved-bit"]
         found, memory = in_a_process(["-c", _COMPARE, *map(str, paths)])
         if (found["changed"], found["same"]) != (changed, number - changed):
-            raise LocalError(f"bench: {found} of {number} packets, {changed} of them mutated")
+            raise LocalError(f"bench: {found} of {number} packets, {changed} of them mutated", id="bench-failed")
         seen.append((number, found["seconds"], memory))
     (few, _, low), (many, seconds, high) = seen
     what = f"two captures of {many:,} packets compared"

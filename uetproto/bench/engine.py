@@ -96,7 +96,7 @@ class BenchResponder:
         self.answered += 1
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
-        raise LocalError(f"bench: packet {index} failed: {error.reason.value}")
+        raise LocalError(f"bench: packet {index} failed: {error.reason.value}", id="bench-failed")
 
     def on_closed(self, pdc: Connection) -> None:
         """Do nothing when a PDC closes."""
@@ -134,7 +134,7 @@ def stream(packets: int) -> float:
     seconds = process_time() - began
     assert isinstance(b.user, BenchResponder)
     if b.user.delivered != packets:
-        raise LocalError(f"bench: {b.user.delivered} of {packets} packets were delivered")
+        raise LocalError(f"bench: {b.user.delivered} of {packets} packets were delivered", id="bench-failed")
     return packets / seconds
 
 
@@ -146,7 +146,7 @@ def steps(count: int) -> float:
     for tally in fuzz("all", 1, steps=count):
         done += tally.moves
         if tally.failed:
-            raise LocalError(f"bench: the fuzzer found something: {tally.findings[0].text}")
+            raise LocalError(f"bench: the fuzzer found something: {tally.findings[0].text}", id="bench-failed")
     return done / (process_time() - began)
 
 
@@ -259,7 +259,7 @@ def match(receives: int, searches: int) -> tuple[float, float]:
             found = [search(match_bits, initiator) for match_bits, initiator in batch]
             spent[search] += process_time_ns() - began
             if None in found:
-                raise LocalError("bench: a receive that is posted was not found")
+                raise LocalError("bench: a receive that is posted was not found", id="bench-failed")
         for receive in found:
             assert receive is not None
             posted.post(receive)
@@ -296,7 +296,7 @@ def idle_pdc(count: int) -> float:
         a.events()
         b.events()
         if len(a.pdcs) + len(b.pdcs) != 2 * count or not (a.quiescent and b.quiescent):
-            raise LocalError("bench: the PDCs are not idle")
+            raise LocalError("bench: the PDCs are not idle", id="bench-failed")
         return a, b
 
     return allocated(make) / count / 2
@@ -312,7 +312,7 @@ def outstanding_packet(count: int) -> float:
         a.send(BenchStream(count), 0)
         sent = a.poll(0)
         if len(sent) != count:
-            raise LocalError(f"bench: {len(sent)} packets are in flight, not {count}")
+            raise LocalError(f"bench: {len(sent)} packets are in flight, not {count}", id="bench-failed")
         return a, sent
 
     return allocated(make) / count

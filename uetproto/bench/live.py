@@ -45,7 +45,7 @@ def measure(quick: bool) -> Iterator[Figure]:
             stack.callback(end.kill)
             assert end.stdout is not None
             if end.stdout.readline() != "ready\n":
-                raise LocalError(f"bench: {role} at {there} did not start")
+                raise LocalError(f"bench: {role} at {there} did not start", id="bench-failed")
             ends.append(end)
         command = [*near, sys.executable, "-m", "uetproto.bench.live_end", core, "send", here, there]
         done = subprocess.run(
@@ -53,11 +53,11 @@ def measure(quick: bool) -> Iterator[Figure]:
             timeout=_PATIENCE,
         )  # fmt: skip
         if done.returncode:
-            raise LocalError(f"bench: the program that sends ended with status {done.returncode}")
+            raise LocalError(f"bench: the program that sends ended with status {done.returncode}", id="bench-failed")
         sent = json.loads(done.stdout)
         served = json.loads(ends[0].communicate(timeout=_PATIENCE)[0])
     if served["digests"] != sent["digests"]:
-        raise LocalError("bench: the memory of the peer differs")
+        raise LocalError("bench: the memory of the peer differs", id="bench-failed")
     what = f"writes of 16 MiB {where}, each hashed, the end that sends"
     yield Figure("live", what, sent["packets"] / sent["cpu"], "packets/s", _RATE)
     yield Figure("live", "its memory", sent["memory"] / (1 << 20), "MiB", _MEMORY, most=True)

@@ -74,7 +74,7 @@ class BareLoop:
                 if isinstance(event, Completion | PdcClosed):
                     self._ended = True
                     if isinstance(event, Completion) and not event.ok:
-                        raise LocalError(f"bench: {event}")
+                        raise LocalError(f"bench: {event}", id="bench-failed")
             if self._ended:
                 return
             at = engine.deadline()

@@ -88,7 +88,7 @@ def send(local: str, peer: str, writes: int, second: str) -> dict[str, Any]:
         endpoint.write(part, to, 0, KEY)
         (entry,) = endpoint.cq.sread(timeout=60 * 10**12)
         if not entry.ok:
-            raise LocalError(f"bench: {entry}")
+            raise LocalError(f"bench: {entry}", id="bench-failed")
 
     began = process_time()
     for _ in range(writes):

@@ -57,9 +57,9 @@ def objects(ranks: int, length: int) -> None:
     copies = sum(port.frames for switch in switches for port in switch.group_ports.values())
     chunks = -(-length // made.path_mtu)  # chunks of a block; a host sends each of them once
     if copies != multicast_traversals(ranks, -(-ranks // HOSTS_PER_LEAF), chunks, ranks) - ranks * chunks:
-        raise LocalError(f"bench: {copies} copies of chunks")
+        raise LocalError(f"bench: {copies} copies of chunks", id="bench-failed")
     if any(one.bytes_sent != length for one in counted):
-        raise LocalError("bench: a rank sends more than its block")
+        raise LocalError("bench: a rank sends more than its block", id="bench-failed")
 
 
 def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
@@ -69,7 +69,7 @@ def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
         kind="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF},
     )).run()  # fmt: skip
     if not found.correct or found.payload != found.promised:
-        raise LocalError(f"bench: {op} by {algorithm} is not right")
+        raise LocalError(f"bench: {op} by {algorithm} is not right", id="bench-failed")
 
 
 WAYS: dict[str, Callable[[int, int], None]] = {

@@ -36,25 +36,25 @@ def measure(quick: bool, folder: Path) -> Iterator[Figure]:
     began = process_time()
     read = sum(1 for _ in open_captures(path))
     if read != packets:
-        raise LocalError(f"bench: {read} of {packets} packets were read")
+        raise LocalError(f"bench: {read} of {packets} packets were read", id="bench-failed")
     yield Figure("python", "packets of uetproto.open, mixed traffic", read / (process_time() - began), "/s", _RATE)
     began = process_time()
     read = columns.read(path).packets
     if read != packets:
-        raise LocalError(f"bench: {read} of {packets} packets were read")
+        raise LocalError(f"bench: {read} of {packets} packets were read", id="bench-failed")
     yield Figure("python", "packets of columns.read, the same", read / (process_time() - began), "/s", _COLUMNS)
     capture = open_captures(path)
     capture.to_arrow()  # loads pyarrow
     began = process_time()
     read = sum(piece.batch.num_rows for piece in capture.table().pieces())
     if read != packets:
-        raise LocalError(f"bench: {read} of {packets} packets were read")
+        raise LocalError(f"bench: {read} of {packets} packets were read", id="bench-failed")
     yield Figure("python", "packets of the joined table, the same", read / (process_time() - began), "/s", _COLUMNS)
     wanted = capture.filter("uetp.psn & 1 and (uetp.opcode == WRITE or uetp.retx == 1) and ip.src == 10.0.0.0/16")
     began = process_time()
     count = len(wanted)
     if not 0 < count < packets:
-        raise LocalError(f"bench: the filter wants {count} of {packets} packets")
+        raise LocalError(f"bench: the filter wants {count} of {packets} packets", id="bench-failed")
     yield Figure(
         "python", "packets of a filter of four tests, the same", packets / (process_time() - began), "/s", _COLUMNS
     )

@@ -58,7 +58,7 @@ def measure(quick: bool, folder: Path) -> Iterator[Figure]:
     done = subprocess.run([chromium, *arguments, "--dump-dom", str(page)], capture_output=True, text=True, check=True)
     times = json.loads(re.findall("<output>(.*?)</output>", done.stdout, re.DOTALL)[0])
     if times["rows"] != packets or not times["shown"] or not times["found"]:
-        raise LocalError(f"bench: the page shows {times}")
+        raise LocalError(f"bench: the page shows {times}", id="bench-failed")
     for name, key, limit in (
         ("opens in headless Chromium", "open", _OPEN), ("jumps and draws", "draw", _DRAW),
         ("filters", "filter", _FILTER), ("finds", "find", _FIND),

@@ -49,7 +49,9 @@ def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
         port.receive(below, packet)
     ended = process_time()
     if port.domains[1].counters.in_auth_pkts != packets or ledger.repeated:
-        raise LocalError(f"bench: {port.domains[1].counters.in_auth_pkts} of {packets} packets opened")
+        raise LocalError(
+            f"bench: {port.domains[1].counters.in_auth_pkts} of {packets} packets opened", id="bench-failed"
+        )
     return packets / (between - began), packets / (ended - between)
 
 
@@ -59,7 +61,7 @@ def gradient(name: str, source: Path) -> float:
     scenario = load(name, [f"input={source}", "seed=1"])
     began = process_time()
     if not run(scenario).match:
-        raise LocalError("bench: the target's memory differs from the input")
+        raise LocalError("bench: the target's memory differs from the input", id="bench-failed")
     return process_time() - began
 
 

@@ -43,7 +43,7 @@ def message(ranks: int, size: int) -> float:
     began = process_time()
     found = prepared.run()
     if not found.correct:
-        raise LocalError("bench: all_reduce differs from NumPy's")
+        raise LocalError("bench: all_reduce differs from NumPy's", id="bench-failed")
     return (process_time() - began) / found.messages
 
 
@@ -58,7 +58,7 @@ def many(count: int) -> float:
         seconds = process_time() - began
     assert isinstance(b.user, BenchResponder)
     if b.user.delivered != count * EACH or len(a.pdcs) != count:
-        raise LocalError(f"bench: {b.user.delivered} packets were delivered on {len(a.pdcs)} PDCs")
+        raise LocalError(f"bench: {b.user.delivered} packets were delivered on {len(a.pdcs)} PDCs", id="bench-failed")
     return count * EACH / seconds
 
 

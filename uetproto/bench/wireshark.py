@@ -51,7 +51,7 @@ def user_time(arguments: Sequence[str], home: Path) -> float:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, env=environment
     )
     if done.returncode or "Lua" in done.stderr:
-        raise LocalError(f"bench: tshark: {done.stderr.strip()}")
+        raise LocalError(f"bench: tshark: {done.stderr.strip()}", id="bench-failed")
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 

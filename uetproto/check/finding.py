@@ -67,13 +67,17 @@ def folder_for(name: str) -> Path:
     try:
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         if not made and not folder.is_dir():
-            raise LocalError(f"-o {name}", "is not a folder", "a folder, or a name that is not taken")
+            raise LocalError(
+                f"-o {name}", "is not a folder", "a folder, or a name that is not taken", id="cannot-write"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         reason = error.strerror or str(error)
-        raise LocalError(f"-o {name}", reason, "a folder that can be written, or that can be made") from error
+        raise LocalError(
+            f"-o {name}", reason, "a folder that can be written, or that can be made", id="cannot-write"
+        ) from error
     finally:
         for path in made:
             with suppress(OSError):

@@ -98,7 +98,7 @@ def unplayable(machine: str, others: tuple[str, ...] = ()) -> LocalError | None:
     """
     if machine not in (ALL, *MACHINES):
         known = (*MACHINES, ALL, *others)
-        return LocalError(machine, f"no such machine{similar(machine, known)}", ", ".join(known))
+        return LocalError(machine, f"no such machine{similar(machine, known)}", ", ".join(known), id="unknown-machine")
     missing = [name for name in MACHINES if name not in by_turns() and machine in (ALL, name)]
     return missing_package(", ".join(missing), "cryptography", "security") if missing else None
 

@@ -99,7 +99,7 @@ class Simulator(ABC, Generic[StepT, WireT]):
         if step.number == ALL:
             return list(self.wire.flight)
         if step.number not in self.wire.flight:
-            raise LocalError(f"packet {step.number} is not on the wire")
+            raise LocalError(f"packet {step.number} is not on the wire", id="step-impossible")
         return [step.number]
 
     def _do_deliver(self, step: StepT) -> None:

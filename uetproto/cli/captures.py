@@ -21,6 +21,7 @@ from uetproto.analysis.sources import CaptureSource
 from uetproto.cli.choice import Choice
 from uetproto.cli.terminal import printable, share_words
 from uetproto.engine.tss.keys import KeyRing
+from uetproto.errors import identified
 from uetproto.filters.display_filter import DisplayFilter, FilteredPacket
 from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
@@ -77,7 +78,7 @@ def check_files(files: Sequence[str]) -> None:
     """Check, before any file is read, that all files exist and that standard input is named only once. Raises
     `LocalError` or `OSError` if not."""
     if files.count("-") > 1:
-        raise LocalError("", "- is there twice", "once, standard input can be read once")
+        raise LocalError("", "- is there twice", "once, standard input can be read once", id="stdin-twice")
     for file in files:
         if file != "-":
             os.stat(file)
@@ -153,7 +154,10 @@ def offsets_option(command: F) -> F:
         try:
             return None if value is None else [int(one) for one in value.split(",")]
         except ValueError:
-            raise click.BadParameter(f"{value!r}; legal are whole numbers of nanoseconds, such as 0,-1500") from None
+            raise identified(
+                click.BadParameter(f"{value!r}; legal are whole numbers of nanoseconds, such as 0,-1500"),
+                "wrong-format",
+            ) from None
 
     text = "Nanoseconds that are added to the times of each file, to set clocks right."
     return click.option("--offsets", callback=parsed, metavar="NS,…", help=text)(command)
@@ -163,8 +167,9 @@ def check_offsets(offsets: Sequence[int] | None, files: Sequence[str]) -> None:
     """Check that `--offsets` has a number for each file. Raises `LocalError` if not."""
     if offsets is not None and len(offsets) != len(files):
         raise LocalError(
-            "--offsets", f"has {count(len(offsets), 'number')}", f"one for each of {count(len(files), 'file')}"
-        )
+            "--offsets", f"has {count(len(offsets), 'number')}", f"one for each of {count(len(files), 'file')}",
+            id="wrong-count"
+        )  # fmt: skip
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:

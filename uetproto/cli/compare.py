@@ -90,7 +90,9 @@ def compare(names: Sequence[str], settings: Sequence[str], show: Show) -> list[C
     """Run every scenario unchanged, then with loss. Raises `LocalError` for a scenario that has no input."""
     for name in names:
         if load(name, settings).run.input is None:
-            raise LocalError(f"--compare {name}", "sends no input of its own choice", "scenarios with run.input")
+            raise LocalError(
+                f"--compare {name}", "sends no input of its own choice", "scenarios with run.input", id="wrong-scenario"
+            )
     with _input() as path:
         found = []
         for name in names:

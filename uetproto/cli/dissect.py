@@ -371,15 +371,20 @@ def command(
     Text and --packet number packets from 1, as Wireshark does; "index" of --json counts from 0.
     """
     if wanted is not None and only is not None:
-        raise LocalError("--packet", "with --filter", "one of both; frame.number counts packets from 1")
+        raise LocalError(
+            "--packet", "with --filter", "one of both; frame.number counts packets from 1", id="conflicting-arguments"
+        )
     if names and (not as_json or fields_text is not None):
-        raise LocalError("--names", "goes with --json, and not with --fields")
+        raise LocalError("--names", "goes with --json, and not with --fields", id="conflicting-arguments")
     keys = read_keys(keys_file)
     only = None if only is None else only - 1
     decoding = decoding._replace(keys=keys)
     if fields_text is not None:
         if only is not None:
-            raise LocalError("--packet", "with --fields", "one of both; --filter 'frame.number == 5' chooses a packet")
+            raise LocalError(
+                "--packet", "with --fields", "one of both; --filter 'frame.number == 5' chooses a packet",
+                id="conflicting-arguments"
+            )  # fmt: skip
         if _show_fields(ChosenFields(fields_text), files, decoding, wanted, limit, as_json):
             ctx.exit(FAULT)
         return
@@ -408,7 +413,9 @@ def command(
                         break
             faults += report_damage(file, reader)
             if only is not None and left != 0 and seen <= only:
-                raise LocalError(f"{file}: there is no packet {numbered(only)}; it has {count(seen, 'packet')}")
+                raise LocalError(
+                    f"{file}: there is no packet {numbered(only)}; it has {count(seen, 'packet')}", id="unknown-packet"
+                )
     if keys is not None:
         faults += report_closed(keys.complaints)
     if faults:

@@ -39,12 +39,15 @@ def drive(
 ) -> None:  # fmt: skip
     """Drive an implementation with a machine; the arguments are the options of `uetproto fuzz`."""
     if machine not in TESTED:
-        raise LocalError("--adapter", f"{machine!r} is no machine for it{similar(machine, DRIVEN)}", ", ".join(DRIVEN))
+        raise LocalError(
+            "--adapter", f"{machine!r} is no machine for it{similar(machine, DRIVEN)}", ", ".join(DRIVEN),
+            id="not-with-machine"
+        )  # fmt: skip
     if seconds is not None and steps is not None:
-        raise LocalError("--seconds and --steps exclude each other")
+        raise LocalError("--seconds and --steps exclude each other", id="conflicting-arguments")
     if episode is not None or jobs not in (None, 1):
         name = "--jobs" if episode is None else "--episode"
-        raise LocalError(name, f"does not go with {machine}, which runs in one process")
+        raise LocalError(name, f"does not go with {machine}, which runs in one process", id="not-with-machine")
     folder = folder_for(output)
     kinds, factory = machines_named(machine), None if adapter is None else adapter_named(adapter)
     seed = secrets.randbits(32) if seed is None else seed

@@ -125,16 +125,16 @@ def command(
     if peer is not None or peer_file is not None:
         for name, value in (("MACHINE", machine != ALL), ("--adapter", adapter), ("--jobs", jobs)):
             if value:
-                raise LocalError(name, "does not go with --peer")
+                raise LocalError(name, "does not go with --peer", id="conflicting-arguments")
         if seconds is not None and steps is not None:
-            raise LocalError("--seconds and --steps exclude each other")
+            raise LocalError("--seconds and --steps exclude each other", id="conflicting-arguments")
         from uetproto.cli.live.fuzz_peer import fuzz_peer
 
         found = replace(options, seed=seed, as_json=as_json)
         fuzz_peer(found, peer, peer_file, without, seconds, steps, episode, folder_for(output))
         return
     for name in sorted(options.given) + (["without"] if without else []):
-        raise LocalError(f"--{name.replace('_', '-')}", "goes with --peer A")
+        raise LocalError(f"--{name.replace('_', '-')}", "goes with --peer A", id="no-effect")
     tested = machine in TESTED and machine not in MACHINES
     if adapter is not None or tested or not (HYPOTHESIS or similar(machine, (*MACHINES, ALL))):
         if not HYPOTHESIS:
@@ -147,9 +147,9 @@ def command(
     if left_out is not None and machine != ALL:
         raise left_out
     if seconds is not None and steps is not None:
-        raise LocalError("--seconds and --steps exclude each other")
+        raise LocalError("--seconds and --steps exclude each other", id="conflicting-arguments")
     if episode is not None and (seed is None or steps is not None or jobs not in (None, 1)):
-        raise LocalError("--episode", "needs --seed, and goes only with --seconds and --jobs 1")
+        raise LocalError("--episode", "needs --seed, and goes only with --seconds and --jobs 1", id="no-effect")
     folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
     plan = FuzzPlan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
@@ -234,7 +234,7 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
                     process = workers.pop(ready)
                     process.join()
                     if process.exitcode and not (process.exitcode == -signal.SIGTERM and stop()):
-                        raise UetError(f"a worker ended with status {process.exitcode}") from None
+                        raise UetError(f"a worker ended with status {process.exitcode}", id="worker-died") from None
     finally:
         for process in workers.values():
             process.terminate()

@@ -107,7 +107,7 @@ def command(
     Time is virtual. Equal seeds give equal bytes. Memory does not grow with the length of the capture.
     """
     if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
+        raise LocalError("-o - and --json both want standard output", id="stdout-taken")
     outputs = [("-o", output)]
     if output != "-":
         outputs += [("-o", output + suffix) for suffix in (keys_file.SUFFIX, mutations.SUFFIX)]
@@ -144,7 +144,7 @@ def _duration(text: str) -> int:
         value: int = _TIME.check(text)
     except ValueError:
         wrong = "has no unit" if text.isdecimal() else "is no time"
-        raise LocalError(f"--duration {text}", wrong, _TIME.legal) from None
+        raise LocalError(f"--duration {text}", wrong, _TIME.legal, id="wrong-format") from None
     return value
 
 

@@ -17,7 +17,7 @@ import click
 from uetproto import RemoteError, UetError, __version__
 from uetproto.cli.choice import Choice
 from uetproto.cli.terminal import AUTO, COLORS, choose_colours, has_colours, printable, shortened
-from uetproto.errors import listed, options_named, similar
+from uetproto.errors import identified, listed, options_named, similar
 
 COMMANDS = {
     # name         module                    in a few words
@@ -45,6 +45,7 @@ COMMANDS = {
     "capture":    ("uetproto.cli.live.capture", "Capture, audit and draw the frames of an interface."),
     "conform":    ("uetproto.cli.conform.command", "Ask another implementation whether it follows the protocol."),
     "replay":     ("uetproto.cli.live.replay.command", "Play one side of a capture to a peer; compare the answers."),
+    "explain":    ("uetproto.cli.explain",   "Say what an error means, by its id."),
     "completion": ("uetproto.cli.completion.command", "Print what makes a shell complete command lines."),
     "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
@@ -101,7 +102,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             known = listed(COMMANDS, "uetproto --help")
-            ctx.fail(f"there is no command {args[0]!r}{similar(args[0], COMMANDS)}; there are {known}")
+            told = f"there is no command {args[0]!r}{similar(args[0], COMMANDS)}; there are {known}"
+            raise identified(click.UsageError(told, ctx), "unknown-command")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -147,7 +149,7 @@ class Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             return INTERRUPTED
         except click.ClickException as error:
-            error.show()
+            _show(error)
             return MISUSE
         except RuntimeError as error:  # Python makes one of a signal that comes while it makes a class
             if isinstance(error.__cause__, KeyboardInterrupt):
@@ -171,12 +173,46 @@ def _option_of(argument: str) -> str:
     return f"--{argument.replace('_', '-')}"
 
 
+_IDS: dict[type[Exception], str] = {
+    FileNotFoundError: "file-not-found",
+    IsADirectoryError: "is-a-directory",
+    PermissionError: "permission-denied",
+    OSError: "io-error",
+    click.NoSuchOption: "unknown-option",
+    click.MissingParameter: "missing-argument",
+    click.BadParameter: "wrong-option-value",
+    click.BadOptionUsage: "missing-value",
+    click.UsageError: "unexpected-argument",
+}
+"""Ids of the errors of the operating system and of click, each class before its bases."""
+
+
+def id_of(error: Exception) -> str:
+    """Return the id of an error that a command line prints: its own, or that of its class."""
+    own: str = getattr(error, "id", "")
+    return own or next((id for kind, id in _IDS.items() if isinstance(error, kind)), "")
+
+
+def _marked(text: str, error: Exception) -> str:
+    """Return the text of an error with its id, in brackets at the end of the first line."""
+    first, *rest = text.split("\n")
+    id = id_of(error)
+    return "\n".join([f"{first} [{id}]" if id else first, *rest])
+
+
+def _show(error: click.ClickException) -> None:
+    text = error.format_message()
+    if text:  # otherwise the help is printed
+        error.format_message = lambda: _marked(text, error)  # type: ignore[method-assign]
+    error.show()
+
+
 def _failed(error: OSError | UetError) -> int:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename is not None else error.strerror
     lines = [printable(shortened(line, _LONGEST)) for line in text.split("\n")]
-    print("uetproto:", "\n".join(lines), file=sys.stderr)
+    print("uetproto:", _marked("\n".join(lines), error), file=sys.stderr)
     return FAULT if isinstance(error, RemoteError) else MISUSE
 
 

@@ -64,9 +64,9 @@ def command(ctx: click.Context, file: str, keys_file: str, output: str, as_json:
     summary shows for each SDI how many packets opened.
     """
     if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
+        raise LocalError("-o - and --json both want standard output", id="stdout-taken")
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
-        raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
+        raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"', id="wrong-suffix")
     check_output("-o", output, (("FILE", file), ("--keys", keys_file)))
     keys = Keys(keys_file)
     with open_capture(file) as reader:

@@ -25,23 +25,25 @@ def check_output(option: str, output: str | None, others: Iterable[Named]) -> No
     if output is None or output == "-":
         return
     if not output:
-        raise LocalError(option, "is no name", "the name of a file")
+        raise LocalError(option, "is no name", "the name of a file", id="missing-argument")
     for name, given in others:
         if given and _are_one(output, given):
-            raise LocalError(f"{option} {output}", f"would overwrite {name}")
+            raise LocalError(f"{option} {output}", f"would overwrite {name}", id="would-overwrite")
     try:
         os.lstat(output)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:  # a name that is too long
-        raise LocalError(f"{option} {output}", error.strerror, "a file that can be written") from None
+        raise LocalError(
+            f"{option} {output}", error.strerror, "a file that can be written", id="cannot-write"
+        ) from None
     if os.path.isdir(output):
-        raise LocalError(f"{option} {output}", "is a directory", "the name of a file in it")
+        raise LocalError(f"{option} {output}", "is a directory", "the name of a file in it", id="cannot-write")
     folder = os.path.dirname(output)
     if folder and not os.path.isdir(folder):
-        raise LocalError(f"{option} {output}", f"there is no directory {folder}")
+        raise LocalError(f"{option} {output}", f"there is no directory {folder}", id="cannot-write")
     if not os.access(output if os.path.exists(output) else folder or ".", os.W_OK):
-        raise LocalError(f"{option} {output}", "may not be written", "the name of a file that may")
+        raise LocalError(f"{option} {output}", "may not be written", "the name of a file that may", id="cannot-write")
     _try(option, output)
 
 
@@ -57,8 +59,9 @@ def _try(option: str, output: str) -> None:
             os.unlink(output)
     except OSError as error:
         raise LocalError(
-            f"{option} {output}", error.strerror or "may not be written", "a file that can be written"
-        ) from None
+            f"{option} {output}", error.strerror or "may not be written", "a file that can be written",
+            id="cannot-write"
+        ) from None  # fmt: skip
 
 
 def check_outputs(outputs: Iterable[Named], inputs: Iterable[Named]) -> None:
@@ -75,16 +78,16 @@ def make_folder(option: str, folder: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         legal = "a folder, or a new name in one that may be written"
-        raise LocalError(f"{option} {folder}", error.strerror or "is no folder", legal) from None
+        raise LocalError(f"{option} {folder}", error.strerror or "is no folder", legal, id="cannot-write") from None
     if not os.access(folder, os.W_OK):
-        raise LocalError(f"{option} {folder}", "may not be written", "a folder that may")
+        raise LocalError(f"{option} {folder}", "may not be written", "a folder that may", id="cannot-write")
 
 
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Raise `LocalError` if the suffix of `path` is not in `suffixes`, or if the file cannot be written. A command
     makes this check before its run."""
     if Path(path).suffix.lower() not in suffixes:
-        raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
+        raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}", id="wrong-suffix")
     check_output("--plot", path, ())
 
 

@@ -85,17 +85,22 @@ def command(
     if comparing:
         for name, given in (("-o", output), ("--tap", tap), ("--seed", seed), ("--check", check or None)):
             if given is not None:
-                raise LocalError(f"{name} does not go with --compare, which runs each scenario many times")
+                raise LocalError(
+                    f"{name} does not go with --compare, which runs each scenario many times",
+                    id="conflicting-arguments",
+                )
         _compare(scenario, settings, as_json)
         return
     if output is not None and len(scenario) > 1:
-        raise LocalError(f"-o {output}", f"a capture holds one scenario, here are {len(scenario)}")
+        raise LocalError(f"-o {output}", f"a capture holds one scenario, here are {len(scenario)}", id="single-run")
     if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
+        raise LocalError("-o - and --json both want standard output", id="stdout-taken")
     findings = [name for name in scenario if is_finding(name)]
     if findings:
         if len(findings) < len(scenario) or tap is not None or seed is not None:
-            raise LocalError(findings[0], "a finding of a machine goes with no scenario, --tap or --seed")
+            raise LocalError(
+                findings[0], "a finding of a machine goes with no scenario, --tap or --seed", id="conflicting-arguments"
+            )
         if not HYPOTHESIS:
             raise no_hypothesis(findings[0])
         from uetproto.cli.drive import play_again
@@ -148,7 +153,7 @@ def _loaded(
         except MissingPackageError as missing:
             error = missing
             without.append(name)
-    return loaded, error and MissingPackageError(f"not run: {', '.join(without)}: {error}")
+    return loaded, error and MissingPackageError(f"not run: {', '.join(without)}: {error}", id="missing-package")
 
 
 def _compare(scenario: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> None:
@@ -170,7 +175,10 @@ def _named(asked: str) -> list[str]:
     found = [name for name in names() if fnmatchcase(name, asked)]
     if not found:
         near = similar(asked.strip("*?"), names())
-        raise LocalError(asked, f"no shipped scenario has such a name{near}", "those of uetproto scenario list")
+        raise LocalError(
+            asked, f"no shipped scenario has such a name{near}", "those of uetproto scenario list",
+            id="unknown-scenario"
+        )  # fmt: skip
     return found
 
 

@@ -47,7 +47,7 @@ def dtype(name: str) -> np.dtype[Any]:
     name."""
     name = _EXTENSIONS.get(name, name)
     if name not in KINDS:
-        raise LocalError("dtype", f"{name!r} is not legal{similar(name, KINDS)}", ", ".join(KINDS))
+        raise LocalError("dtype", f"{name!r} is not legal{similar(name, KINDS)}", ", ".join(KINDS), id="unknown-name")
     if name not in _EXTENSIONS.values():
         return np.dtype(name)
     try:
@@ -62,7 +62,7 @@ def kind_of(type_: np.dtype[Any]) -> ElementKind:
     """Return the class of an element type. Raises `LocalError` for a type that cannot be sent, and for foreign byte
     order."""
     if type_.name not in KINDS or not type_.isnative:
-        raise LocalError("dtype", f"{type_!r}; legal, in native byte order: {', '.join(KINDS)}")
+        raise LocalError("dtype", f"{type_!r}; legal, in native byte order: {', '.join(KINDS)}", id="unknown-name")
     return KINDS[type_.name]
 
 

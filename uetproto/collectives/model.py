@@ -80,7 +80,7 @@ class ModelNetwork(CollectiveNetwork):
         self._now = 0
         path = Path() if path is None else path
         if not isinstance(path, Path) and not callable(path):
-            raise LocalError("path", f"{path!r}", "a Path, or a function of source and destination")
+            raise LocalError("path", f"{path!r}", "a Path, or a function of source and destination", id="wrong-type")
         self._path = path if callable(path) else lambda source, destination: path
         self._ends = [_ModelEnd(self, rank, size) for rank in range(size)]
         self._halves = HalfMatching()
@@ -113,7 +113,7 @@ class ModelNetwork(CollectiveNetwork):
         """Post a send or a receive. The message is ready when both its send and its receive are posted."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
-                raise LocalError("peer", rank, f"0 … {self.size - 1}")
+                raise LocalError("peer", rank, f"0 … {self.size - 1}", id="out-of-range")
         self._posted += 1
         half = half._replace(number=self._posted)
         halves = self._halves.match(source, destination, tag, half, sends=sends)

@@ -122,4 +122,4 @@ class Offloads(Offload):
             if request.algorithm in member.algorithms.get(request.op, ()):
                 return member.maker(request)
         legal = ", ".join(self.algorithms.get(request.op, ())) or "none"
-        raise LocalError("algorithm", f"{request.algorithm} of {request.op}", legal)
+        raise LocalError("algorithm", f"{request.algorithm} of {request.op}", legal, id="unknown-algorithm")

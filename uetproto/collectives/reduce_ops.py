@@ -48,7 +48,9 @@ class ReduceOp:
         """Raise `LocalError` if the operation cannot reduce elements of this type."""
         if kind_of(type_) not in self.kinds:
             legal = ", ".join(sorted(kind.value for kind in self.kinds))
-            raise LocalError("op", f"{self.name} on {type_.name}; legal for {self.name}: {legal}")
+            raise LocalError(
+                "op", f"{self.name} on {type_.name}; legal for {self.name}: {legal}", id="unsupported-reduction"
+            )
 
     def fold(self, own: Array, incoming: Array, how: Fold) -> None:
         """Combine `incoming` with `own`, and store the result in `own`. `how` says which operand comes first, or that

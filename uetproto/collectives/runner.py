@@ -63,7 +63,7 @@ class Execution:
         for name, array, count in (("input", input, counts.input), ("output", output, counts.output)):
             if array.size != count:
                 text = f"{name}: {array.size} elements; legal for rank {rank} of this {schedule.op}: {count}"
-                raise LocalError(text)
+                raise LocalError(text, id="message-lost")
         self.schedule = schedule
         self.rank = rank
         self.transport = transport

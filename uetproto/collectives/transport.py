@@ -203,7 +203,7 @@ def deliver(source: int, target: int, send: MessageHalf, receive: MessageHalf, l
     if lost is None:
         receive.buffer[:] = send.buffer
     else:
-        failure = TransportError(f"message from rank {source} to rank {target}: {lost}")
+        failure = TransportError(f"message from rank {source} to rank {target}: {lost}", id="message-lost")
     send.done(failure)
     receive.done(failure)
     return failure is None

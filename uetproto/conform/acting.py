@@ -163,7 +163,7 @@ class ActedPlay(Play[AnswerT]):
         try:
             yield
         except LocalError as error:
-            raise LocalError(f"{self.test.place}: {self.test.id}, {key}: {error}") from error
+            raise LocalError(f"{self.test.place}: {self.test.id}, {key}: {error}", id="test-file") from error
 
     def wait_for(self, *, silence: bool) -> int:
         return super().wait_for(silence=silence) if self.received else self.patience.act

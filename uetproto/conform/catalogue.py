@@ -90,41 +90,45 @@ class ConformanceFile(TomlFile):
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         """Raise `LocalError`, as no key of a test is set from the command line."""
-        raise LocalError(name, "is not to be set", "keys of the file")
+        raise LocalError(name, "is not to be set", "keys of the file", id="test-file")
 
     def tests(self) -> list[ConformanceTest]:
         """Return the tests. Raises `LocalError` for what is no test."""
         for name in self.data:
             if name != "test":
-                raise self.refuse(name, "is not legal", "[[test]]")
+                raise self.refuse(name, "is not legal", "[[test]]", id="test-file")
         rows = self.data.get("test")
         if not isinstance(rows, list) or not rows:
-            raise self.refuse("test", "is missing", "[[test]] once for each test")
+            raise self.refuse("test", "is missing", "[[test]] once for each test", id="test-file")
         return [self._test(f"test.{number}", row) for number, row in enumerate(rows)]
 
     def _test(self, at: str, row: Mapping[str, Any]) -> ConformanceTest:
         for name in row:
             if name not in _KEYS:
-                raise self.refuse(f"{at}.{name}", f"is not legal{similar(name, _KEYS)}", ", ".join(sorted(_KEYS)))
+                raise self.refuse(
+                    f"{at}.{name}", f"is not legal{similar(name, _KEYS)}", ", ".join(sorted(_KEYS)), id="test-file"
+                )
         for name in _NEEDED:
             if not row.get(name):
-                raise self.refuse(f"{at}.{name}", "is missing", ", ".join(_NEEDED))
+                raise self.refuse(f"{at}.{name}", "is missing", ", ".join(_NEEDED), id="test-file")
         for name in ("id", "section", "purpose", "act", "ends", "result"):
             if not isinstance(row.get(name, ""), str):
-                raise self.refuse(f"{at}.{name}", shown(row[name]), "a text")
+                raise self.refuse(f"{at}.{name}", shown(row[name]), "a text", id="test-file")
         if not isinstance(row.get("audited", True), bool):
-            raise self.refuse(f"{at}.audited", shown(row["audited"]), "true, false")
+            raise self.refuse(f"{at}.audited", shown(row["audited"]), "true, false", id="test-file")
         if not _ID.fullmatch(row["id"]):
-            raise self.refuse(f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014")
+            raise self.refuse(
+                f"{at}.id", shown(row["id"]), "capitals, digits and hyphens, such as UET-PDS-014", id="test-file"
+            )
         lists = {name: self._texts(f"{at}.{name}", row.get(name, [])) for name in ("covers", "needs")}
         pairs = self._pairs(f"{at}.pairs", row["pairs"]) if "pairs" in row else ()
         known = {**roce_pairs.NEEDS, **roce_pairs.OPTIONAL} if pairs else PeerFacts(address=0, local=0).offers
         for name in lists["needs"]:
             if name not in known:
-                raise self.refuse(f"{at}.needs", f"{name!r}{similar(name, known)}", ", ".join(known))
+                raise self.refuse(f"{at}.needs", f"{name!r}{similar(name, known)}", ", ".join(known), id="test-file")
         steps = row["steps"]
         if not isinstance(steps, list):
-            raise self.refuse(f"{at}.steps", shown(steps), "a list of steps")
+            raise self.refuse(f"{at}.steps", shown(steps), "a list of steps", id="test-file")
         for number, step in enumerate(steps, 1):
             self._check(f"{at}.steps", f"step {number}", step, len(pairs))
         act, ends = row.get("act", ""), row.get("ends", "")
@@ -132,11 +136,11 @@ class ConformanceFile(TomlFile):
         modes, acts = ((pairs[0]["kind"],), ROCE_ACTS) if pairs else (MODES, ACTS)
         if act and (len(words) < 3 or words[0] not in modes or words[1] not in acts):
             legal = f"{' | '.join(modes)}, {' | '.join(acts)} and a length, such as {modes[0]} write 8"
-            raise self.refuse(f"{at}.act", shown(act), legal)
+            raise self.refuse(f"{at}.act", shown(act), legal, id="test-file")
         if ends and ends not in ENDS:
-            raise self.refuse(f"{at}.ends", shown(ends), ", ".join(ENDS))
+            raise self.refuse(f"{at}.ends", shown(ends), ", ".join(ENDS), id="test-file")
         if not act and not any("send" in step or "post" in step for step in steps):
-            raise self.refuse(f"{at}.steps", "sends nothing", "a step with send")
+            raise self.refuse(f"{at}.steps", "sends nothing", "a step with send", id="test-file")
         used = [need for name, (need, _) in _OF_ROCE.items() if any(name in step for step in steps)]
         used += _used_of_roce(steps, pairs, words) if pairs else [*_used(steps), *words[:2]]
         lists["needs"] += tuple(name for name in used if name in known and name not in lists["needs"])
@@ -149,23 +153,25 @@ class ConformanceFile(TomlFile):
 
     def _texts(self, key: str, found: Any) -> tuple[str, ...]:
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise self.refuse(key, shown(found), "a list of texts")
+            raise self.refuse(key, shown(found), "a list of texts", id="test-file")
         return tuple(found)
 
     def _pairs(self, key: str, found: Any) -> tuple[Mapping[str, Any], ...]:
         """Return the queue pairs of a test: a list of kinds, or of tables of a kind and settings."""
         legal = f"a list of {', '.join(roce_pairs.KINDS)}, or of tables {{ kind, {', '.join(roce_pairs.SETTINGS)} }}"
         if not isinstance(found, list) or not 1 <= len(found) <= roce_pairs.MOST:
-            raise self.refuse(key, shown(found), legal)
+            raise self.refuse(key, shown(found), legal, id="test-file")
         pairs = [one if isinstance(one, dict) else {"kind": one} for one in found]
         for pair in pairs:
             for name, value in pair.items():
                 least, most = roce_pairs.SETTINGS.get(name, (1, 0))
                 is_kind = name == "kind" and value in roce_pairs.KINDS
                 if not is_kind and not (type(value) is int and least <= value <= most):
-                    raise self.refuse(key, f"{name} {shown(value)}", f"{least} … {most}" if most else legal)
+                    raise self.refuse(
+                        key, f"{name} {shown(value)}", f"{least} … {most}" if most else legal, id="test-file"
+                    )
             if "kind" not in pair:
-                raise self.refuse(key, "a table without kind", legal)
+                raise self.refuse(key, "a table without kind", legal, id="test-file")
         return tuple(pairs)
 
     def _check(self, key: str, where: str, step: Any, pairs: int) -> None:
@@ -173,44 +179,51 @@ class ConformanceFile(TomlFile):
         legal = (*_KINDS_OF_STEPS, *_OF_ROCE) if pairs else _KINDS_OF_STEPS
         kinds = [name for name in legal if name in step] if isinstance(step, dict) else []
         if len(kinds) != 1:
-            raise self.refuse(key, f"{where}: {shown(step)}", f"one of {', '.join(legal)} in each step")
+            raise self.refuse(key, f"{where}: {shown(step)}", f"one of {', '.join(legal)} in each step", id="test-file")
         kind = kinds[0]
         if "on" in step and not (type(step["on"]) is int and 1 <= step["on"] <= pairs):
-            raise self.refuse(key, f"{where}: on {shown(step['on'])}", f"1 … {pairs}" if pairs else "a test with pairs")
+            raise self.refuse(
+                key, f"{where}: on {shown(step['on'])}", f"1 … {pairs}" if pairs else "a test with pairs",
+                id="test-file"
+            )  # fmt: skip
         if kind in _OF_ROCE:
             if kind == "post" and step[kind] not in roce_pairs.POSTS:
-                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", ", ".join(roce_pairs.POSTS))
+                raise self.refuse(
+                    key, f"{where}: {kind} {shown(step[kind])}", ", ".join(roce_pairs.POSTS), id="test-file"
+                )
             if kind != "post" and (type(step[kind]) is not int or not 0 <= step[kind] <= 64):
-                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "0 … 64")
+                raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "0 … 64", id="test-file")
             for name in step:
                 if name not in _OF_ROCE[kind][1]:
-                    raise self.refuse(key, f"{where}: {name}", ", ".join(_OF_ROCE[kind][1]))
+                    raise self.refuse(key, f"{where}: {name}", ", ".join(_OF_ROCE[kind][1]), id="test-file")
             return
         if kind in ("any", "all"):
             parts = step[kind]
             if len(step) > 1 or not isinstance(parts, list) or not parts:
-                raise self.refuse(key, f"{where}: {kind}", "a list of expectations, and no other key")
+                raise self.refuse(key, f"{where}: {kind}", "a list of expectations, and no other key", id="test-file")
             for part in parts:
                 if not isinstance(part, dict) or "expect" not in part:
-                    raise self.refuse(key, f"{where}: {shown(part)}", "a table with expect")
+                    raise self.refuse(key, f"{where}: {shown(part)}", "a table with expect", id="test-file")
                 self._check(key, where, part, pairs)
             return
         for name, (least, most) in _NUMBERS.items():
             if kind == "send" and name in step and not (type(step[name]) is int and least <= step[name] <= most):
-                raise self.refuse(key, f"{where}: {name} {shown(step[name])}", f"{least} … {most}")
+                raise self.refuse(key, f"{where}: {name} {shown(step[name])}", f"{least} … {most}", id="test-file")
         if step.get("header", MEDIUM) != MEDIUM:
-            raise self.refuse(key, f"{where}: header {shown(step['header'])}", MEDIUM)
+            raise self.refuse(key, f"{where}: header {shown(step['header'])}", MEDIUM, id="test-file")
         save, sack = step.get("save", {}), step.get("sack", [])
         if not isinstance(save, dict) or not all(isinstance(name, str) for name in save.values()):
-            raise self.refuse(key, f"{where}: save {shown(save)}", 'a table of variables and fields, { gap = "psn" }')
+            raise self.refuse(
+                key, f"{where}: save {shown(save)}", 'a table of variables and fields, { gap = "psn" }', id="test-file"
+            )
         if not isinstance(sack, list):
-            raise self.refuse(key, f"{where}: sack {shown(sack)}", "a list of PSNs")
+            raise self.refuse(key, f"{where}: sack {shown(sack)}", "a list of PSNs", id="test-file")
         if not isinstance(step[kind], str):
-            raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "a text")
+            raise self.refuse(key, f"{where}: {kind} {shown(step[kind])}", "a text", id="test-file")
         known = roce.KINDS if pairs else KINDS
         if kind != "send" and step[kind] not in (*known, NOTHING):
             wrong = f"{where}: {kind} {step[kind]!r}{similar(step[kind], known)}"
-            raise self.refuse(key, wrong, ", ".join((*known, NOTHING)))
+            raise self.refuse(key, wrong, ", ".join((*known, NOTHING)), id="test-file")
 
 
 def _used(steps: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -251,7 +264,9 @@ def load(files: Iterable[Path] = (), shipped: Path = SHIPPED) -> list[Conformanc
     for path in paths:
         for test in ConformanceFile(path).tests():
             if test.id in found:
-                raise LocalError("id", f"{test.id} is also in {found[test.id].place}", "an id once", place=test.place)
+                raise LocalError(
+                    "id", f"{test.id} is also in {found[test.id].place}", "an id once", place=test.place, id="test-file"
+                )
             found[test.id] = test
     return [found[name] for name in sorted(found)]
 
@@ -269,5 +284,5 @@ def chosen(tests: Iterable[ConformanceTest], globs: Iterable[str]) -> list[Confo
         if not any(fnmatchcase(test.id, glob) for test in tests):
             names = [test.id for test in tests]
             legal = f"a glob, such as {names[0].rpartition('-')[0]}-*" if names else "a test"
-            raise LocalError("--only", f"{glob!r} matches no test{similar(glob, names)}", legal)
+            raise LocalError("--only", f"{glob!r} matches no test{similar(glob, names)}", legal, id="unknown-test")
     return [test for test in tests if not globs or any(fnmatchcase(test.id, glob) for glob in globs)]

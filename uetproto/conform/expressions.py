@@ -28,15 +28,16 @@ def value_of(name: str, text: Any, field: Field, variables: Variables) -> int:
     if isinstance(text, int):
         return int(text)
     if not isinstance(text, str):
-        raise LocalError(name, f"{shown(text)} is not legal", "a number, the name of a code, or a sum")
+        raise LocalError(name, f"{shown(text)} is not legal", "a number, the name of a code, or a sum", id="test-file")
     codes = field.values
     if codes is not None and issubclass(codes, IntEnum) and text in codes.__members__:
         return int(codes[text])
     if not _SUM.fullmatch(text):
         known = tuple(codes.__members__) if codes is not None else ()
         raise LocalError(
-            name, f"{shown(text)} is not legal{similar(text, known)}", "a number, the name of a code, a sum"
-        )
+            name, f"{shown(text)} is not legal{similar(text, known)}", "a number, the name of a code, a sum",
+            id="test-file"
+        )  # fmt: skip
     total = sum(_term(name, sign, term, variables) for sign, term in _TERM.findall(text))
     return total if field.signed else total & (1 << field.bits) - 1
 
@@ -47,7 +48,9 @@ def _term(name: str, sign: str, term: str, variables: Variables) -> int:
     elif term in variables:
         found = variables[term]
     else:
-        raise LocalError(name, f"there is no variable {term!r} yet{similar(term, variables)}", ", ".join(variables))
+        raise LocalError(
+            name, f"there is no variable {term!r} yet{similar(term, variables)}", ", ".join(variables), id="test-file"
+        )
     return -found if sign == "-" else found
 
 

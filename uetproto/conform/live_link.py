@@ -39,7 +39,7 @@ class LiveLink:
         while not self.path.send((frame,)):
             left = until - self.clock.now
             if left < 0:
-                raise LocalError("path", "the kernel takes no packet", "a link that is up")
+                raise LocalError("path", "the kernel takes no packet", "a link that is up", id="send-buffer-full")
             blocked = self.path.blocked
             select.select(
                 (), () if blocked is None else (blocked,), (), min(left / SECOND, 0.001 if blocked is None else 1)

@@ -188,7 +188,7 @@ class PacketCraft:
         )
         crc = step.get("crc", "right")
         if crc not in ("right", "wrong"):
-            raise LocalError("crc", f"{shown(crc)} is not legal", "right, wrong")
+            raise LocalError("crc", f"{shown(crc)} is not legal", "right, wrong", id="test-file")
         return frame if crc == "right" else frame[:-1] + bytes((frame[-1] ^ 1,))
 
     def bytes_of(self, told: Any, name: Any = None) -> bytes:
@@ -200,15 +200,18 @@ class PacketCraft:
             found = self._rng.randbytes(told)
         elif isinstance(told, str) and told.startswith("@"):
             if told[1:] not in self.data:
-                raise LocalError("data", f"{told!r} is not known{similar(told[1:], self.data)}", ", ".join(self.data))
+                raise LocalError(
+                    "data", f"{told!r} is not known{similar(told[1:], self.data)}", ", ".join(self.data), id="test-file"
+                )
             found = self.data[told[1:]]
         else:
             try:
                 found = bytes.fromhex(told)
             except (TypeError, ValueError):
                 raise LocalError(
-                    "data", f"{shown(told)} is not legal", f"0 … {_MOST_DATA}, mtu, hexadecimal text, @NAME"
-                ) from None
+                    "data", f"{shown(told)} is not legal", f"0 … {_MOST_DATA}, mtu, hexadecimal text, @NAME",
+                    id="test-file"
+                ) from None  # fmt: skip
         if name is not None:
             self.data[str(name)] = found
         return found
@@ -222,7 +225,7 @@ class PacketCraft:
         dscp = self.peer.how.dscp
         places = {"switch": dscp.trimmed, "last hop": dscp.trimmed_last_hop}
         if where not in places:
-            raise LocalError("trimmed", f"{where!r} is not legal", ", ".join(places))
+            raise LocalError("trimmed", f"{where!r} is not legal", ", ".join(places), id="test-file")
         transport = encode(Packet(layers, payload), fill=True)[:CUT]
         return encode(Packet(self._lower({"dscp": places[where], "ecn": Ecn.ECT0}), transport), fill=True)
 
@@ -241,10 +244,12 @@ class PacketCraft:
             base = {}
         else:
             known = (*_PDS, *_CONTROL)
-            raise LocalError("send", f"there is no kind {pds!r}{similar(pds, known)}", ", ".join(known))
+            raise LocalError("send", f"there is no kind {pds!r}{similar(pds, known)}", ", ".join(known), id="test-file")
         if ses:
             if ses not in _SES:
-                raise LocalError("send", f"there is no message {ses!r}{similar(ses, _SES)}", ", ".join(_SES))
+                raise LocalError(
+                    "send", f"there is no message {ses!r}{similar(ses, _SES)}", ", ".join(_SES), id="test-file"
+                )
             form, opcode, extension = _SES[ses]
             base["opcode"] = int(opcode)
             if step.get("header") == MEDIUM:
@@ -281,7 +286,9 @@ class PacketCraft:
             if name in _SEND_KEYS or name == "ack_psn":
                 continue
             if name not in rows:
-                raise LocalError(name, f"is no field of {' / '.join(forms)}{similar(name, rows)}", ", ".join(rows))
+                raise LocalError(
+                    name, f"is no field of {' / '.join(forms)}{similar(name, rows)}", ", ".join(rows), id="test-file"
+                )
             found[name] = value_of(name, told, rows[name], variables)
         return found
 

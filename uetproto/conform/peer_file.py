@@ -69,7 +69,7 @@ class SectionedFile(TomlFile):
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         """Raise `LocalError`, as no key is set from the command line."""
-        raise LocalError(name, "is not to be set", "keys of the file")
+        raise LocalError(name, "is not to be set", "keys of the file", id="wrong-peer-file")
 
     def sections(
         self, declared: Mapping[str, Mapping[str, KeyType]], others: tuple[str, ...] = ()
@@ -79,21 +79,25 @@ class SectionedFile(TomlFile):
         legal = (*declared, *others)
         for name in self.data:
             if name not in legal:
-                raise self.refuse(name, f"is not legal{similar(name, legal)}", ", ".join(legal))
+                raise self.refuse(name, f"is not legal{similar(name, legal)}", ", ".join(legal), id="wrong-peer-file")
         return {name: self.values(name, self.data.get(name, {}), keys) for name, keys in declared.items()}
 
     def values(self, name: str, table: Any, keys: Mapping[str, KeyType]) -> dict[str, Any]:
         """Return the values of a table. Raises `LocalError` with file and line for what is not legal."""
         if not isinstance(table, dict):
-            raise self.refuse(name, shown(table), f"a table [{name}]")
+            raise self.refuse(name, shown(table), f"a table [{name}]", id="wrong-peer-file")
         found = {}
         for key, value in table.items():
             if key not in keys:
-                raise self.refuse(f"{name}.{key}", f"is not legal{similar(key, keys)}", ", ".join(keys))
+                raise self.refuse(
+                    f"{name}.{key}", f"is not legal{similar(key, keys)}", ", ".join(keys), id="wrong-peer-file"
+                )
             try:
                 found[key] = keys[key].check(value)
             except (ValueError, LocalError):
-                raise self.refuse(f"{name}.{key}", f"{shown(value)} is not legal", keys[key].legal) from None
+                raise self.refuse(
+                    f"{name}.{key}", f"{shown(value)} is not legal", keys[key].legal, id="wrong-peer-file"
+                ) from None
         return found
 
     def claims(self, capabilities: Mapping[str, bool]) -> dict[str, Location]:
@@ -112,11 +116,15 @@ class PeerFile(SectionedFile):
         found = self.sections(SECTIONS)
         link, end, memory = found["link"], found["endpoint"], found["memory"]
         if "udp_port" in link and "ip_protocol" in link:
-            raise self.refuse("link.ip_protocol", "goes without udp_port", "one of udp_port, ip_protocol")
+            raise self.refuse(
+                "link.ip_protocol", "goes without udp_port", "one of udp_port, ip_protocol", id="wrong-peer-file"
+            )
         if "key" not in memory:
-            raise self.refuse("memory.key", "is missing", SECTIONS["memory"]["key"].legal)
+            raise self.refuse("memory.key", "is missing", SECTIONS["memory"]["key"].legal, id="wrong-peer-file")
         if memory["key"] and memory.get("address", 0) + memory.get("length", 0) > 2**64:
-            raise self.refuse("memory.length", "is beyond the last address", "address + length up to 2^64")
+            raise self.refuse(
+                "memory.length", "is beyond the last address", "address + length up to 2^64", id="wrong-peer-file"
+            )
         address = found["peer"].get("address")
         capabilities = found["capabilities"]
         return KnownPeer(

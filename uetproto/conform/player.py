@@ -245,7 +245,7 @@ class Play(ABC, Generic[AnswerT]):
                 break
             except LocalError as error:
                 place = f"{self.test.place}: {self.test.id}, step {number}"
-                raise LocalError(f"{place}: {error}") from error
+                raise LocalError(f"{place}: {error}", id="test-file") from error
         self.leave()
         return result
 
@@ -357,7 +357,7 @@ class Play(ABC, Generic[AnswerT]):
         """Keep values of a packet as variables."""
         for variable, name in wanted.get("save", {}).items():
             if name not in found.values:
-                raise LocalError("save", f"{name!r} is no field of the packet", ", ".join(found.values))
+                raise LocalError("save", f"{name!r} is no field of the packet", ", ".join(found.values), id="test-file")
             self.variables[variable] = found.values[name]
 
     def take(self, until: int) -> AnswerT | None:

@@ -337,5 +337,7 @@ def _read(packets: Iterable[CapturedPacket], wanted: set[int | None]) -> dict[in
     """Return the packets with the wanted numbers."""
     found = {one.number: one for one in packets if one.number in wanted}
     if len(found) < len(wanted - {None}):
-        raise LocalError("captures", "a capture did not give the same packets a second time", "files and lists")
+        raise LocalError(
+            "captures", "a capture did not give the same packets a second time", "files and lists", id="unequal-read"
+        )
     return found

@@ -77,9 +77,11 @@ def addresses_of(pairs: Mapping[str, str]) -> Addresses:
         try:
             one, two = ip_address(mine), ip_address(other)
         except ValueError:
-            raise LocalError("map", f"{mine}={other} is not legal", "IP addresses, such as 10.0.0.1=10.1.0.1") from None
+            raise LocalError(
+                "map", f"{mine}={other} is not legal", "IP addresses, such as 10.0.0.1=10.1.0.1", id="wrong-address"
+            ) from None
         if one.version != two.version:
-            raise LocalError("map", f"{mine}={other}", "two addresses of one version of IP")
+            raise LocalError("map", f"{mine}={other}", "two addresses of one version of IP", id="wrong-address")
         found[f"ipv{one.version}", int(one)] = int(two)
     return found
 
@@ -97,6 +99,7 @@ def _check_name(name: str) -> None:
     raise LocalError(
         f"ignore {shown(name)}", f"there is no such field{similar(name, names or sorted(families))}",
         "FORM or FORM.FIELD, such as ipv4.ttl, or payload, trailer, notes, error",
+        id="unknown-field",
     )  # fmt: skip
 
 

@@ -116,11 +116,19 @@ class SwitchConfig:
     def __post_init__(self) -> None:
         check_knobs(self)
         if self.ecn_min > self.ecn_max:
-            raise LocalError("ecn_min", f"{self.ecn_min:g} is above ecn_max", f"0 … {self.ecn_max:g}, the ecn_max")
+            raise LocalError(
+                "ecn_min", f"{self.ecn_min:g} is above ecn_max", f"0 … {self.ecn_max:g}, the ecn_max",
+                id="inconsistent-values"
+            )  # fmt: skip
         if self.rtx_limit is not None and self.rtx_limit < 1:
-            raise LocalError("rtx_limit", f"{self.rtx_limit:g} is below trim_limit", "1 and more, times trim_limit")
+            raise LocalError(
+                "rtx_limit", f"{self.rtx_limit:g} is below trim_limit", "1 and more, times trim_limit",
+                id="inconsistent-values"
+            )  # fmt: skip
         if self.buffer_share is not None and self.shared_buffer is None:
-            raise LocalError("buffer_share", "has no effect without shared_buffer", "with shared_buffer")
+            raise LocalError(
+                "buffer_share", "has no effect without shared_buffer", "with shared_buffer", id="no-effect"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +161,11 @@ class NetworkPlane:
         room, switch = self.switch.shared_buffer, self.switch
         if room is not None and room < self.queue:
             legal = f"{self.queue} bytes and more, the limit of one queue"
-            raise LocalError("shared_buffer", f"{room} bytes are less than one queue holds", legal)
+            raise LocalError(
+                "shared_buffer", f"{room} bytes are less than one queue holds", legal, id="inconsistent-values"
+            )
         if self.capacity is not None and switch.trim_limit is not None:
-            raise LocalError("trim_limit", "does not go with queue_capacity", "one of them")
+            raise LocalError("trim_limit", "does not go with queue_capacity", "one of them", id="conflicting-arguments")
 
     @cached_property
     def around(self) -> int:

@@ -245,17 +245,22 @@ class PdsConfig:
         check_knobs(self)
         if self.max_pdcs + self.reserved_pdcs > _PDCIDS:
             together = f"{self.max_pdcs} and reserved_pdcs {self.reserved_pdcs} are more PDCs than there are PDCIDs"
-            raise LocalError("max_pdcs", together, f"together {_PDCIDS}")
+            raise LocalError("max_pdcs", together, f"together {_PDCIDS}", id="inconsistent-values")
         if self.secure_start == "expected" and self.pdcid_quarantine == 0:
             # Packets of a closed PDC that are still in the network could match the PDCIDs and PSNs of the next one.
-            raise LocalError("pdcid_quarantine", "0 is not legal with secure_start expected", "'MSL'")
+            raise LocalError(
+                "pdcid_quarantine", "0 is not legal with secure_start expected", "'MSL'", id="inconsistent-values"
+            )
         if self.secure_start != "off" and not self.limit_psn_range:
             # Beyond 2^31 PSNs the serial order is reversed, and a target would accept replayed packets (tss.md §11).
-            raise LocalError("limit_psn_range", "False is not legal with secure_start", "True")
+            raise LocalError(
+                "limit_psn_range", "False is not legal with secure_start", "True", id="inconsistent-values"
+            )
         if self.inferred_loss in PROBING and not (self.tail_loss_time and self.max_tail_loss_retx):
             raise LocalError(
-                "inferred_loss", f"{self.inferred_loss!r} is not legal with tail_loss_time or max_tail_loss_retx 0"
-            )
+                "inferred_loss", f"{self.inferred_loss!r} is not legal with tail_loss_time or max_tail_loss_retx 0",
+                id="inconsistent-values"
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,4 +385,6 @@ class SesConfig:
     def __post_init__(self) -> None:
         check_knobs(self)
         if self.backoff_most < self.backoff_least:
-            raise LocalError("backoff_most", f"{self.backoff_most} is not legal", "at least backoff_least")
+            raise LocalError(
+                "backoff_most", f"{self.backoff_most} is not legal", "at least backoff_least", id="inconsistent-values"
+            )

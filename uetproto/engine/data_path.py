@@ -91,7 +91,7 @@ class PathConfig:
         for name, value in asdict(self).items():
             least = 1 if name.endswith("bandwidth") else 0
             if type(value) is not int or value < least:
-                raise LocalError(name, f"{value!r} is not legal", f"an integer from {least} on")
+                raise LocalError(name, f"{value!r} is not legal", f"an integer from {least} on", id="out-of-range")
 
     def latency(self, hop: Hop) -> int:
         return int(asdict(self)[f"{hop.value}_latency"])
@@ -138,7 +138,7 @@ def cost(
     end is the target of a WRITE, READ or atomic, where no work is posted. Raises `LocalError` for a size below 0.
     """
     if size < 0:
-        raise LocalError("size", f"{size} is not legal", "at least 0 bytes")
+        raise LocalError("size", f"{size} is not legal", "at least 0 bytes", id="out-of-range")
     config = config or PathConfig()
     row = PATHS[path]
     hops = row.hops

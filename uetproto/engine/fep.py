@@ -105,7 +105,7 @@ class Fep:
             self.pds.submit(work, now)
         else:
             legal = ", ".join(kind.__name__ for kind in (*get_args(SesWork), *get_args(PdsWork)))
-            raise LocalError("work", f"{type(work).__name__} is not legal", legal)
+            raise LocalError("work", f"{type(work).__name__} is not legal", legal, id="wrong-type")
 
     def _expose(self, operation: SesOperation, work: Any) -> None:
         """Prepare the operation to register the source of a rendezvous as a region, for its target (ses.md §5.9 R1)."""
@@ -115,6 +115,7 @@ class Fep:
                 "local_pid",
                 f"no process {work.local_pid} of job {work.job_id} with resource index {work.local_index} is"
                 " attached here; a rendezvous is read from it",
+                id="not-registered",
             )
         self._exposed += 1
         key = _EXPOSED_KEYS | self._exposed & 0xFFFFFFFF

@@ -64,7 +64,9 @@ class BufferMemory:
         try:
             self.view = memoryview(buffer).cast("B")
         except (TypeError, ValueError) as error:
-            raise LocalError("memory", f"{type(buffer).__name__} is no contiguous buffer") from error
+            raise LocalError(
+                "memory", f"{type(buffer).__name__} is no contiguous buffer", id="not-contiguous"
+            ) from error
         self.length = len(self.view)
         self.read_only = self.view.readonly
 
@@ -109,7 +111,9 @@ class FileMemory:
         At most `windows` windows of `window` bytes are in RAM. Raises `LocalError` if either is less than 1.
         """
         if window < 1 or windows < 1:
-            raise LocalError("window", f"{window} × {windows} is not legal", "at least one window of 1 byte")
+            raise LocalError(
+                "window", f"{window} × {windows} is not legal", "at least one window of 1 byte", id="out-of-range"
+            )
         self._file = file
         self.window = window
         self.windows = windows
@@ -300,14 +304,14 @@ class Region:
         job_restriction: int | None = None, enabled: bool = True,
     ) -> None:  # fmt: skip
         if not 0 <= key < 1 << 64 or key & _RESERVED_KEY_BITS:
-            raise LocalError("key", f"{key:#x} is not legal", "64 bits with bits 61 … 56 zero")
+            raise LocalError("key", f"{key:#x} is not legal", "64 bits with bits 61 … 56 zero", id="out-of-range")
         self.key = key
         self.memory = as_memory(memory)
         self.length = length = self.memory.length
         if remote_write and length and getattr(self.memory, "read_only", False):
-            raise LocalError("memory", "read-only; legal with remote_write=False")
+            raise LocalError("memory", "read-only; legal with remote_write=False", id="read-only")
         if not 0 <= base <= (1 << 64) - length:
-            raise LocalError("base", f"{base:#x} is not legal", f"0 … {(1 << 64) - length:#x}")
+            raise LocalError("base", f"{base:#x} is not legal", f"0 … {(1 << 64) - length:#x}", id="out-of-range")
         self.base = base
         self.remote_write = remote_write
         self.remote_read = remote_read

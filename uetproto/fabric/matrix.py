@@ -40,22 +40,24 @@ def traffic_matrix(what: str, hosts: int, *sizes: int) -> TrafficMatrix:
         return _patterns(what, names, hosts, sizes)
     if "." not in what and "/" not in what:
         legal = f"{', '.join(PATTERNS)}, some of them joined by +, FILE.cm"
-        raise LocalError("pattern", f"{unknown!r} is none{similar(unknown, PATTERNS)}", legal)
+        raise LocalError("pattern", f"{unknown!r} is none{similar(unknown, PATTERNS)}", legal, id="unknown-pattern")
     return read_matrix(what)
 
 
 def _patterns(what: str, names: Sequence[str], hosts: int, sizes: Sequence[int]) -> TrafficMatrix:
     if not 2 <= hosts <= MOST_HOSTS:
-        raise LocalError("hosts", f"{hosts} is not legal", f"2 … {MOST_HOSTS}")
+        raise LocalError("hosts", f"{hosts} is not legal", f"2 … {MOST_HOSTS}", id="out-of-range")
     if len(sizes) not in (1, len(names)):
-        raise LocalError("flow-size", f"{len(sizes)} sizes", f"one, or {len(names)}: one for each of {what}")
+        raise LocalError(
+            "flow-size", f"{len(sizes)} sizes", f"one, or {len(names)}: one for each of {what}", id="wrong-count"
+        )
     wrong = next((size for size in sizes if not 1 <= size <= LARGEST), None)
     if wrong is not None:
-        raise LocalError("flow-size", f"{wrong} is not legal", f"1 … {LARGEST} bytes")
+        raise LocalError("flow-size", f"{wrong} is not legal", f"1 … {LARGEST} bytes", id="out-of-range")
     if len(set(names)) < len(names):
-        raise LocalError("pattern", f"{what!r} has one twice", "different ones")
+        raise LocalError("pattern", f"{what!r} has one twice", "different ones", id="duplicate")
     if "all_to_all" in names and hosts * (hosts - 1) > MOST_FLOWS:
-        raise LocalError("hosts", f"{hosts * (hosts - 1)} flows", f"at most {MOST_FLOWS}")
+        raise LocalError("hosts", f"{hosts * (hosts - 1)} flows", f"at most {MOST_FLOWS}", id="too-many")
     all_sizes = sizes if len(sizes) == len(names) else (sizes[0],) * len(names)
     flows = [
         flow._replace(part=name)
@@ -79,32 +81,39 @@ def read_matrix(path: str) -> TrafficMatrix:
             continue
         place = Location(path, number)
         if words[0] == "Nodes" and hosts is not None:
-            raise LocalError("Nodes", "there are two of these lines", "one", place=place)
+            raise LocalError("Nodes", "there are two of these lines", "one", place=place, id="duplicate")
         if words[0] == "Nodes":
             hosts = _number(words[1:], place, "Nodes", 2, MOST_HOSTS)
         elif words[0] == "Connections":
             wanted, told = _number(words[1:], place, "Connections", 1, MOST_FLOWS), number
         elif "->" in words[0]:
             if hosts is None:
-                raise LocalError("Nodes", "this line is missing before the first flow", _NODES, place=place)
+                raise LocalError(
+                    "Nodes", "this line is missing before the first flow", _NODES, place=place, id="missing-argument"
+                )
             flows.append(flow := _flow(words, place, hosts, len(flows) + 1))
             if flow.number in numbers:
                 wrong = f"{flow.number} is that of line {numbers[flow.number]}, too"
-                raise LocalError("id", wrong, "a different one for each flow", place=place)
+                raise LocalError("id", wrong, "a different one for each flow", place=place, id="duplicate")
             numbers[flow.number] = number
             if len(flows) > MOST_FLOWS:
-                raise LocalError("flows", f"more than {MOST_FLOWS}", f"1 … {MOST_FLOWS}", place=place)
+                raise LocalError("flows", f"more than {MOST_FLOWS}", f"1 … {MOST_FLOWS}", place=place, id="too-many")
         else:
             legal = "Nodes n, Connections c, a->b id i start t size s"
-            raise LocalError("line", f"{words[0]!r} is not known", legal, place=place)
+            raise LocalError("line", f"{words[0]!r} is not known", legal, place=place, id="wrong-format")
     if hosts is None:
-        raise LocalError("Nodes", "this line is missing", _NODES, place=Location(path))
+        raise LocalError("Nodes", "this line is missing", _NODES, place=Location(path), id="missing-argument")
     if not flows:
-        raise LocalError("flows", "there are none", "a line a->b id i start t size s for each", place=Location(path))
+        raise LocalError(
+            "flows", "there are none", "a line a->b id i start t size s for each", place=Location(path),
+            id="wrong-format"
+        )  # fmt: skip
     if wanted is not None and wanted != len(flows):
         found = "1 flow" if len(flows) == 1 else f"{len(flows)} flows"
         legal = f"{len(flows)}, or a line for each flow"
-        raise LocalError("Connections", f"{wanted}, but the file has {found}", legal, place=Location(path, told))
+        raise LocalError(
+            "Connections", f"{wanted}, but the file has {found}", legal, place=Location(path, told), id="wrong-count"
+        )
     return TrafficMatrix(Path(path).stem, hosts, tuple(flows))
 
 
@@ -115,17 +124,17 @@ def _flow(words: Sequence[str], place: Location, hosts: int, number: int) -> Flo
     source, _, target = words[0].partition("->")
     ends = [_number([end], place, "host", 0, hosts - 1) for end in (source, target)]
     if ends[0] == ends[1]:
-        raise LocalError("flow", f"from host {ends[0]} to itself", "two different hosts", place=place)
+        raise LocalError("flow", f"from host {ends[0]} to itself", "two different hosts", place=place, id="same-node")
     said = dict(zip(words[1::2], words[2::2], strict=False))
     unknown = next((word for word in words[1::2] if word not in _WORDS), None)
     if unknown is not None:
-        raise LocalError("flow", f"{unknown!r} is not supported", ", ".join(_WORDS), place=place)
+        raise LocalError("flow", f"{unknown!r} is not supported", ", ".join(_WORDS), place=place, id="wrong-format")
     twice = next((word for word in said if words[1::2].count(word) > 1), None)
     if twice is not None or len(words) % 2 == 0:
         wrong = f"{words[-1]!r} has no value" if twice is None else f"{twice!r} is there twice"
-        raise LocalError("flow", wrong, "a->b id i start t size s", place=place)
+        raise LocalError("flow", wrong, "a->b id i start t size s", place=place, id="wrong-format")
     if "size" not in said:
-        raise LocalError("flow", "without size", "a->b size s", place=place)
+        raise LocalError("flow", "without size", "a->b size s", place=place, id="wrong-format")
     size = _number([said["size"]], place, "size", 1, LARGEST)
     start = _number([said.get("start", "0")], place, "start", 0, 10**18)
     number = _number([said.get("id", str(number))], place, "id", 0, 2**32)
@@ -135,5 +144,5 @@ def _flow(words: Sequence[str], place: Location, hosts: int, number: int) -> Flo
 def _number(words: Sequence[str], place: Location, name: str, low: int, high: int) -> int:
     text = " ".join(words)
     if not text.isascii() or not text.isdecimal() or not low <= int(text[:20]) <= high:
-        raise LocalError(name, f"{text!r} is not legal", f"{low} … {high}", place=place)
+        raise LocalError(name, f"{text!r} is not legal", f"{low} … {high}", place=place, id="wrong-format")
     return int(text)

@@ -180,7 +180,7 @@ class Study:
         ]  # fmt: skip
         if count > len(names):
             legal = f"0 … {len(names)} links to pod0.agg0" if names else "0: only a fat tree of three levels has them"
-            raise LocalError("slow-links", f"{count} is not legal", legal)
+            raise LocalError("slow-links", f"{count} is not legal", legal, id="out-of-range")
         return dict.fromkeys(names[:count], SLOW)
 
     def _chance(self, *names: str) -> Rng:

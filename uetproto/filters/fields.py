@@ -378,6 +378,7 @@ def field_of(name: str) -> FilterField:
     if found is None:
         near = similar(name, fields()) or similar(f"uetp.{name}", fields())
         raise LocalError(
-            "filter", f"{name[:200]} is no field that filters know{near}", "names of docs/reference/filters.md"
-        )
+            "filter", f"{name[:200]} is no field that filters know{near}", "names of docs/reference/filters.md",
+            id="filter-field"
+        )  # fmt: skip
     return found

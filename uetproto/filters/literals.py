@@ -100,7 +100,9 @@ def pattern(literal: Literal, name: str) -> "re.Pattern[bytes]":
     try:
         return re.compile(byte_string(literal, name), re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
-        raise LocalError("filter", f"{name}: {shown(literal.text)} is no regular expression: {error}") from None
+        raise LocalError(
+            "filter", f"{name}: {shown(literal.text)} is no regular expression: {error}", id="filter-value"
+        ) from None
 
 
 def _value(text: str) -> int:
@@ -112,4 +114,6 @@ def _value(text: str) -> int:
 
 def _wrong(literal: Literal, name: str, legal: str, names: Any = ()) -> LocalError:
     written = f'"{literal.text}"' if literal.quoted else literal.text
-    return LocalError("filter", f"{name}: {written[:200]} is not legal{similar(literal.text, names)}", legal)
+    return LocalError(
+        "filter", f"{name}: {written[:200]} is not legal{similar(literal.text, names)}", legal, id="filter-value"
+    )

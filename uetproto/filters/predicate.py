@@ -49,7 +49,9 @@ class Operand:
 
     def _slice(self, slices: tuple[tuple[int, int | None], ...]) -> None:
         if self.kind not in (*_OCTETS, *_SIZES, "string"):
-            raise LocalError("filter", f"{self.name} has no bytes to slice", "fields with bytes, and addresses")
+            raise LocalError(
+                "filter", f"{self.name} has no bytes to slice", "fields with bytes, and addresses", id="filter-operator"
+            )
         read, kind, size = self.field.read, self.kind, _SIZES.get(self.kind, 0)
 
         def sliced(seen: Seen) -> Values:
@@ -63,7 +65,7 @@ class Operand:
 
     def _mask(self, mask: Literal) -> None:
         if self.kind not in ("uint", "int"):
-            raise LocalError("filter", f"{self.name} is no number that & masks", "numbers")
+            raise LocalError("filter", f"{self.name} is no number that & masks", "numbers", id="filter-operator")
         bits = literals.number(mask, self.name, self.field.bits, self.kind == "int", self.field.codes)
         read = self.read
         self.read = lambda seen: [value & bits for value in read(seen)]
@@ -140,6 +142,7 @@ def _of_fields(node: Comparison, left: Operand, right: Operand) -> Predicate:
         raise LocalError(
             "filter", f"{left.name} ({left.kind}) {node.operator} {right.name} ({right.kind}) is not legal",
             "fields of the same kind",
+            id="filter-operator",
         )  # fmt: skip
     compare, a, b = test, left.read, right.read
     if kinds <= _OCTETS and node.operator in _ORDERS:
@@ -157,7 +160,9 @@ def _of_fields(node: Comparison, left: Operand, right: Operand) -> Predicate:
 
 def _member(left: Operand, first: Literal, last: Literal | None) -> Test:
     if left.kind == "bytes" and left.field.kind != "bytes":
-        raise LocalError("filter", f"{left.name} with slices in a set", "fields without slices, or comparisons")
+        raise LocalError(
+            "filter", f"{left.name} with slices in a set", "fields without slices, or comparisons", id="filter-operator"
+        )
     if last is None:
         return _test("==", left, first)
     low, high = _test(">=", left, first), _test("<=", left, last)
@@ -168,7 +173,9 @@ def _test(relation: str, left: Operand, literal: Literal) -> Test:
     """Return the comparison of one value with what is written."""
     kind, name = left.kind, left.name
     if kind == "label" or (kind not in (*_OCTETS, "ether", "string") and relation in ("contains", "matches")):
-        raise LocalError("filter", f"{name} ({kind}) cannot be compared by {relation}", _legal(kind))
+        raise LocalError(
+            "filter", f"{name} ({kind}) cannot be compared by {relation}", _legal(kind), id="filter-operator"
+        )
     if relation == "matches":
         pattern = literals.pattern(literal, name)
         return lambda value: pattern.search(_octets(value, kind)) is not None

@@ -132,9 +132,9 @@ T = TypeVar("T")
 def parse(text: str) -> Node:
     """Return the tree of a filter. Raises `LocalError` that says what is wrong, and where."""
     if not isinstance(text, str):
-        raise LocalError("filter", f"{shown(text)} is not legal", 'a text, such as "uetp.psn == 7"')
+        raise LocalError("filter", f"{shown(text)} is not legal", 'a text, such as "uetp.psn == 7"', id="wrong-type")
     if len(text) > _LONGEST:
-        raise LocalError("filter", f"has {len(text)} characters", f"at most {_LONGEST}")
+        raise LocalError("filter", f"has {len(text)} characters", f"at most {_LONGEST}", id="filter-syntax")
     return _Parser(text).whole()
 
 
@@ -188,7 +188,7 @@ class _Parser:
 
     def refuse(self, what: str, at: int, legal: str = "") -> NoReturn:
         """Raise the error about the character `at`."""
-        raise LocalError("filter", f"{what}, at character {at + 1} of {shown(self._text)}", legal)
+        raise LocalError("filter", f"{what}, at character {at + 1} of {shown(self._text)}", legal, id="filter-syntax")
 
     # The tree ---------------------------------------------------------------------------------------------------------
 

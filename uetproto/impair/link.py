@@ -54,7 +54,9 @@ class _Durations(dict[int, int]):
 
     def __missing__(self, size: int) -> int:
         if size > self._mtu + ETHERNET_SIZE:
-            raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self._mtu}")
+            raise LocalError(
+                "link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self._mtu}", id="mtu-too-small"
+            )
         self[size] = duration = self.of(size)
         return duration
 
@@ -86,7 +88,9 @@ class EmulatedLink:
         size_of: Callable[[bytes], int] = len,
     ) -> None:
         if rate <= 0 or delay < 0 or mtu <= 0:
-            raise LocalError("link", f"rate {rate}, delay {delay}, mtu {mtu}", "rate > 0, delay ≥ 0, mtu > 0")
+            raise LocalError(
+                "link", f"rate {rate}, delay {delay}, mtu {mtu}", "rate > 0, delay ≥ 0, mtu > 0", id="out-of-range"
+            )
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
         self._durations = _durations(rate, mtu)

@@ -134,7 +134,7 @@ class OutputQueue:
         buffer: SharedBuffer | None = None,
     ) -> None:
         if capacity < 0:
-            raise LocalError("queue", f"capacity {capacity}", "0 bytes and more")
+            raise LocalError("queue", f"capacity {capacity}", "0 bytes and more", id="out-of-range")
         self._clock = clock
         self._link = link
         self._level_of = level_of

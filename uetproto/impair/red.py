@@ -36,9 +36,11 @@ class Red:
 
     def __post_init__(self) -> None:
         if not 0 <= self.kmin <= self.kmax:
-            raise LocalError("red", f"kmin {self.kmin}, kmax {self.kmax}", "0 ≤ kmin ≤ kmax, bytes")
+            raise LocalError(
+                "red", f"kmin {self.kmin}, kmax {self.kmax}", "0 ≤ kmin ≤ kmax, bytes", id="inconsistent-values"
+            )
         if not 0 <= self.pmax <= 1:
-            raise LocalError("red", f"pmax {self.pmax}", "0 … 1")
+            raise LocalError("red", f"pmax {self.pmax}", "0 … 1", id="out-of-range")
 
     def chance(self, length: int) -> float:
         """Return the chance that a packet is marked if `length` bytes wait before it."""

@@ -29,7 +29,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except LocalError as error:
-        raise LayerError(*error.args) from None
+        raise LayerError(*error.args, id=error.id) from None
 
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
@@ -60,7 +60,7 @@ class FormLayer(Packet):  # type: ignore[misc]
                 raise
             legal = [field.name for field in self.fields_desc]
             what = f"{type(self).__name__} has no such field{similar(name, legal)}"
-            raise UnknownFieldError(name, what, ", ".join(legal)) from None
+            raise UnknownFieldError(name, what, ", ".join(legal), id="unknown-field") from None
 
     def is_cut(self) -> bool:
         """Return whether the packet was dissected from bytes that lack the CRC or pad at its end. Only a packet that

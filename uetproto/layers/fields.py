@@ -56,7 +56,7 @@ def _strict(kind: Any) -> Any:
         if isinstance(x, str):
             x = _from_text(self, row, x)
         if isinstance(x, float | bytes | dict) or (type(x) is int and not row.low <= x <= row.high):
-            raise LayerError(self.name, f"{shown(x)} is not legal", f"{row.low} … {row.high}")
+            raise LayerError(self.name, f"{shown(x)} is not legal", f"{row.low} … {row.high}", id="wrong-field-value")
         return kind.any2i(self, pkt, x)
 
     def i2repr(self: Any, pkt: Any, x: Any) -> Any:
@@ -79,17 +79,24 @@ def _from_text(field: Any, row: Field, text: str) -> Any:
         try:
             return int(IPv6Address(text))
         except ValueError:
-            raise LayerError(field.name, f"{shown(text)} is not legal", "an IPv6 address") from None
+            raise LayerError(
+                field.name, f"{shown(text)} is not legal", "an IPv6 address", id="wrong-field-value"
+            ) from None
     names: Mapping[str, Any] = row.values.__members__ if row.values is not None else {}
     if isinstance(field, fields.FlagsField):
         known = set(field.names)
         wrong = [name for name in text.split("+") if name and name not in known]
         if not wrong:
             return text
-        raise LayerError(field.name, f"{shown(wrong[0])} is not legal{similar(wrong[0], known)}", "+".join(names))
+        raise LayerError(
+            field.name,
+            f"{shown(wrong[0])} is not legal{similar(wrong[0], known)}",
+            "+".join(names),
+            id="wrong-field-value",
+        )
     if text not in names:
         legal = ", ".join(names) if names else f"{row.low} … {row.high}"
-        raise LayerError(field.name, f"{shown(text)} is not legal{similar(text, names)}", legal)
+        raise LayerError(field.name, f"{shown(text)} is not legal{similar(text, names)}", legal, id="wrong-field-value")
     return int(names[text])
 
 

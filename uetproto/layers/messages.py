@@ -68,7 +68,7 @@ def code_of(name: str, value: object, kind: type[IntEnum], legal: Iterable[Any] 
     if found is None or found not in members:
         names = [member.name for member in members]
         near = similar(value, names) if found is None else why
-        raise LayerError(name, f"{shown(value)} is not legal{near}", ", ".join(names))
+        raise LayerError(name, f"{shown(value)} is not legal{near}", ", ".join(names), id="wrong-field-value")
     return found
 
 
@@ -78,10 +78,13 @@ def number_of(row: Field, name: str, value: object) -> int:
         found = row.values.__members__.get(value.upper())
         if found is None:
             names = ", ".join(row.values.__members__)
-            raise LayerError(name, f"{shown(value)} is not legal{similar(value, row.values.__members__)}", names)
+            raise LayerError(
+                name, f"{shown(value)} is not legal{similar(value, row.values.__members__)}", names,
+                id="wrong-field-value"
+            )  # fmt: skip
         value = int(found)
     if not isinstance(value, int) or not row.low <= value <= row.high:
-        raise LayerError(name, f"{shown(value)} is not legal", f"{row.low:#x} … {row.high:#x}")
+        raise LayerError(name, f"{shown(value)} is not legal", f"{row.low:#x} … {row.high:#x}", id="wrong-field-value")
     return int(value)
 
 
@@ -142,11 +145,11 @@ def uet_message(
     kind = code_of("mode", mode, Mode, profile.modes, f" with {code.name}")
     if form not in _FORMS or _FORMS[form] not in profile.forms:
         legal = ", ".join(name for name, form_code in _FORMS.items() if form_code in profile.forms)
-        raise LayerError("form", f"{shown(form)} is not legal with {code.name}", legal)
+        raise LayerError("form", f"{shown(form)} is not legal with {code.name}", legal, id="unknown-form")
     if mtu not in PAYLOAD_MTUS:
-        raise LayerError("mtu", f"{shown(mtu)} is not legal", ", ".join(map(str, PAYLOAD_MTUS)))
+        raise LayerError("mtu", f"{shown(mtu)} is not legal", ", ".join(map(str, PAYLOAD_MTUS)), id="out-of-range")
     if not isinstance(start_psn, int) or not 0 <= start_psn < PSNS:
-        raise LayerError("start_psn", f"{shown(start_psn)} is not legal", f"0 … {PSNS - 1:#x}")
+        raise LayerError("start_psn", f"{shown(start_psn)} is not legal", f"0 … {PSNS - 1:#x}", id="out-of-range")
     plan = _Plan(code, kind, _FORMS[form], mtu, start_psn, fields)
     return UetPackets(plan.packets(data), f"{code.name} message")
 
@@ -171,9 +174,15 @@ class _Plan:
         legal = [name for name in known if name not in own]
         for name in fields:
             if name not in legal:
-                raise LayerError(name, f"{code.name} has no such argument{similar(name, legal)}", ", ".join(legal))
+                raise LayerError(
+                    name, f"{code.name} has no such argument{similar(name, legal)}", ", ".join(legal),
+                    id="unknown-argument"
+                )  # fmt: skip
         if mode is Mode.RUDI and "header_data" in fields:
-            raise LayerError("header_data", "is not legal with mode RUDI, where a packet may be executed twice", "none")
+            raise LayerError(
+                "header_data", "is not legal with mode RUDI, where a packet may be executed twice", "none",
+                id="not-with-mode"
+            )  # fmt: skip
         self.fields = {name: number_of(known[name][1], name, value) for name, value in fields.items()}
         self.limit = known["request_length"][1].high
 
@@ -181,16 +190,19 @@ class _Plan:
         total, body, payload = self._sizes(data)
         count = max(1, -(-body // self.mtu))
         if count > 1 and (self.mode is Mode.UUD or self.code in ATOMICS or not self.later):
-            raise LayerError("data", f"{body} bytes are not legal in one packet", f"0 … {self.mtu}")
+            raise LayerError("data", f"{body} bytes are not legal in one packet", f"0 … {self.mtu}", id="wrong-length")
         opened = self.fields.get("psn_offset", 0)
         furthest = max(opened, -1 - self.fields.get("clear_psn_offset", -1)) + count
         known = _names(self.first)
         if "psn_offset" in known and opened + count > known["psn_offset"][1].high + 1:
             raise LayerError(
-                "data", f"{count} packets are more than can open a PDC", "4096 packets; with dpdcid up to 32768"
-            )
+                "data", f"{count} packets are more than can open a PDC", "4096 packets; with dpdcid up to 32768",
+                id="packet-capacity"
+            )  # fmt: skip
         if "psn" in known and furthest > -known["clear_psn_offset"][1].low:
-            raise LayerError("data", f"{count} packets are more than can wait for an ACK", "32768 packets")
+            raise LayerError(
+                "data", f"{count} packets are more than can wait for an ACK", "32768 packets", id="packet-capacity"
+            )
         return [self._packet(k, count, total, body, payload) for k in range(count)]
 
     def _sizes(self, data: bytes | int) -> tuple[int, int, bytes | None]:
@@ -199,14 +211,16 @@ class _Plan:
         no_length = code in (Opcode.NO_OP, Opcode.DEFERRABLE_RTR) or self.amo in COMPARE_AND_SWAPS
         carries = profile.payload and code != Opcode.MSG_ERROR and not (code in ATOMICS and self.amo in NO_OPERANDS)
         if isinstance(data, bool) or not isinstance(data, bytes | bytearray | memoryview | int):
-            raise LayerError("data", f"{shown(data)} is not legal", "bytes, or a length")
+            raise LayerError("data", f"{shown(data)} is not legal", "bytes, or a length", id="wrong-type")
         total = data if isinstance(data, int) else len(data)
         if no_length and total:
-            raise LayerError("data", f"{total} bytes are not legal with {code.name}", "none")
+            raise LayerError("data", f"{total} bytes are not legal with {code.name}", "none", id="unknown-form")
         if not carries and not isinstance(data, int) and total:
-            raise LayerError("data", f"{code.name} carries no payload", "a length, as an integer")
+            raise LayerError(
+                "data", f"{code.name} carries no payload", "a length, as an integer", id="not-with-operation"
+            )
         if not 0 <= total <= self.limit:
-            raise LayerError("data", f"{total} bytes are not legal", f"0 … {self.limit}")
+            raise LayerError("data", f"{total} bytes are not legal", f"0 … {self.limit}", id="wrong-length")
         if self.amo in COMPARE_AND_SWAPS and code in ATOMICS:
             return _SWAP_LENGTH, 0, None
         if code in ATOMICS and not carries:
@@ -216,7 +230,7 @@ class _Plan:
             body = self.fields.setdefault("eager_length", min(total, self.mtu))
             self.fields.setdefault("read_offset", body)
             if body > total:
-                raise LayerError("eager_length", f"{body} is not legal", f"0 … {total}")
+                raise LayerError("eager_length", f"{body} is not legal", f"0 … {total}", id="out-of-range")
         if not carries:
             return total, body, None
         if code in ATOMICS:
@@ -231,7 +245,9 @@ class _Plan:
         kind = AtomicDatatype(datatype)
         size = ELEMENT_SIZE[kind]
         if total % size:
-            raise LayerError("data", f"{total} bytes are not legal with {kind.name}", f"0, {size}, {2 * size}, …")
+            raise LayerError(
+                "data", f"{total} bytes are not legal with {kind.name}", f"0, {size}, {2 * size}, …", id="wrong-length"
+            )
 
     def _packet(self, k: int, count: int, total: int, body: int, payload: bytes | None) -> Packet:
         headers = self.first if k == 0 else self.later

@@ -104,20 +104,21 @@ class UetResponder:
         code = code_of("return_code", return_code, ReturnCode)
         self._refusal = None if nack is None else code_of("nack", nack, NackCode)
         if mtu not in PAYLOAD_MTUS:
-            raise LayerError("mtu", f"{shown(mtu)} is not legal", ", ".join(map(str, PAYLOAD_MTUS)))
+            raise LayerError("mtu", f"{shown(mtu)} is not legal", ", ".join(map(str, PAYLOAD_MTUS)), id="out-of-range")
         if data is not None and not isinstance(data, bytes | bytearray | memoryview):
-            raise LayerError("data", f"{shown(data)} is not legal", "bytes, None")
+            raise LayerError("data", f"{shown(data)} is not legal", "bytes, None", id="wrong-type")
         for name in fields:
             if name not in _OWN_FIELDS:
                 raise LayerError(
-                    name, f"uet_reply has no such argument{similar(name, _OWN_FIELDS)}", ", ".join(_OWN_FIELDS)
-                )
+                    name, f"uet_reply has no such argument{similar(name, _OWN_FIELDS)}", ", ".join(_OWN_FIELDS),
+                    id="unknown-argument"
+                )  # fmt: skip
             number_of(_ROWS[name], name, fields[name])
         number_of(_ROWS["spdcid"], "spdcid", spdcid)
         if start_psn is not None:
             number_of(_ROWS["psn"], "start_psn", start_psn)
         if type(max_ack_data) is not int or max_ack_data < 0:
-            raise LayerError("max_ack_data", f"{shown(max_ack_data)} is not legal", "0 and more")
+            raise LayerError("max_ack_data", f"{shown(max_ack_data)} is not legal", "0 and more", id="out-of-range")
         self._target = _Target(data, code, every, mtu, max_ack_data, spdcid, start_psn, fields)
 
     def asks(self, packet: Packet) -> bool:
@@ -129,11 +130,11 @@ class UetResponder:
         layers below UET that cannot be answered."""
         target, refusal = self._target, self._refusal
         if not isinstance(packets, Iterable):
-            raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
+            raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy", id="wrong-type")
         answers = UetPackets([], "answers")
         for packet in [packets] if isinstance(packets, Packet) else packets:
             if not isinstance(packet, Packet):
-                raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy")
+                raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy", id="wrong-type")
             pds = _asking(packet)
             if pds is not None:
                 lower = _turned(packet, pds)
@@ -161,7 +162,9 @@ def _turned(packet: Packet, pds: Packet) -> Packet | None:
         elif getattr(layer, "header", None) is uet_tss.ENTROPY:
             part = kind(entropy=layer.getfieldval("entropy"))
         else:
-            raise LayerError("packets", f"{layer.name} below UET", "Ethernet, VLAN, IP, IPv6, UDP, entropy")
+            raise LayerError(
+                "packets", f"{layer.name} below UET", "Ethernet, VLAN, IP, IPv6, UDP, entropy", id="wrong-packets"
+            )
         lower = part if lower is None else lower / part
         layer = layer.payload
     return lower
@@ -318,7 +321,9 @@ class _Target:
         if self.data is None:
             return at, bytes(size)
         if len(self.data) < at + size:
-            raise LayerError("data", f"{len(self.data)} bytes are not enough", f"{whole} bytes, or None")
+            raise LayerError(
+                "data", f"{len(self.data)} bytes are not enough", f"{whole} bytes, or None", id="wrong-length"
+            )
         return at, bytes(self.data[at : at + size])
 
     def _response(self, pds: Any, ses: Any, in_ack: bool) -> tuple[Any, bytes]:

@@ -132,7 +132,7 @@ class PdcSession(DefaultSession):  # type: ignore[misc]
         super().__init__(supersession)
         for name, value in (("max_messages", max_messages), ("max_bytes", max_bytes)):
             if not isinstance(value, int) or value < 1:
-                raise LayerError(name, f"{shown(value)} is not legal", "1 …")
+                raise LayerError(name, f"{shown(value)} is not legal", "1 …", id="out-of-range")
         self.max_messages, self.max_bytes = max_messages, max_bytes
         self.duplicates = 0
         """Number of packets that came again."""
@@ -171,11 +171,11 @@ class PdcSession(DefaultSession):  # type: ignore[misc]
         """Return the messages of a list of packets, also those that did not end. Raises `LayerError` for what is no
         packet."""
         if not isinstance(packets, Iterable):
-            raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy")
+            raise LayerError("packets", f"{shown(packets)} is not legal", "packets of Scapy", id="wrong-type")
         given = []
         for packet in packets:
             if not isinstance(packet, Packet):
-                raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy")
+                raise LayerError("packets", f"{shown(packet)} is not legal", "packets of Scapy", id="wrong-type")
             message = self.process(packet)
             given += [*([] if message is None else [message]), *self._ready]
             self._ready.clear()

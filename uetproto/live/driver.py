@@ -91,7 +91,9 @@ class Driver:
     def watch(self, file: int, ready: Callable[[], None]) -> None:
         """Call `ready` whenever a file descriptor is readable."""
         if file >= _MOST_FILES:
-            raise LocalError("sessions", f"file descriptor {file} is above {_MOST_FILES - 1}", "fewer open files")
+            raise LocalError(
+                "sessions", f"file descriptor {file} is above {_MOST_FILES - 1}", "fewer open files", id="too-many"
+            )
         self._watched[file] = ready
 
     def forget(self, file: int) -> None:

@@ -64,22 +64,30 @@ class Interface:
             if value is None and name in ("local_port", "vlan"):
                 continue
             if type(value) is not int or not least <= value <= most:
-                raise LocalError(name, f"{value!r} is not legal", f"{least} … {most}")
+                raise LocalError(name, f"{value!r} is not legal", f"{least} … {most}", id="out-of-range")
         if self.checksum not in CHECKSUMS:
-            raise LocalError("checksum", f"{self.checksum!r} is not legal", ", ".join(CHECKSUMS))
+            raise LocalError("checksum", f"{self.checksum!r} is not legal", ", ".join(CHECKSUMS), id="unknown-name")
         if self.security is not None:
             typed("security", self.security, Security, "Security(...)")
             if len(self.security.members) != 1:
-                raise LocalError("security", f"{len(self.security.members)} members", "one, which is this end")
+                raise LocalError(
+                    "security", f"{len(self.security.members)} members", "one, which is this end", id="wrong-count"
+                )
         if self.faults is not None:
             typed("faults", self.faults, Faults, "Faults(...)")
             for name in ("drop", "trim", "corrupt", "duplicate", "reorder", "delay"):
                 share = getattr(self.faults, name)
                 if not isinstance(share, frozenset) and not 0 <= share <= 1:
-                    raise LocalError(f"faults.{name}", f"{share!r} is not legal", "0 … 1, or a set of frame numbers")
+                    raise LocalError(
+                        f"faults.{name}", f"{share!r} is not legal", "0 … 1, or a set of frame numbers",
+                        id="out-of-range"
+                    )  # fmt: skip
         if self.segmentation and (self.entropies != 1 or self.checksum != "on"):
             # With SO_NO_CHECK the kernel answers EINVAL, and one call sends from one socket.
-            raise LocalError("segmentation", "needs one entropy value and the UDP checksum", "entropies=1, checksum=on")
+            raise LocalError(
+                "segmentation", "needs one entropy value and the UDP checksum", "entropies=1, checksum=on",
+                id="no-effect"
+            )  # fmt: skip
 
     @property
     def address(self) -> IPv4Address | IPv6Address:
@@ -93,15 +101,22 @@ def address_of(name: str, text: str) -> IPv4Address | IPv6Address:
     try:
         found = ip_address(text)
     except ValueError:
-        raise LocalError(name, f"{text!r} is not legal", "an IPv4 or IPv6 address, such as 10.0.0.1") from None
+        raise LocalError(
+            name, f"{text!r} is not legal", "an IPv4 or IPv6 address, such as 10.0.0.1", id="wrong-address"
+        ) from None
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:  # a GID of RoCE
         found = found.ipv4_mapped
     if found.is_unspecified or found.is_multicast or (isinstance(found, IPv6Address) and found.scope_id):
-        raise LocalError(name, f"{text} is not the address of one host", "an address, such as 10.0.0.1 or fd00::1")
+        raise LocalError(
+            name, f"{text} is not the address of one host", "an address, such as 10.0.0.1 or fd00::1",
+            id="wrong-address"
+        )  # fmt: skip
     return found
 
 
 def known(name: str, value: str, names: dict[str, object]) -> None:
     """Raise `LocalError` unless `value` is one of `names` or "auto"."""
     if value != AUTO and value not in names:
-        raise LocalError(name, f"{value!r} is not legal{similar(value, names)}", ", ".join((*names, AUTO)))
+        raise LocalError(
+            name, f"{value!r} is not legal{similar(value, names)}", ", ".join((*names, AUTO)), id="unknown-name"
+        )

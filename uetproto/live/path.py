@@ -154,7 +154,7 @@ def open_path(setup: PathSetup) -> Path:
         why = f"as {', '.join(refused)}" if refused else f"the first of {', '.join(PATHS)}"
         path.notes[:0] = [f"path {name}, {why}"]
         return path
-    raise LocalError("path", f"no path can be opened: {'; '.join(refused)}", ", ".join(PATHS))
+    raise LocalError("path", f"no path can be opened: {'; '.join(refused)}", ", ".join(PATHS), id="no-path")
 
 
 class NotPermittedError(LocalError):
@@ -173,6 +173,7 @@ def too_long(size: int, dst: int, mtu: int | None) -> LocalError:
     return LocalError(
         "payload_mtu", f"an IP packet of {size} bytes does not fit: the MTU towards {ip_address(dst)} {told}",
         "a smaller payload MTU, or a larger MTU of the link",
+        id="mtu-too-small",
     )  # fmt: skip
 
 

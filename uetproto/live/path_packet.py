@@ -89,8 +89,9 @@ class PacketSocket:
             self._out, self._in = (socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for _ in range(2))
         except PermissionError:
             raise NotPermittedError(
-                "packet socket", "needs CAP_NET_RAW", "root, or setcap cap_net_raw+ep of the Python program"
-            ) from None
+                "packet socket", "needs CAP_NET_RAW", "root, or setcap cap_net_raw+ep of the Python program",
+                id="not-permitted"
+            ) from None  # fmt: skip
         for one in (self._out, self._in):
             one.setblocking(False)
         for option in (_AUXDATA, _VNET_HDR) if both_ways else (_AUXDATA, _VNET_HDR, _IGNORE_OUTGOING):
@@ -318,7 +319,9 @@ class EthernetPath(ABC):
             if socket.if_nametoindex(self._device.name) != self._device.number:
                 raise OSError
         except OSError:
-            raise LocalError("interface", f"{self._device.name} is gone", "an interface that stays") from None
+            raise LocalError(
+                "interface", f"{self._device.name} is gone", "an interface that stays", id="interface-down"
+            ) from None
         self.counters.refused[f"{self._device.name}: {reason_of(error)}"] += 1
 
     # Receiving
@@ -394,9 +397,15 @@ class PacketPath(EthernetPath):
         owned = sockets.is_of_this_host(setup.local, setup.ip_version, interface.device)
         name = interface.device or sockets.interface_of(setup.local, setup.ip_version)
         if name is None:
-            raise NotPermittedError("path", "path packet needs the name of a network interface", argument("interface"))
+            raise NotPermittedError(
+                "path", "path packet needs the name of a network interface", argument("interface"),
+                id="interface-needed"
+            )  # fmt: skip
         if not owned and interface.path != self.name:
-            raise NotPermittedError("path", f"{interface.local} is no address of this host", "path packet, by its name")
+            raise NotPermittedError(
+                "path", f"{interface.local} is no address of this host", "path packet, by its name",
+                id="wrong-local-address"
+            )  # fmt: skip
         owned = owned and interface.vlan is None  # nobody asks the kernel in a VLAN that it does not have
         groups = [] if owned or setup.ip_version == 4 else [b"\x33\x33\xff" + setup.local.to_bytes(16, "big")[-3:]]
         self._socket = PacketSocket(
@@ -406,7 +415,7 @@ class PacketPath(EthernetPath):
         try:
             device = self._socket.device
             if not device.up:
-                raise LocalError("interface", f"{name} is down", f"ip link set {name} up")
+                raise LocalError("interface", f"{name} is down", f"ip link set {name} up", id="interface-down")
             super().__init__(setup, device, device.mac, owned=owned)
             self.buffer = self._socket.buffer
             if owned:

@@ -35,8 +35,9 @@ def raw_socket(version: int, protocol: int) -> Socket:
         return sockets.open_socket(version, socket.SOCK_RAW, protocol)
     except PermissionError:
         raise NotPermittedError(
-            "path", "raw sockets need CAP_NET_RAW", "root, or setcap cap_net_raw+ep of the Python program"
-        ) from None
+            "path", "raw sockets need CAP_NET_RAW", "root, or setcap cap_net_raw+ep of the Python program",
+            id="not-permitted"
+        ) from None  # fmt: skip
 
 
 class NativeReceiver:
@@ -253,7 +254,7 @@ def send_native(local: int, dst: int, version: int, protocol: int, device: str |
         for _ in range(times):
             found.sendto(bytes(_MINIMUM), sockets.target(dst, version, 0, device))
     except OSError as error:
-        raise NotPermittedError("path", f"native IP packets: {error.strerror}") from None
+        raise NotPermittedError("path", f"native IP packets: {error.strerror}", id="not-permitted") from None
     finally:
         found.close()
 

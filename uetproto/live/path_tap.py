@@ -33,16 +33,20 @@ def _open_tap(name: str) -> int:
     try:
         file = os.open(_DEVICE, os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
-        raise NotPermittedError("path", f"{_DEVICE}: {error.strerror}", _WAYS) from None
+        raise NotPermittedError("path", f"{_DEVICE}: {error.strerror}", _WAYS, id="not-permitted") from None
     try:
         fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
     except OSError as error:
         os.close(file)
         if error.errno == errno.EBUSY:
-            raise LocalError("interface", f"{name} is in use by another program", "another TAP device") from None
+            raise LocalError(
+                "interface", f"{name} is in use by another program", "another TAP device", id="interface-not-found"
+            ) from None
         if error.errno == errno.EINVAL:
-            raise NotPermittedError("path", f"{name} is no TAP device", "a TAP device, or a new name") from None
-        raise NotPermittedError("path", f"TAP device {name}: {error.strerror}", _WAYS) from None
+            raise NotPermittedError(
+                "path", f"{name} is no TAP device", "a TAP device, or a new name", id="interface-not-found"
+            ) from None
+        raise NotPermittedError("path", f"TAP device {name}: {error.strerror}", _WAYS, id="not-permitted") from None
     return file
 
 
@@ -60,21 +64,28 @@ class TapPath(EthernetPath):
         name = interface.device
         if name is None or not 0 < len(name.encode()) < 16:
             raise NotPermittedError(
-                "path", "path tap needs the name of a TAP device", f"{argument('interface')}, such as tap0"
-            )
+                "path", "path tap needs the name of a TAP device", f"{argument('interface')}, such as tap0",
+                id="interface-needed"
+            )  # fmt: skip
         if sockets.is_of_this_host(setup.local, setup.ip_version, name):
             told = f"{interface.local} is an address of the kernel, which answers for it"
-            raise LocalError("local", told, "an address that nobody has, in the network of the TAP device")
+            raise LocalError(
+                "local", told, "an address that nobody has, in the network of the TAP device", id="wrong-local-address"
+            )
         made = name not in {other for _, other in socket.if_nameindex()}
         if made and interface.path == AUTO:
-            raise NotPermittedError("path", f"there is no TAP device {name}", "path tap, by its name")
+            raise NotPermittedError(
+                "path", f"there is no TAP device {name}", "path tap, by its name", id="interface-not-found"
+            )
         self._file = _open_tap(name)
         try:
             if not sockets.device(name).up:
                 try:
                     sockets.set_up(name)
                 except OSError:
-                    raise LocalError("interface", f"{name} is down", f"ip link set {name} up") from None
+                    raise LocalError(
+                        "interface", f"{name} is down", f"ip link set {name} up", id="interface-down"
+                    ) from None
             mac = mac_of(setup.local).to_bytes(6, "big")
             super().__init__(setup, sockets.device(name), mac, owned=False)
             self.buffer = self._device.mtu * self._queue(name)

@@ -108,10 +108,13 @@ class UdpPath:
         """Open the socket to receive. Raises `LocalError` if its address or port is not to be had, and
         `NotPermittedError` for packets without UDP."""
         if setup.peer_port is None or setup.local_port is None:
-            raise NotPermittedError("path", "UDP sockets send no native IP packets", "raw")
+            raise NotPermittedError("path", "UDP sockets send no native IP packets", "raw", id="no-path")
         interface = setup.interface
         if setup.transport == "roce" and interface.segmentation:
-            raise LocalError("segmentation", "the kernel numbers the packets, and the ICRC covers the number", "off")
+            raise LocalError(
+                "segmentation", "the kernel numbers the packets, and the ICRC covers the number", "off",
+                id="not-with-transport"
+            )  # fmt: skip
         self.notes: list[str] = []
         self.counters = PathCounters()
         self._setup, self._version = setup, setup.ip_version

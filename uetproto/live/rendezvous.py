@@ -83,8 +83,8 @@ class RendezvousServer:
         except OSError as error:
             self._socket.close()
             raise LocalError(
-                "rendezvous", f"port {port} of {address}: {error.strerror}", "a free port, or off"
-            ) from None
+                "rendezvous", f"port {port} of {address}: {error.strerror}", "a free port, or off", id="port-in-use"
+            ) from None  # fmt: skip
         self.sessions: dict[int, PeerSession] = {}
         driver.watch(self._socket.fileno(), self._accept)
 
@@ -139,7 +139,9 @@ class RendezvousServer:
             told = parsed(line)
             if session.offer is None:
                 if told.get("uetproto") != VERSION:
-                    raise LocalError("uetproto", f"{told.get('uetproto')!r} is not legal", VERSION)
+                    raise LocalError(
+                        "uetproto", f"{told.get('uetproto')!r} is not legal", VERSION, id="rendezvous-message"
+                    )
                 answer = self._begun(session, told)
                 session.offer = told
                 return answer
@@ -148,7 +150,9 @@ class RendezvousServer:
                 session.in_order = True
                 return {_END: True}
             if not isinstance(ask, str) or ask not in self._asks:
-                raise LocalError("ask", f"{ask!r} is not legal", ", ".join((*self._asks, _END)))
+                raise LocalError(
+                    "ask", f"{ask!r} is not legal", ", ".join((*self._asks, _END)), id="rendezvous-message"
+                )
             return self._asks[ask](session, told)
         except LocalError as error:
             return {"error": {"name": error.name, "value": str(error.value), "legal": error.legal}}
@@ -188,7 +192,7 @@ class RendezvousClient:
             self._socket.close()
             told = f"no rendezvous at {peer}, TCP port {port}: {error.strerror or 'no answer in time'}"
             legal = "a host with `uetproto serve`, or --rendezvous off with --key and the other numbers by hand"
-            raise LocalError("peer", told, legal) from None
+            raise LocalError("peer", told, legal, id="rendezvous-failed") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, offer: Json) -> Json:
@@ -234,7 +238,7 @@ class RendezvousClient:
         self._socket.close()
 
     def _failed(self, problem: str, legal: str) -> RemoteError:
-        return RemoteError(problem, 0, name=f"rendezvous with {self.peer}", legal=legal)
+        return RemoteError(problem, 0, name=f"rendezvous with {self.peer}", legal=legal, id="rendezvous-failed")
 
     def _call(self, told: Json) -> Json:
         try:
@@ -252,7 +256,7 @@ class RendezvousClient:
         answer = parsed(line)
         refused = answer.get("error")
         if isinstance(refused, dict):
-            raise LocalError(*(str(refused.get(name, "")) for name in ("name", "value", "legal")))
+            raise LocalError(*(str(refused.get(name, "")) for name in ("name", "value", "legal")), id="peer-refused")
         return answer
 
 
@@ -263,7 +267,7 @@ def parsed(line: bytes) -> Json:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise LocalError("line", "is no JSON object", '{"ask": …}')
+        raise LocalError("line", "is no JSON object", '{"ask": …}', id="broken-json")
     return found
 
 
@@ -271,7 +275,7 @@ def number(told: Json, name: str, least: int, most: int, default: int | None = N
     """Return a whole number of an object. Raises `LocalError` for anything else."""
     value = told.get(name, default)
     if type(value) is not int or not least <= value <= most:
-        raise LocalError(name, f"{str(value)[:80]} is not legal", f"{least} … {most}")
+        raise LocalError(name, f"{str(value)[:80]} is not legal", f"{least} … {most}", id="rendezvous-message")
     return value
 
 

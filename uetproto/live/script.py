@@ -168,14 +168,16 @@ class ScriptEnd:
     def _withdraw(self, state: RowState, fields: Mapping[str, Any]) -> None:
         region = self._process.regions.get(self.key(state.number))
         if region is None:
-            raise LocalError("key", f"{self.key(state.number):#x} is not registered")
+            raise LocalError("key", f"{self.key(state.number):#x} is not registered", id="not-registered")
         region.enabled = False
 
     def _index(self, fields: Mapping[str, Any]) -> Any:
         number = fields.get("resource_index", self._defaults.resource_index)
         indices = self._process.spaces[fields["space"]]
         if number not in indices:
-            raise LocalError("resource_index", f"{number} is not open", ", ".join(map(str, indices)))
+            raise LocalError(
+                "resource_index", f"{number} is not open", ", ".join(map(str, indices)), id="not-registered"
+            )
         return indices[number]
 
     def _disable(self, state: RowState, fields: Mapping[str, Any]) -> None:

@@ -63,7 +63,9 @@ class QueuedError(NamedTuple):
 def linux() -> None:
     """Raise `LocalError` unless this is Linux, whose socket options the paths need."""
     if sys.platform != "linux":
-        raise LocalError("path", f"live links need the socket options of Linux, and this is {sys.platform}")
+        raise LocalError(
+            "path", f"live links need the socket options of Linux, and this is {sys.platform}", id="not-linux"
+        )
 
 
 def open_socket(version: int, kind: int, protocol: int = 0) -> Socket:
@@ -106,12 +108,17 @@ def bind(found: Socket, address: int, version: int, port: int, device: str | Non
     except OSError as error:
         found.close()
         if error.errno == errno.EADDRINUSE:
-            parts = name, f"port {port} of {at[0]} is in use by another socket", "a port that is free"
+            id, parts = (
+                "port-in-use",
+                (name, f"port {port} of {at[0]} is in use by another socket", "a port that is free"),
+            )
         elif error.errno == errno.EADDRNOTAVAIL:
-            parts = "local", f"{at[0]} is no address of this host", "an address that `ip address` shows"
+            told = f"{at[0]} is no address of this host"
+            id, parts = "wrong-local-address", ("local", told, "an address that `ip address` shows")
         else:
-            parts = name, f"port {port} of {at[0]}: {os.strerror(error.errno or 0)}", "a port that this user may have"
-        raise LocalError(*parts) from None
+            told = f"port {port} of {at[0]}: {os.strerror(error.errno or 0)}"
+            id, parts = "not-permitted", (name, told, "a port that this user may have")
+        raise LocalError(*parts, id=id) from None
 
 
 def ip_text(address: int, version: int) -> str:
@@ -132,11 +139,13 @@ def target(address: int, version: int, port: int, device: str | None) -> Address
     scope = 0
     if found.is_link_local:
         if device is None:
-            raise LocalError("device", f"{found} is a link-local address", "the name of the network interface")
+            raise LocalError(
+                "device", f"{found} is a link-local address", "the name of the network interface", id="interface-needed"
+            )
         try:
             scope = socket.if_nametoindex(device)
         except OSError:
-            raise LocalError("device", f"there is no network interface {device!r}") from None
+            raise LocalError("device", f"there is no network interface {device!r}", id="interface-not-found") from None
     return str(found), port, 0, scope
 
 
@@ -153,7 +162,7 @@ def mtu_towards(local: int, address: int, version: int, device: str | None) -> i
             return found.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
         except OSError as error:
             told = f"there is no way from {ip_text(local, version)} to {at[0]}: {os.strerror(error.errno or 0)}"
-            raise LocalError("peer", told, "an address with a route from there") from None
+            raise LocalError("peer", told, "an address with a route from there", id="no-route") from None
 
 
 def queued_errors(found: Socket) -> list[QueuedError]:
@@ -222,7 +231,7 @@ def source_towards(address: int, version: int, device: str | None) -> str:
             found.connect(at)
         except OSError as error:
             told = f"there is no way to {at[0]}: {os.strerror(error.errno or 0)}"
-            raise LocalError("peer", told, "an address with a route") from None
+            raise LocalError("peer", told, "an address with a route", id="no-route") from None
         local: str = found.getsockname()[0].partition("%")[0]
         return local
 
@@ -304,10 +313,15 @@ def device(name: str) -> Device:
             hardware, mtu, flags = (_ioctl(found, ask, name) for ask in (SIOCGIFHWADDR, SIOCGIFMTU, SIOCGIFFLAGS))
         except (OSError, ValueError):
             names = ", ".join(other for _, other in socket.if_nameindex())
-            raise LocalError("interface", f"there is no network interface {name!r}", names) from None
+            raise LocalError(
+                "interface", f"there is no network interface {name!r}", names, id="interface-not-found"
+            ) from None
     kind, bits = (int.from_bytes(one[16:18], sys.byteorder) for one in (hardware, flags))
     if kind not in _ETHERNET_KINDS:
-        raise LocalError("interface", f"{name} has no Ethernet headers (hardware type {kind})", "an Ethernet interface")
+        raise LocalError(
+            "interface", f"{name} has no Ethernet headers (hardware type {kind})", "an Ethernet interface",
+            id="interface-not-found"
+        )  # fmt: skip
     size = int.from_bytes(mtu[16:20], sys.byteorder)
     return Device(name, index, hardware[18:24], min(size, 65535), bool(bits & IFF_UP),
                   bool(bits & (IFF_LOOPBACK | IFF_NOARP)))  # fmt: skip
@@ -365,7 +379,7 @@ def next_hop(local: int, dst: int, version: int, through: Device) -> int:
         reason = "the route forbids it"
     if reason:
         told = f"there is no way from {ip_text(local, version)} to {ip_text(dst, version)} through {through.name}"
-        raise LocalError("peer", f"{told}: {reason}", "an address with a route from there")
+        raise LocalError("peer", f"{told}: {reason}", "an address with a route from there", id="no-route")
     at = _HEAD.size + _RTMSG.size
     while at + 4 <= len(answer):
         length, name = _ATTRIBUTE.unpack_from(answer, at)
@@ -373,6 +387,6 @@ def next_hop(local: int, dst: int, version: int, through: Device) -> int:
             return int.from_bytes(answer[at + 4 : at + length], "big")
         if name == _VIA:
             told = f"the router behind {through.name} has an address of the other IP version"
-            raise LocalError("peer", told, "path raw or udp")
+            raise LocalError("peer", told, "path raw or udp", id="no-route")
         at += max(length + 3 & ~3, 4)
     return dst

@@ -64,7 +64,9 @@ class WireConfig:
     def __post_init__(self) -> None:
         if self.rate is None and (self.red is not None or self.trim):
             name = "trim" if self.trim else "red"
-            raise LocalError(name, "does nothing without a rate: no frame waits", "a rate, such as 1 Gb/s")
+            raise LocalError(
+                name, "does nothing without a rate: no frame waits", "a rate, such as 1 Gb/s", id="no-effect"
+            )
 
 
 class WireWay:
@@ -154,7 +156,9 @@ class _Leaving:
 
 def gone(port: PacketSocket) -> LocalError:
     """Return the error for an interface that went down or was deleted."""
-    return LocalError("interface", f"{port.device.name} is gone or down", "an interface that stays")
+    return LocalError(
+        "interface", f"{port.device.name} is gone or down", "an interface that stays", id="interface-down"
+    )
 
 
 class Wire:
@@ -170,7 +174,10 @@ class Wire:
         written.
         """
         if len(set(names)) != 2:
-            raise LocalError("interface", f"{' and '.join(names)} are not two", "the names of two network interfaces")
+            raise LocalError(
+                "interface", f"{' and '.join(names)} are not two", "the names of two network interfaces",
+                id="interface-not-found"
+            )  # fmt: skip
         self.clock = MonotonicClock()
         self.timers = Timers(self.clock)
         self.notes: list[str] = []
@@ -182,7 +189,7 @@ class Wire:
                 port = PacketSocket(name, buffer=config.receive_buffer, promiscuous=True)
                 self._ports.append(port)
                 if not port.device.up:
-                    raise LocalError("interface", f"{name} is down", f"ip link set {name} up")
+                    raise LocalError("interface", f"{name} is down", f"ip link set {name} up", id="interface-down")
             if capture is not None:
                 self._writer = open_writer(
                     capture, comment=f"uetproto wire, {' and '.join(names)}", interfaces=[(n, ETHERNET) for n in names]

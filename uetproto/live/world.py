@@ -61,7 +61,9 @@ class LiveWorld:
         """
         faults = setup.interface.faults
         if faults is not None and faults.trim and setup.transport == "roce":
-            raise LocalError("faults.trim", "does not go with RoCEv2, which has no trimming", "drop")
+            raise LocalError(
+                "faults.trim", "does not go with RoCEv2, which has no trimming", "drop", id="not-with-protocol"
+            )
         self.node = node
         self.interface: Interface = setup.interface
         self.clock = MonotonicClock()
@@ -117,7 +119,9 @@ class LiveWorld:
         mtu = self.path.mtu(peer)
         if mtu < self._needed:
             most = f"at most {mtu} bytes from the IP header on, the MTU of the link"
-            raise LocalError(self._payload, f"its longest IP packets have {self._needed} bytes", most)
+            raise LocalError(
+                self._payload, f"its longest IP packets have {self._needed} bytes", most, id="mtu-too-small"
+            )
         self._reached.add(peer)
 
     def learn(self, peer: int, rate: PeerRate) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from construct import Bitwise, ConstructError, Container, Default, MappingError, Renamed, Struct
 
-from uetproto.errors import listed, shown, similar
+from uetproto.errors import identified, listed, shown, similar
 from uetproto.schemas.values import Bit, Bits, BitsEnum, Bytes, CodeEnum, number_of
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FORMS
@@ -34,7 +34,10 @@ class HeaderStruct(Struct):  # type: ignore[misc]
 
     def _build(self, fields: Any, stream: Any, context: Any, path: str) -> Any:
         if fields is not None and not isinstance(fields, Mapping):
-            raise MappingError(f"the fields of a header are a mapping, not {type(fields).__name__}", path=path)
+            raise identified(
+                MappingError(f"the fields of a header are a mapping, not {type(fields).__name__}", path=path),
+                "wrong-type",
+            )
         self.check_names(fields or {}, path)
         built = super()._build(fields, stream, context, path)
         return Container({name: built[name] for name in self._subcons})
@@ -45,7 +48,7 @@ class HeaderStruct(Struct):  # type: ignore[misc]
         for name in fields:
             if name not in self._subcons and not str(name).startswith("_"):
                 what = f"there is no such field in {self.form}{similar(name, self._subcons)}"
-                raise MappingError(what, path=f"{path} -> {name}")
+                raise identified(MappingError(what, path=f"{path} -> {name}"), "unknown-field")
 
     form: str = ""
 
@@ -77,7 +80,9 @@ class UnknownFormError(ConstructError, KeyError):  # type: ignore[misc]
 
 class _Schemas(dict[str, Any]):
     def __missing__(self, form: object) -> Any:
-        raise UnknownFormError(f"{shown(form)} is no form{similar(form, self)}; legal: {listed(self)}")
+        raise identified(
+            UnknownFormError(f"{shown(form)} is no form{similar(form, self)}; legal: {listed(self)}"), "unknown-form"
+        )
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType(_Schemas({form: _schema(header) for form, header in FORMS.items()}))

@@ -33,6 +33,7 @@ from construct import (
     stream_write,
 )  # fmt: skip
 
+from uetproto.errors import identified
 from uetproto.schemas.header import SCHEMAS, numbers
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
@@ -100,7 +101,7 @@ class PartSwitch(Switch):  # type: ignore[misc]
         stream_seek(stream, -2, 1, path)
         header = next((header for header in walk.todo[-1] if matches(header, int.from_bytes(start, "big"))), None)
         if header is None:
-            raise ConstructError(f"no header starts with {start.hex()} here", path=path)
+            raise identified(ConstructError(f"no header starts with {start.hex()} here", path=path), "header-order")
         if header not in self.headers:
             return None
         walk.todo.pop()
@@ -126,7 +127,9 @@ class Rest(Construct):  # type: ignore[misc]
         size = stream_tell(stream, path) - here - self.tail(context)
         stream_seek(stream, here, 0, path)
         if size < 0:
-            raise StreamError(f"the stream ends {-size} bytes before the trailer does", path=path)
+            raise identified(
+                StreamError(f"the stream ends {-size} bytes before the trailer does", path=path), "trailer-impossible"
+            )
         data: bytes = stream_read(stream, size, path)
         return data
 
@@ -135,7 +138,7 @@ class Rest(Construct):  # type: ignore[misc]
         return data
 
     def _sizeof(self, context: Any, path: str) -> int:
-        raise SizeofError("the size of a payload is not fixed", path=path)
+        raise identified(SizeofError("the size of a payload is not fixed", path=path), "size-not-fixed")
 
 
 def so_far(context: Any, end: int = 0) -> bytes:
@@ -156,7 +159,9 @@ def over_of(context: Any) -> bytes | None:
     """Return the argument `over` that the caller gave to `parse` or `build`, or None if it was not given."""
     over = context._params.get("over")
     if not isinstance(over, bytes | bytearray | memoryview | None):
-        raise StringError(f"over is bytes, not {type(over).__name__}", path=trailer_path(context))
+        raise identified(
+            StringError(f"over is bytes, not {type(over).__name__}", path=trailer_path(context)), "wrong-type"
+        )
     return None if over is None else bytes(over)
 
 
@@ -183,7 +188,7 @@ class PacketStruct(Struct):  # type: ignore[misc]
         return Container({name: built.get(name) for name in (*self.parts, *self.rest)})
 
     def _sizeof(self, context: Any, path: str) -> int:
-        raise SizeofError("the size of a packet depends on its headers", path=path)
+        raise identified(SizeofError("the size of a packet depends on its headers", path=path), "size-not-fixed")
 
     def _emitparse(self, code: Any) -> str:
         """Let a compiled construct call this schema as it is: what follows is known only while it parses."""
@@ -214,7 +219,10 @@ class PacketStruct(Struct):  # type: ignore[misc]
                 group = row.then.get(fields[row.by], row.otherwise)
                 if group is None:
                     legal = ", ".join(f"{getattr(code, 'name', code)}" for code in row.then)
-                    raise ConstructError(f"{fields[row.by]} is reserved; legal: {legal}", path=f"{path} -> {row.by}")
+                    raise identified(
+                        ConstructError(f"{fields[row.by]} is reserved; legal: {legal}", path=f"{path} -> {row.by}"),
+                        "wrong-field-value",
+                    )
             elif row.by is not None:
                 groups = (*row.then.values(), row.otherwise or ())
                 group = tuple(dict.fromkeys(h for group in groups for h in group if h in wanted))
@@ -245,7 +253,9 @@ class PacketStruct(Struct):  # type: ignore[misc]
         if it is not bytes."""
         given = packet.get(name)
         if not isinstance(given, bytes | bytearray | memoryview | None):
-            raise StringError(f"a {name} is bytes, not {type(given).__name__}", path=f"{path} -> {name}")
+            raise identified(
+                StringError(f"a {name} is bytes, not {type(given).__name__}", path=f"{path} -> {name}"), "wrong-type"
+            )
         return None if given is None else bytes(given)
 
     def payload_of(self, packet: Mapping[str, Any], path: str) -> bytes:
@@ -255,17 +265,24 @@ class PacketStruct(Struct):  # type: ignore[misc]
     def _completed(self, packet: Any, context: Any, path: str) -> dict[str, Any]:
         """Return what is to be built: every part with its form and all its fields."""
         if not isinstance(packet, Mapping):
-            raise MappingError(f"a packet is a mapping of parts, not {type(packet).__name__}", path=path)
+            raise identified(
+                MappingError(f"a packet is a mapping of parts, not {type(packet).__name__}", path=path), "wrong-type"
+            )
         for name in packet:
             if name not in self.parts and name not in self.rest and not str(name).startswith("_"):
                 legal = ", ".join((*self.parts, *self.rest))
-                raise MappingError(f"there is no such part; legal: {legal}", path=f"{path} -> {name}")
+                raise identified(
+                    MappingError(f"there is no such part; legal: {legal}", path=f"{path} -> {name}"), "unknown-part"
+                )
         given: Given = {}
         for part in self.parts:
             if packet.get(part) is not None:
                 if not isinstance(packet[part], Mapping):
                     kind = type(packet[part]).__name__
-                    raise MappingError(f"a header is a mapping of fields, not {kind}", path=f"{path} -> {part}")
+                    raise identified(
+                        MappingError(f"a header is a mapping of fields, not {kind}", path=f"{path} -> {part}"),
+                        "wrong-type",
+                    )
                 given[part] = dict(packet[part])
         self.prepared(given, packet, path)
         size, tried = len(self.payload_of(packet, path)), set()
@@ -308,7 +325,10 @@ class PacketStruct(Struct):  # type: ignore[misc]
             part = next((part for part in left if set(self.parts[part]) & set(candidates)), None)
             if part is None:
                 names = [part for part, headers in self.parts.items() if set(headers) & set(candidates)]
-                raise ConstructError(f"{' or '.join(names)} must stand here", path=f"{path} -> {names[-1]}")
+                raise identified(
+                    ConstructError(f"{' or '.join(names)} must stand here", path=f"{path} -> {names[-1]}"),
+                    "header-order",
+                )
             here = f"{path} -> {part}"
             fields = given[part]
             form = fields.get("form") or fields.get("_form")
@@ -319,7 +339,9 @@ class PacketStruct(Struct):  # type: ignore[misc]
             values.append(numbers(header.name, fields, here))
             todo += reversed(self.following(header, values[-1], here, left))
         if left:
-            raise ConstructError(f"it cannot follow {_path_of(chosen)}", path=f"{path} -> {left[0]}")
+            raise identified(
+                ConstructError(f"it cannot follow {_path_of(chosen)}", path=f"{path} -> {left[0]}"), "header-order"
+            )
         return chosen, values
 
     def _form_of(
@@ -330,7 +352,10 @@ class PacketStruct(Struct):  # type: ignore[misc]
             header = next((header for header in self.parts[part] if header.name == form), None)
             if header is None:
                 names = ", ".join(header.name for header in self.parts[part])
-                raise MappingError(f"there is no form called {str(form)[:40]!r} here; legal: {names}", path=path)
+                raise identified(
+                    MappingError(f"there is no form called {str(form)[:40]!r} here; legal: {names}", path=path),
+                    "unknown-form",
+                )
             return header
         legal = [header for header in self.preferred(part, chosen, fields) if header in candidates]
         with_names = [header for header in legal if fields.keys() <= set(header.names)]
@@ -340,11 +365,14 @@ class PacketStruct(Struct):  # type: ignore[misc]
             best.sort(key=lambda header: -len(fields.keys() & set(header.names)))
             numbers(best[0].name, fields, path)  # names what does not fit
             names = ", ".join(header.name for header in legal)
-            raise ConstructError(f"no form has these values here; candidates: {names}", path=path)
+            raise identified(
+                ConstructError(f"no form has these values here; candidates: {names}", path=path), "header-order"
+            )
         if "type" in fits[0].names and "type" not in fields and len({header["type"].default for header in fits}) > 1:
             names = ", ".join(dict.fromkeys(PdsType(header["type"].default).name for header in fits))
-            raise ConstructError(
-                f"the type is missing, which says what header this is: {names}", path=f"{path} -> type"
+            raise identified(
+                ConstructError(f"the type is missing, which says what header this is: {names}", path=f"{path} -> type"),
+                "header-order",
             )
         return fits[0]
 
@@ -354,18 +382,23 @@ class PacketStruct(Struct):  # type: ignore[misc]
         for index, (part, header) in enumerate(chosen):
             here = f"{path} -> {part}"
             if not todo:
-                raise ConstructError(f"{header.name} cannot follow {_path_of(chosen[:index])}", path=here)
+                raise identified(
+                    ConstructError(f"{header.name} cannot follow {_path_of(chosen[:index])}", path=here), "header-order"
+                )
             candidates = todo.pop()
             word = int.from_bytes(codec_of(header).encode(values[index])[:2], "big")
             found = next((candidate for candidate in candidates if matches(candidate, word)), None)
             if found is None:
-                raise ConstructError(f"{header.name} cannot stand here", path=here)
+                raise identified(ConstructError(f"{header.name} cannot stand here", path=here), "header-order")
             if found is not header:
-                raise _AnotherFormError(part, header, found, here)
+                raise identified(_AnotherFormError(part, header, found, here), "header-order")
             todo += reversed(self.following(header, values[index], here))
         if todo:
             part = next(part for part, headers in self.parts.items() if todo[-1][0] in headers)
-            raise ConstructError(f"{' or '.join(h.name for h in todo[-1])} must follow", path=f"{path} -> {part}")
+            raise identified(
+                ConstructError(f"{' or '.join(h.name for h in todo[-1])} must follow", path=f"{path} -> {part}"),
+                "header-order",
+            )
 
 
 def _path_of(chosen: list[Chosen]) -> str:

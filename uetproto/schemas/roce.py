@@ -7,6 +7,7 @@ from typing import Any
 
 from construct import Bytes, BytesInteger, Checksum, ConstructError, Container, Switch
 
+from uetproto.errors import identified
 from uetproto.schemas.packet import Given, PacketStruct, Rest, over_of, so_far, trailer_path
 from uetproto.wire.forms import FORMS, ROCE_FORMS, Candidates
 from uetproto.wire.headers import roce
@@ -31,7 +32,9 @@ def _icrc_of(context: Any) -> int:
             at += FORMS[part].size
     over, path = over_of(context), trailer_path(context)
     if over is not None and headers[0][0] == "lrh":
-        raise ConstructError("over has no place here: the packet begins with its LRH", path=path)
+        raise identified(
+            ConstructError("over has no place here: the packet begins with its LRH", path=path), "trailer-impossible"
+        )
     return icrc_of(_covered(over, path) + headers, data[at:])
 
 
@@ -42,7 +45,7 @@ def _covered(over: bytes | None, path: str) -> list[tuple[str, bytes]]:
     network = {4: IPV4, 6: IPV6}.get(over[0] >> 4) if over else None
     if network is None or len(over) not in (network.size + UDP.size, IPV6.size):
         legal = "an IPv4 or IPv6 header without options and a UDP header, or a GRH alone"
-        raise ConstructError(f"over has {len(over)} bytes; legal: {legal}", path=path)
+        raise identified(ConstructError(f"over has {len(over)} bytes; legal: {legal}", path=path), "trailer-impossible")
     if len(over) == IPV6.size and network is IPV6:
         return [("grh", over)]
     return [(network.name, over[: network.size]), ("udp", over[network.size :])]
@@ -88,7 +91,7 @@ class RoceStruct(PacketStruct):
         inner = Container(lrh=whole.get("lrh"), _params=context._params, _parsing=False)
         if whole["trailer"] is None and _trailer_of_roce(inner) == "unchecked":
             reason = "the ICRC is missing; give it, or over=, the IP and UDP headers, to compute it"
-            raise ConstructError(reason, path=f"{path} -> trailer")
+            raise identified(ConstructError(reason, path=f"{path} -> trailer"), "trailer-impossible")
 
 
 class LrhStruct(RoceStruct):
@@ -120,7 +123,7 @@ class LrhStruct(RoceStruct):
             whole["grh"].paylen = size - roce.LRH.size - roce.GRH.size
         whole["vcrc"] = packet.get("vcrc")
         if whole["vcrc"] is None and not context._params.get("crc", True):
-            raise ConstructError("the VCRC is missing", path=f"{path} -> vcrc")
+            raise identified(ConstructError("the VCRC is missing", path=f"{path} -> vcrc"), "trailer-impossible")
 
 
 _BELOW_BTH = {part: _ROCE_PARTS[part] for part in _ROCE_ORDER}

@@ -6,6 +6,7 @@ from typing import Any
 
 from construct import Array, Bytes, ConstructError, Int16ub, MappingError
 
+from uetproto.errors import identified
 from uetproto.schemas.header import numbers
 from uetproto.schemas.packet import Given, PacketStruct
 from uetproto.wire.fields import Header
@@ -52,13 +53,19 @@ class SharpStruct(PacketStruct):
     def prepared(self, given: Given, packet: Mapping[str, Any], path: str) -> None:
         base, ranks = given.get("sharp"), packet.get("ranks")
         if not isinstance(ranks, Sequence | None) or isinstance(ranks, str | bytes):
-            raise MappingError(f"ranks are a list of numbers, not {type(ranks).__name__}", path=f"{path} -> ranks")
+            raise identified(
+                MappingError(f"ranks are a list of numbers, not {type(ranks).__name__}", path=f"{path} -> ranks"),
+                "wrong-type",
+            )
         ranks = ranks or ()
         if base is None:
             return
         if "body" in given and "opcode" not in base:
-            raise ConstructError(
-                "the opcode is missing, which says what body this is", path=f"{path} -> sharp -> opcode"
+            raise identified(
+                ConstructError(
+                    "the opcode is missing, which says what body this is", path=f"{path} -> sharp -> opcode"
+                ),
+                "header-order",
             )
         flags = (sharp.Flag.UDH if "udh" in given else 0) | (sharp.Flag.TGT if "tgt" in given else 0)
         base.setdefault("flags", int(flags))
@@ -78,7 +85,7 @@ class SharpStruct(PacketStruct):
         there = _body_size(whole) + len(whole["payload"])
         if whole["sharp"].payload_len != there:
             reason = f"{whole['sharp'].payload_len} is not the {there} bytes of body, ranks and payload"
-            raise ConstructError(reason, path=f"{path} -> sharp -> payload_len")
+            raise identified(ConstructError(reason, path=f"{path} -> sharp -> payload_len"), "trailer-impossible")
 
 
 SHARP = SharpStruct()

@@ -7,6 +7,7 @@ from typing import Any
 
 from construct import Bytes, BytesInteger, Checksum, ConstructError, Container, Pass, Switch
 
+from uetproto.errors import identified
 from uetproto.schemas.packet import Chosen, PacketStruct, Rest, over_of, so_far
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
@@ -89,9 +90,15 @@ class UetStruct(PacketStruct):
         trailer = packet.get("trailer")
         kind = _trailer_of_uet(Container(tss=whole.get("tss"), _params=context._params, _parsing=False))
         if kind in ("icv", "unchecked") and trailer is None:
-            raise ConstructError(f"the trailer ({kind}) is missing, and cannot be computed", path=f"{path} -> trailer")
+            raise identified(
+                ConstructError(f"the trailer ({kind}) is missing, and cannot be computed", path=f"{path} -> trailer"),
+                "trailer-impossible",
+            )
         if kind == _NO_TRAILER and trailer is not None:
-            raise ConstructError("a trailer needs crc=True, or over= to compute it", path=f"{path} -> trailer")
+            raise identified(
+                ConstructError("a trailer needs crc=True, or over= to compute it", path=f"{path} -> trailer"),
+                "trailer-impossible",
+            )
         whole["trailer"] = trailer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from construct import BitsInteger, BytesInteger, Enum, FlagsEnum, IntegerError, MappingError
 from construct import Flag as OneBit
 
-from uetproto.errors import listed, similar
+from uetproto.errors import identified, listed, similar
 from uetproto.wire.fields import Field
 
 
@@ -107,13 +107,15 @@ def number_of(field: Field, value: Any, path: str) -> int:
                 number |= int(word, 16)
             else:
                 what = f"{field.name} has no code called {word[:40]!r}{similar(word, members)}"
-                raise MappingError(f"{what}; legal: {listed(['a number', *members])}", path=path)
+                raise identified(
+                    MappingError(f"{what}; legal: {listed(['a number', *members])}", path=path), "unknown-name"
+                )
         value = number
     if not isinstance(value, int):
-        raise IntegerError(f"{value!r:.40} is not an integer", path=path)
+        raise identified(IntegerError(f"{value!r:.40} is not an integer", path=path), "wrong-type")
     if not field.low <= value <= field.high:
         shown = str(int(value)) if value.bit_length() <= 256 else f"a number of {value.bit_length()} bits"
-        raise IntegerError(f"{shown} is not in {field.low} … {field.high}", path=path)
+        raise identified(IntegerError(f"{shown} is not in {field.low} … {field.high}", path=path), "wrong-field-value")
     return int(value)
 
 

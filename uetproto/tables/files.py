@@ -27,18 +27,24 @@ def format_of(path: str, asked: str | None) -> tuple[str, bool]:
     named = next((name for name, one in FORMATS.items() if one == suffix), None)
     if named is not None and not os.path.isdir(path):
         if asked not in (None, named):
-            raise LocalError(f"-o {path}", f"is no name of {asked}", f"names in {FORMATS[str(asked)]}, or a folder")
+            raise LocalError(
+                f"-o {path}", f"is no name of {asked}", f"names in {FORMATS[str(asked)]}, or a folder",
+                id="wrong-suffix"
+            )  # fmt: skip
         return named, False
     if os.path.exists(path) and not os.path.isdir(path):
-        raise LocalError(f"-o {path}", "is a file", f"names in {', '.join(FORMATS.values())}, or a folder")
+        raise LocalError(
+            f"-o {path}", "is a file", f"names in {', '.join(FORMATS.values())}, or a folder", id="wrong-suffix"
+        )
     if path == "-":
-        raise LocalError("-o -", "tables are not written to standard output", "a file or a folder")
+        raise LocalError(
+            "-o -", "tables are not written to standard output", "a file or a folder", id="stdout-not-possible"
+        )
     if suffix[1:].isalpha() and not os.path.isdir(path) and not path.endswith(("/", os.sep)):
         raise LocalError(
-            f"-o {path}",
-            f"{suffix} is no suffix of tables",
-            f"{', '.join(FORMATS.values())}; a new folder with / behind",
-        )
+            f"-o {path}", f"{suffix} is no suffix of tables",
+            f"{', '.join(FORMATS.values())}; a new folder with / behind", id="wrong-suffix"
+        )  # fmt: skip
     return asked or "parquet", True
 
 
@@ -90,7 +96,7 @@ class TableFile:
     def __init__(self, path: str, format: str, schema: Any) -> None:
         """Open the file. Raises `LocalError` for an unknown format, and `OSError` if it cannot be written."""
         if format not in FORMATS:
-            raise LocalError("format", f"{shown(format)} is not legal", ", ".join(FORMATS))
+            raise LocalError("format", f"{shown(format)} is not legal", ", ".join(FORMATS), id="unknown-name")
         pa = self._pa = pyarrow_for(f"a {format} file")
         self._plain = format == "csv"
         self._schema = schema

@@ -67,7 +67,9 @@ def column_of(name: str) -> TableColumn:
     if field is None:
         known = (*OWN, *fields())
         near = similar(name, known) or similar(f"uetp.{name}", known)
-        raise LocalError("fields", f"{shown(name)} is no column{near}", "names of docs/howto/tables.md")
+        raise LocalError(
+            "fields", f"{shown(name)} is no column{near}", "names of docs/howto/tables.md", id="unknown-column"
+        )
     codes = codes_of(name)
     return TableColumn(name, "string" if codes is not None else _type(field), codes)
 
@@ -98,7 +100,7 @@ def chosen(names: Sequence[str] | None, analysis: bool, several: bool) -> list[T
     asked for. Raises `LocalError` for an unknown name."""
     check_texts("fields", names, none=True)
     if names is not None and not names:
-        raise LocalError("fields", "names no column", "names of docs/howto/tables.md")
+        raise LocalError("fields", "names no column", "names of docs/howto/tables.md", id="unknown-column")
     wanted = [*(COMMON if names is None else names), *(ANALYSIS if analysis else ())]
     if several and "file" not in wanted:
         wanted.insert(0, "file")

@@ -41,7 +41,7 @@ class SqlSource:
         """Add a view for each Parquet file of a folder. Raises `LocalError` if it has none."""
         files = sorted(Path(folder).glob("*.parquet"))
         if not files:
-            raise LocalError(folder, "has no tables", "a folder with files in .parquet")
+            raise LocalError(folder, "has no tables", "a folder with files in .parquet", id="wrong-table")
         for file in files:
             self._database.from_parquet(str(file)).create_view(file.stem)
 
@@ -58,7 +58,9 @@ class SqlSource:
             for name in {"packets", Path(file).stem}:
                 found.create_view(name)
         except (self._errors, ValueError) as error:
-            raise LocalError(file, str(error).partition("\n")[0], "a table of uetproto export") from None
+            raise LocalError(
+                file, str(error).partition("\n")[0], "a table of uetproto export", id="wrong-table"
+            ) from None
 
     def ask(self, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Return the names of the columns and the rows of an answer. Raises `LocalError` with what DuckDB says if the
@@ -70,7 +72,7 @@ class SqlSource:
         try:
             found = self._database.execute(text)
             if found is None or found.description is None:
-                raise LocalError("SQL", "asks nothing", "a query, such as SELECT * FROM packets")
+                raise LocalError("SQL", "asks nothing", "a query, such as SELECT * FROM packets", id="query-failed")
             return [one[0] for one in found.description], found.fetchall()
         except self._unknown as error:
             asked = "SELECT view_name FROM duckdb_views() WHERE NOT internal"
@@ -79,9 +81,11 @@ class SqlSource:
             wrong = re.search(r"with name (\S+) does not exist", said)
             hint = "" if wrong is None else similar(wrong[1], views)
             place = where[where.find("LINE ") :] if "LINE " in where else ""
-            raise LocalError("SQL", f"{said}{hint}; views: {listed(views)}\n\n{place}".rstrip()) from None
+            raise LocalError(
+                "SQL", f"{said}{hint}; views: {listed(views)}\n\n{place}".rstrip(), id="query-failed"
+            ) from None
         except self._errors as error:
-            raise LocalError("SQL", str(error)) from None
+            raise LocalError("SQL", str(error), id="query-failed") from None
 
     def close(self) -> None:
         """Close the database."""

@@ -40,11 +40,13 @@ class FrameCapture:
         Raises `LocalError` for a frame that is not bytes, and for a time that is no integer from 0 on.
         """
         if type(frame) is not bytes:
-            raise LocalError("frame", f"{shown(frame)} is not legal", "bytes")
+            raise LocalError("frame", f"{shown(frame)} is not legal", "bytes", id="wrong-type")
         if time is None:
             time = self.frames[-1].time + 1_000_000 if self.frames else 0
         if type(time) is not int or time < 0:
-            raise LocalError("time", f"{shown(time)} is not legal", "an integer of picoseconds, 0 and more")
+            raise LocalError(
+                "time", f"{shown(time)} is not legal", "an integer of picoseconds, 0 and more", id="out-of-range"
+            )
         self.frames.append(PortFrame(time, frame, True))
 
 

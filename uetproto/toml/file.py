@@ -46,7 +46,8 @@ class Shipped:
         if name in names:
             return self.folder / f"{name}.toml"
         legal = f"{', '.join(names)}; or the path of a .toml file{self.listing}"
-        raise LocalError(name, f"no such {self.kind}{similar(name, names)}", legal)
+        id = "unknown-scenario" if self.kind == "scenario" else "unknown-profile"
+        raise LocalError(name, f"no such {self.kind}{similar(name, names)}", legal, id=id)
 
 
 class TomlFile(ABC):
@@ -76,13 +77,15 @@ class TomlFile(ABC):
         Raises `LocalError` for a text without a key or a value, and for a key that no table of the file can hold.
         """
         if isinstance(settings, str) or not isinstance(settings, Iterable):
-            raise LocalError("settings", f"{shown(settings)} is not legal", 'a list of texts "key=value"')
+            raise LocalError(
+                "settings", f"{shown(settings)} is not legal", 'a list of texts "key=value"', id="wrong-type"
+            )
         for setting in settings:
             typed("settings", setting, str, 'texts "key=value"')
             name, equals, value = setting.partition("=")
             name = name.strip()
             if not equals or not name:
-                raise LocalError(argument("settings", f"{harmless(setting)}: legal is key=value"))
+                raise LocalError(argument("settings", f"{harmless(setting)}: legal is key=value"), id="wrong-format")
             key = self.aliases.get(name, name)
             table = self.table_of(name, key)
             try:
@@ -105,13 +108,13 @@ class TomlFile(ABC):
     def check_unit(self, key: str, value: object, legal: KeyType) -> None:
         """Raise `LocalError` if the command line set a time or rate as a number without a unit: 5 would be 5 ps."""
         if legal.unit in (TIME, RATE) and type(value) is int and value and any(at in self.given for at in upwards(key)):
-            raise self.refuse(key, f"{value} has no unit", legal.legal)
+            raise self.refuse(key, f"{value} has no unit", legal.legal, id="missing-unit")
 
-    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+    def refuse(self, key: str, value: object, legal: str = "", *, id: str) -> LocalError:
         """Return the error for `key`. It names the line of the key or, if the file lacks the key, of the nearest table
         above the key."""
         line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
-        return LocalError(harmless(key), value, legal, place=Location(str(self.path), line))
+        return LocalError(harmless(key), value, legal, place=Location(str(self.path), line), id=id)
 
 
 class SectionReader(Protocol):
@@ -123,7 +126,7 @@ class SectionReader(Protocol):
         self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()
     ) -> dict[str, Any]: ...
 
-    def refuse(self, key: str, value: object, legal: str = "") -> LocalError: ...
+    def refuse(self, key: str, value: object, legal: str = "", *, id: str) -> LocalError: ...
 
 
 def upwards(key: str) -> Iterator[str]:
@@ -143,7 +146,7 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
-        raise LocalError("", what, "TOML in UTF-8", place=Location(str(path), line)) from error
+        raise LocalError("", what, "TOML in UTF-8", place=Location(str(path), line), id="not-utf8") from error
 
 
 def _data_of(path: Path, text: str) -> dict[str, Any]:
@@ -157,10 +160,12 @@ def _broken(path: Path, text: str, reason: str) -> LocalError:
     """Return the error for a file that is no TOML: where, why, and the line itself. `reason`: that of `tomllib`."""
     at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
     if at is None:  # at its end
-        return LocalError("", reason, "TOML", place=Location(str(path), max(1, len(text.splitlines()))))
+        return LocalError(
+            "", reason, "TOML", place=Location(str(path), max(1, len(text.splitlines()))), id="broken-toml"
+        )
     line = harmless("".join(text.splitlines()[int(at[2]) - 1 :][:1]).strip())
     legal = f"TOML, each key and table once; here: {line}"
-    return LocalError("", harmless(at[1]), legal, place=Location(str(path), int(at[2])))
+    return LocalError("", harmless(at[1]), legal, place=Location(str(path), int(at[2])), id="broken-toml")
 
 
 def harmless(text: str) -> str:

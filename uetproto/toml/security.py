@@ -118,7 +118,9 @@ def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[st
         return {}
     pds = reader.data.get("pds")
     if "start" in values and isinstance(pds, dict) and "secure_start" in pds:
-        raise reader.refuse("security.start", "does not go with pds.secure_start", "one of them")
+        raise reader.refuse(
+            "security.start", "does not go with pds.secure_start", "one of them", id="conflicting-arguments"
+        )
     return {"secure_start": values.get("start", _START)}
 
 
@@ -134,7 +136,9 @@ def security_of(
     if values is None:
         for name, table in tables.items():
             if found := next((key for key in ("ssi", "security") if key in table), None):
-                raise reader.refuse(f"nodes.{name}.{found}", "does not go without the section [security]")
+                raise reader.refuse(
+                    f"nodes.{name}.{found}", "does not go without the section [security]", id="no-effect"
+                )
         return None
     sdi, mode = values.get("sdi", 1), values.get("mode", "direct")
     shared = _slots(reader, "security", values)
@@ -142,7 +146,7 @@ def security_of(
     slots = {name: _own_slots(reader, name, tables[name], own[name]) or shared for name in nodes}
     for name, keys in slots.items():
         if not any(keys):
-            raise reader.refuse("security", f"SDI {sdi} has no key for node {name}", _LEGAL)
+            raise reader.refuse("security", f"SDI {sdi} has no key for node {name}", _LEGAL, id="missing-key")
     common: dict[str, Any] = {name: values[name] for name in _SHARED if name in values}
     common |= {"sdi": sdi, "mode": mode, "ssis": _ssis(reader, nodes, mode)}
     common["servers"] = _servers(reader, values, mode, nodes, target)
@@ -177,8 +181,8 @@ def _refused(reader: SectionReader, node: str, error: LocalError) -> LocalError:
     if name == "key" and "keys" in table:
         name = "keys"
     if name in table:
-        return reader.refuse(f"{path}.{name}", error.value, error.legal)
-    return reader.refuse(path, f"{error.name}: {error.value}", error.legal)
+        return reader.refuse(f"{path}.{name}", error.value, error.legal, id=error.id)
+    return reader.refuse(path, f"{error.name}: {error.value}", error.legal, id=error.id)
 
 
 _SHARED = ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
@@ -194,18 +198,20 @@ def _slots(reader: SectionReader, path: str, values: Mapping[str, Any]) -> _Slot
     if "keys" not in table:
         return ((values["key"],) if "key" in values else (), ())
     if "key" in values:
-        raise reader.refuse(f"{path}.key", "does not go with keys", "one of them")
+        raise reader.refuse(f"{path}.key", "does not go with keys", "one of them", id="conflicting-arguments")
     rows = table["keys"]
     if not isinstance(rows, list) or not rows:
-        raise reader.refuse(f"{path}.keys", "is no list of keys", _LEGAL)
+        raise reader.refuse(f"{path}.keys", "is no list of keys", _LEGAL, id="wrong-type")
     slots: list[tuple[DomainKey, ...]] = [(), ()]
     for number, row in enumerate(rows):
         where = f"{path}.keys.{number}"
         one = reader.table(where, _KEY_ROW, row)
         if len(one) < len(_KEY_ROW):
-            raise reader.refuse(where, f"{' and '.join(key for key in _KEY_ROW if key not in one)} missing")
+            raise reader.refuse(
+                where, f"{' and '.join(key for key in _KEY_ROW if key not in one)} missing", id="missing-argument"
+            )
         if slots[one["an"]]:
-            raise reader.refuse(f"{where}.an", f"AN {one['an']} has a key already", "one for each AN")
+            raise reader.refuse(f"{where}.an", f"AN {one['an']} has a key already", "one for each AN", id="duplicate")
         slots[one["an"]] = (one["key"],)
     return slots[0], slots[1]
 
@@ -229,17 +235,16 @@ def _ssis(reader: SectionReader, nodes: Mapping[str, Any], mode: str) -> dict[in
     first = next(iter(nodes.values()))
     if not told and mode == "direct" and first.ip_version == 6:
         raise reader.refuse(
-            "security.mode",
-            "direct over IPv6 needs an SSI of each node",
-            "[nodes.NAME] ssi, or mode cluster, client-server",
-        )
+            "security.mode", "direct over IPv6 needs an SSI of each node",
+            "[nodes.NAME] ssi, or mode cluster, client-server", id="ssi-needed"
+        )  # fmt: skip
     for name in nodes:
         if told and name not in told:
-            raise reader.refuse(f"nodes.{name}", "ssi is missing", "one for each node, or for none")
+            raise reader.refuse(f"nodes.{name}", "ssi is missing", "one for each node, or for none", id="ssi-needed")
     used: dict[int, str] = {}
     for name, ssi in told.items():
         if ssi in used:
-            raise reader.refuse(f"nodes.{name}.ssi", f"is that of {used[ssi]}", "one for each node")
+            raise reader.refuse(f"nodes.{name}.ssi", f"is that of {used[ssi]}", "one for each node", id="ssi-needed")
         used[ssi] = name
     return {nodes[name].address: ssi for name, ssi in told.items()}
 
@@ -250,22 +255,26 @@ def _servers(
     """Return the address of the server, in mode client-server by default the target."""
     if mode != "client-server":
         if "server" in values:
-            raise reader.refuse("security.server", f"mode {mode} has none", "mode client-server")
+            raise reader.refuse("security.server", f"mode {mode} has none", "mode client-server", id="not-with-mode")
         return frozenset()
     name = values.get("server", target)
     if name not in nodes:
-        raise reader.refuse("security.server", f"no such node: {harmless(repr(name))}", ", ".join(nodes))
+        raise reader.refuse(
+            "security.server", f"no such node: {harmless(repr(name))}", ", ".join(nodes), id="unknown-node"
+        )
     return frozenset((nodes[name].address,))
 
 
 def _rotation(reader: SectionReader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> KeyRotation | None:
     if "rotate_at" not in values:
         if "rotate_guard" in values:
-            raise reader.refuse("security.rotate_guard", "does not go without rotate_at")
+            raise reader.refuse("security.rotate_guard", "does not go without rotate_at", id="no-effect")
         return None
     for name, (zero, one) in slots.items():
         if not zero or not one or zero[0].value == one[0].value:
-            raise reader.refuse("security.rotate_at", f"node {name} needs two different keys", "one for each AN")
+            raise reader.refuse(
+                "security.rotate_at", f"node {name} needs two different keys", "one for each AN", id="missing-key"
+            )
     return KeyRotation(values["rotate_at"], values.get("rotate_guard", _GUARD))
 
 
@@ -274,6 +283,6 @@ def _epoch_at(reader: SectionReader, values: Mapping[str, Any], slots: Mapping[s
     for name, keys in slots.items():
         if "epoch_at" in values and any(key.derived for slot in keys for key in slot):
             message = f"node {name} has a key that was derived for one epoch"
-            raise reader.refuse("security.epoch_at", message, "keys of 32 bytes")
+            raise reader.refuse("security.epoch_at", message, "keys of 32 bytes", id="wrong-key")
     turn: RekeyTrigger | None = values.get("epoch_at")
     return turn

@@ -152,7 +152,9 @@ def generate(
                          "auto, off")  # fmt: skip
     security = profile.security
     if security is not None and output == "-":
-        raise LocalError("-o -", "sealed packets need a file, beside which their keys are written")
+        raise LocalError(
+            "-o -", "sealed packets need a file, beside which their keys are written", id="stdout-not-possible"
+        )
     seen = _TRANSPORTS[type(profile)].coverage(profile) if coverage else None
     with ExitStack() as owned:
         owned.enter_context(_named(output))
@@ -167,7 +169,9 @@ def generate(
         side = None
         if mutations:
             if output == "-":
-                raise LocalError("-o -", "mutations need a file, beside which they are listed")
+                raise LocalError(
+                    "-o -", "mutations need a file, beside which they are listed", id="stdout-not-possible"
+                )
             side = output + SUFFIX
             chance = Random(f"{profile.seed}/mutations")
             listed = owned.enter_context(open(side, "w", encoding="utf-8"))
@@ -186,14 +190,18 @@ def generate(
                     world.tap.drain()
                     if world.tap.packets == before:
                         message = f"no counter is left under the key after {before} packets"
-                        raise LocalError(f"{profile.name}: {message} (security.invoke_fatal_threshold)")
+                        raise LocalError(
+                            f"{profile.name}: {message} (security.invoke_fatal_threshold)", id="security-state"
+                        )
                 before = world.tap.packets
                 if progress is not None:
                     progress(world.tap.packets, world.clock.now)
         finally:
             world.tap.drain()
         if packets is not None and world.tap.packets < packets and duration is None:
-            raise LocalError(f"{profile.name}: nothing is left to happen after {world.tap.packets} packets")
+            raise LocalError(
+                f"{profile.name}: nothing is left to happen after {world.tap.packets} packets", id="nothing-to-send"
+            )
     secured = world.workload.secured
     reports = () if secured is None else secured.report().values()
     security_report = {str(ip_address(profile.address(number))): report for number, report in enumerate(reports)}

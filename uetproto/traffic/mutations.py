@@ -24,20 +24,24 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
     for text in asked:
         name, equals, value = text.partition("=")
         if name not in ALL:
-            raise LocalError(argument("mutate", text), f"{name!r} is no mutation{similar(name, ALL)}", ", ".join(ALL))
+            raise LocalError(
+                argument("mutate", text), f"{name!r} is no mutation{similar(name, ALL)}", ", ".join(ALL),
+                id="unknown-mutation"
+            )  # fmt: skip
         try:
             share = float(value) if equals else -1.0
         except ValueError:
             share = -1.0
         if not 0 <= share <= 1:
-            raise LocalError(argument("mutate", text), f"legal is {name}=SHARE, a share 0 … 1")
+            raise LocalError(argument("mutate", text), f"legal is {name}=SHARE, a share 0 … 1", id="wrong-format")
         if name in shares:
-            raise LocalError(argument("mutate", text), f"{name} is there twice", "each mutation once")
+            raise LocalError(argument("mutate", text), f"{name} is there twice", "each mutation once", id="duplicate")
         shares[name] = share
     if sum(shares.values()) > 1:
         raise LocalError(
-            argument("mutate"), f"the shares add up to {sum(shares.values()):g}", "at most 1, a packet has one"
-        )
+            argument("mutate"), f"the shares add up to {sum(shares.values()):g}", "at most 1, a packet has one",
+            id="inconsistent-values"
+        )  # fmt: skip
     return shares
 
 

@@ -17,7 +17,7 @@ from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError, argument, similar
+from uetproto.errors import LocalError, argument, similar, unfit
 from uetproto.framing.security import Security
 from uetproto.knobs import KeyType, with_defaults
 from uetproto.toml.file import TomlFile, harmless
@@ -272,30 +272,30 @@ class ProfileFile(TomlFile):
         if section in _MIXES and not isinstance(table, dict):
             table = self.data[section] = {}
         if not isinstance(table, dict):
-            raise LocalError(argument("settings", name), f"{section} is not a table")
+            raise LocalError(argument("settings", name), f"{section} is not a table", id="not-a-table")
         return table
 
-    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+    def refuse(self, key: str, value: object, legal: str = "", *, id: str) -> LocalError:
         """Return the error for `key`. If a `--set` option set the key, a part of its value, or its table, the error
         names this option in place of the file.
         """
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
-            return LocalError(argument("settings", harmless(below)), value, legal)
+            return LocalError(argument("settings", harmless(below)), value, legal, id=id)
         whole = next((given for given in self.given if given == key or key.startswith(f"{given}.")), None)
         if whole is not None:
             told = "" if whole == key else f"{harmless(key)}: "
-            return LocalError(argument("settings", harmless(whole)), f"{told}{value}", legal)
-        return super().refuse(key, value, legal)
+            return LocalError(argument("settings", harmless(whole)), f"{told}{value}", legal, id=id)
+        return super().refuse(key, value, legal, id=id)
 
-    def refuse_mix(self, path: str, other: str, value: object, legal: str = "") -> LocalError:
+    def refuse_mix(self, path: str, other: str, value: object, legal: str = "", *, id: str) -> LocalError:
         """Return the error for the key `path`, whose value contradicts that of the key `other`.
 
         The error is about `other` if `--set` gave only `other`.
         """
         if self._by_hand(other) and not self._by_hand(path):
-            return self.refuse(other, f"{path}: {value}", legal)
-        return self.refuse(path, value, legal)
+            return self.refuse(other, f"{path}: {value}", legal, id=id)
+        return self.refuse(path, value, legal, id=id)
 
     def _by_hand(self, path: str) -> bool:
         return any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in self.given)
@@ -317,7 +317,7 @@ class ProfileFile(TomlFile):
         values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
         for name in needed:
             if name not in values:
-                raise self.refuse(name, "is missing", keys[name].legal)
+                raise self.refuse(name, "is missing", keys[name].legal, id="missing-key")
         return values
 
     def check(
@@ -338,18 +338,18 @@ class ProfileFile(TomlFile):
                 which = "" if self.transport == UET else f" with transport {self.transport}"
                 legal = (*keys, *more)
                 told = f"unknown key{which}{similar(name, legal)}"
-                raise self.refuse_mix(where, "transport", told, ", ".join(legal))
+                raise self.refuse_mix(where, "transport", told, ", ".join(legal), id="unknown-key")
             if keys[name].check is TEXT.check or (keys[name].check is SECRET.check and not isinstance(raw, str)):
                 raw = self.given.get(where, raw)
             self.check_unit(where, raw, keys[name])
             try:
                 checked[name] = keys[name].check(raw)
             except LocalError as error:  # raised by a key of security: it has the legal values
-                raise self.refuse(where, error.value, error.legal) from None
+                raise self.refuse(where, error.value, error.legal, id=error.id) from None
             except (ValueError, TypeError):
                 where, raw = self._wrong(where, raw, keys)
                 wrong = f"{harmless(repr(raw))} is not legal{similar(raw, keys[name].names)}"
-                raise self.refuse(where, wrong, keys[name].legal) from None
+                raise self.refuse(where, wrong, keys[name].legal, id=unfit(raw, keys[name].names)) from None
         return checked
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, KeyType]) -> tuple[str, Any]:
@@ -371,9 +371,9 @@ class ProfileFile(TomlFile):
         """
         table = self.data.get(section, {})
         if not isinstance(table, dict):
-            raise self.refuse(section, "is a value", f"the table [{section}]")
+            raise self.refuse(section, "is a value", f"the table [{section}]", id="not-a-table")
         values = self.check(table, self.tables[section], f"{section}.")
         try:
             return kind(**implied | values)
         except LocalError as error:  # it has the key and the legal values
-            raise self.refuse(f"{section}.{error.name}", error.value, error.legal) from None
+            raise self.refuse(f"{section}.{error.name}", error.value, error.legal, id=error.id) from None

@@ -95,24 +95,30 @@ def _possible(file: ProfileFile, profile: RoceProfile) -> None:
     for name in used:
         if name not in has:
             message = f"transport {profile.transport} does not have it"
-            raise file.refuse_mix(f"operations.{name}", "transport", message, ", ".join(has))
+            raise file.refuse_mix(f"operations.{name}", "transport", message, ", ".join(has), id="not-with-mode")
     for kind in profile.transports:
         if not any(kind in KINDS[code].services for code in used.values()):
             legal = ", ".join(name for name, code in CHOICES.items() if kind in KINDS[code].services)
             message = f"none of the operations is one of {kind.name.lower()}; it has {legal}"
-            raise file.refuse_mix("transport", "operations", message)
+            raise file.refuse_mix("transport", "operations", message, id="not-with-mode")
     if profile.multicast and QpType.UD not in profile.transports:
         message = f"transport {profile.transport} has no groups"
-        raise file.refuse_mix("multicast", "transport", message, "0, or ud among the transports")
+        raise file.refuse_mix("multicast", "transport", message, "0, or ud among the transports", id="not-with-mode")
     for name, code in used.items():
         if KINDS[code].answered and not profile.roce.max_rd_atomic:
             message = f"0 is not legal with {name}"
-            raise file.refuse_mix("roce.max_rd_atomic", f"operations.{name}", message, "1 … 255")
+            raise file.refuse_mix(
+                "roce.max_rd_atomic", f"operations.{name}", message, "1 … 255", id="inconsistent-values"
+            )
     most = profile.pdcs * (profile.endpoints - profile.initiators) * len(profile.transports)
     if most > MAX_CONNECTIONS:
-        raise file.refuse("pdcs", f"an endpoint would need {most:,} queue pairs", f"at most {MAX_CONNECTIONS:,}")
+        raise file.refuse(
+            "pdcs", f"an endpoint would need {most:,} queue pairs", f"at most {MAX_CONNECTIONS:,}", id="too-many"
+        )
     limit = profile.roce.max_message
     cut = profile.transports.keys() == {QpType.UD} or all(code in ATOMICS for code in used.values())
     if profile.largest > limit and not cut:
         message = f"{profile.largest} bytes do not go into one message"
-        raise file.refuse_mix("sizes", "roce.max_message", message, f"up to {limit} bytes (roce.max_message)")
+        raise file.refuse_mix(
+            "sizes", "roce.max_message", message, f"up to {limit} bytes (roce.max_message)", id="inconsistent-values"
+        )

@@ -53,13 +53,13 @@ class _AsScenario:
 
     def table(self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.refuse(path, "is a value", f"the table [{path}]")
+            raise self.refuse(path, "is a value", f"the table [{path}]", id="not-a-table")
         if path == SECTION:
             keys = {**{name: key for name, key in keys.items() if name not in _NOT_HERE}, **KEYS}
         return self._file.check(value, keys, f"{path}.", nested)
 
-    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
-        return self._file.refuse(key, value, legal)
+    def refuse(self, key: str, value: object, legal: str = "", *, id: str) -> LocalError:
+        return self._file.refuse(key, value, legal, id=id)
 
 
 class SecuritySection:
@@ -88,7 +88,9 @@ class SecuritySection:
         mode, first = values.get("mode", "direct"), values.get("ssi")
         if mode == "direct" and ip == 6 and first is None:
             message = "is missing, mode direct over IPv6 needs it"
-            raise self._file.refuse_mix(f"{SECTION}.ssi", "ip", message, "a number, such as 1, or mode cluster")
+            raise self._file.refuse_mix(
+                f"{SECTION}.ssi", "ip", message, "a number, such as 1, or mode cluster", id="ssi-needed"
+            )
         members = [
             ProfileMember(
                 endpoint_name(number), address_of(number, endpoints, ip), ip, pds,
@@ -116,5 +118,5 @@ class SecuritySection:
                 SecureDomain(member.domain, nodes[name].address, nodes[name].ip_version)
         except LocalError as error:
             message = f"the targets are the servers: {error.value}"
-            raise self._file.refuse_mix("security.mode", "endpoints", message, error.legal) from None
+            raise self._file.refuse_mix("security.mode", "endpoints", message, error.legal, id=error.id) from None
         return replace(security, members=members)

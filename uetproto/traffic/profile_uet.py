@@ -107,21 +107,25 @@ def _possible(file: ProfileFile, profile: UetProfile) -> None:
         row, where = OPCODE_PROFILES[code], f"operations.{code.name.lower()}"
         if not row.modes & profile.modes.keys():
             legal = ", ".join(mode.name.lower() for mode in sorted(row.modes))
-            raise file.refuse_mix(where, "modes", f"none of the modes {modes} carries it", legal)
+            raise file.refuse_mix(where, "modes", f"none of the modes {modes} carries it", legal, id="not-with-mode")
         if not row.profiles & has:
             message = f"is not of the profile {profile.ses.profile} (ses.profile)"
-            raise file.refuse_mix(where, "ses.profile", message)
+            raise file.refuse_mix(where, "ses.profile", message, id="not-with-mode")
     for mode in profile.modes:
         if not any(mode in OPCODE_PROFILES[code].modes for code in profile.operations.things):
             legal = ", ".join(name for name, code in CHOICES.items() if mode in OPCODE_PROFILES[code].modes)
             message = f"none of the operations can use it; it carries {legal}"
-            raise file.refuse_mix(f"modes.{mode.name.lower()}", "operations", message)
+            raise file.refuse_mix(f"modes.{mode.name.lower()}", "operations", message, id="not-with-mode")
     most = profile.pdcs * (profile.endpoints - profile.initiators) * len(PDC_MODES)
     if most > profile.pds.max_pdcs:
-        raise file.refuse("pdcs", f"an endpoint would need {most} PDCs, pds.max_pdcs is {profile.pds.max_pdcs}")
+        raise file.refuse(
+            "pdcs", f"an endpoint would need {most} PDCs, pds.max_pdcs is {profile.pds.max_pdcs}", id="too-many"
+        )
     _room(file, profile)
     if profile.ses.optimized_headers and not has & OPTIMIZED_FORMS:
-        raise file.refuse("ses.optimized_headers", f"is not of the profile {profile.ses.profile} (ses.profile)")
+        raise file.refuse(
+            "ses.optimized_headers", f"is not of the profile {profile.ses.profile} (ses.profile)", id="not-with-mode"
+        )
 
 
 def _room(file: ProfileFile, profile: UetProfile) -> None:
@@ -130,16 +134,21 @@ def _room(file: ProfileFile, profile: UetProfile) -> None:
     if processes > MAX_PROCESSES:
         message = f"{profile.jobs} jobs at {profile.endpoints} endpoints are {processes:,} processes"
         legal = f"{MAX_PROCESSES // profile.endpoints} jobs with so many endpoints"
-        raise file.refuse_mix("jobs", "endpoints", message, f"at most {MAX_PROCESSES:,}, {legal}")
+        raise file.refuse_mix(
+            "jobs", "endpoints", message, f"at most {MAX_PROCESSES:,}, {legal}", id="inconsistent-values"
+        )
     if ses.tx_size < profile.depth:
-        raise file.refuse_mix("ses.tx_size", "depth", f"{ses.tx_size} is less than depth", f"{profile.depth} and more")
+        raise file.refuse_mix(
+            "ses.tx_size", "depth", f"{ses.tx_size} is less than depth", f"{profile.depth} and more",
+            id="inconsistent-values"
+        )  # fmt: skip
     received = [code for code in profile.operations.things if OPCODE_PROFILES[code].selects is Selects.RECEIVE]
     needed = profile.depth * profile.initiators
     if received and ses.rx_size < needed:
         message = f"{ses.rx_size} is less than what can be open to a target, depth × initiators"
-        raise file.refuse_mix("ses.rx_size", "depth", message, f"{needed} and more")
+        raise file.refuse_mix("ses.rx_size", "depth", message, f"{needed} and more", id="inconsistent-values")
     sends = [code for code in received if code not in ATOMICS and code is not Opcode.DATAGRAM_SEND]
     if sends and profile.largest > ses.max_msg_size:
         message = f"{profile.largest} bytes do not go into one {sends[0].name.lower()}"
         legal = f"up to {ses.max_msg_size} bytes (ses.max_msg_size)"
-        raise file.refuse_mix("sizes", "ses.max_msg_size", message, legal)
+        raise file.refuse_mix("sizes", "ses.max_msg_size", message, legal, id="inconsistent-values")

@@ -309,13 +309,13 @@ def _complete(header: Header, values: Mapping[str, int]) -> Values:
     unknown = [name for name in values if name not in names]
     if unknown:
         what = f"no such field{similar(unknown[0], names)}"
-        raise LocalError(f"{header.name}.{unknown[0]}", what, ", ".join(names))
+        raise LocalError(f"{header.name}.{unknown[0]}", what, ", ".join(names), id="unknown-field")
     whole = {field.name: field.default for field in header.fields}
     for name, value in values.items():
         try:
             whole[name] = operator.index(value)  # an integer of NumPy becomes one of Python
         except TypeError:
-            raise LocalError(f"{header.name}.{name}", f"{value!r} is not an integer") from None
+            raise LocalError(f"{header.name}.{name}", f"{value!r} is not an integer", id="wrong-field-value") from None
     return whole
 
 
@@ -324,4 +324,4 @@ def _refuse(header: Header, values: Mapping[str, int]) -> None:
     for field in header.fields:
         if not field.low <= values[field.name] <= field.high:
             name = f"{header.name}.{field.name}"
-            raise LocalError(name, f"{values[field.name]} is not in {field.low} … {field.high}")
+            raise LocalError(name, f"{values[field.name]} is not in {field.low} … {field.high}", id="wrong-field-value")

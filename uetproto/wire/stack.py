@@ -119,20 +119,24 @@ def _check_settings(link: str, crc: str, udp_port: int, ip_protocol: int, roce_p
 def check_choice(name: str, value: str, legal: tuple[str, ...]) -> None:
     """Raise `LocalError` for a setting that is not one of the `legal` values."""
     if value not in legal:
-        raise LocalError(name, f"{shown(value)} is not legal{similar(value, legal)}", ", ".join(legal))
+        raise LocalError(
+            name, f"{shown(value)} is not legal{similar(value, legal)}", ", ".join(legal), id="unknown-name"
+        )
 
 
 def check_number(name: str, value: int, most: int) -> None:
     """Raise `LocalError` for a setting that is not a whole number from 0 to `most`."""
     if not isinstance(value, int) or not 0 <= value <= most:
-        raise LocalError(name, f"{shown(value)} is not legal", f"0 … {most}")
+        raise LocalError(name, f"{shown(value)} is not legal", f"0 … {most}", id="out-of-range")
 
 
 def _bytes_of(frame: object) -> bytes:
     try:
         return bytes(memoryview(frame))  # type: ignore[arg-type]
     except TypeError:
-        raise LocalError("frame", f"{shown(frame)} is not legal", "bytes, or an object that holds bytes") from None
+        raise LocalError(
+            "frame", f"{shown(frame)} is not legal", "bytes, or an object that holds bytes", id="wrong-type"
+        ) from None
 
 
 # Encoding ------------------------------------------------------------------------------------------------------------
@@ -172,7 +176,7 @@ def assemble(packet: Packet, fill: bool) -> bytes:
     `Writers`."""
     for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
-            raise LocalError(name, f"{shown(part)} is not legal", "bytes")
+            raise LocalError(name, f"{shown(part)} is not legal", "bytes", id="wrong-type")
     if fill:
         packet = completed(packet)
         data = _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
@@ -224,11 +228,11 @@ def _encode_trailer(trailer: Trailer | None) -> bytes:
     kind, value, _ = trailer
     size = _TRAILER_SIZE.get(kind)
     if size is None:
-        raise LocalError("trailer", f"{shown(kind)} is not legal", ", ".join(_TRAILER_SIZE))
+        raise LocalError("trailer", f"{shown(kind)} is not legal", ", ".join(_TRAILER_SIZE), id="unknown-name")
     try:
         return operator.index(value).to_bytes(size, "little" if kind in _LITTLE else "big")
     except (TypeError, OverflowError):
-        raise LocalError(kind, f"{value!r} is no number of {size} bytes") from None
+        raise LocalError(kind, f"{value!r} is no number of {size} bytes", id="wrong-field-value") from None
 
 
 _FILLED = {  # fields that `fill` sets, whatever the packet has
@@ -252,10 +256,10 @@ def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
     if layer.form in RAW_FORMS:
         raw = layer.values.get("raw")
         if not isinstance(raw, bytes):
-            raise LocalError(f"{layer.form}.raw", f"{raw!r} is not bytes")
+            raise LocalError(f"{layer.form}.raw", f"{raw!r} is not bytes", id="wrong-type")
         return raw
     known = (*FORMS, *RAW_FORMS)
-    raise LocalError(layer.form, f"no such form{similar(layer.form, known)}", ", ".join(known))
+    raise LocalError(layer.form, f"no such form{similar(layer.form, known)}", ", ".join(known), id="unknown-form")
 
 
 def _fill(packet: Packet, parts: list[bytes]) -> bytes:
@@ -280,10 +284,12 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         elif form in ("ipv4.options", "geneve.options"):
             options = len(part)
             if options % 4:
-                raise LocalError(form, f"{options} bytes is not a multiple of 4")
+                raise LocalError(form, f"{options} bytes is not a multiple of 4", id="wrong-length")
         elif form == "geneve":
             if options > 4 * _GENEVE_WORDS:
-                raise LocalError("geneve.options", f"{options} bytes is more than {4 * _GENEVE_WORDS}")
+                raise LocalError(
+                    "geneve.options", f"{options} bytes is more than {4 * _GENEVE_WORDS}", id="wrong-length"
+                )
             part = bytes([part[0] & 0xC0 | options // 4]) + part[1:]
             options = 0
         elif form == "ipv4":
@@ -311,7 +317,7 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         return _fill_invariant(packet, parts, head)
     if kind == "crc32c":
         if crc_from is None:
-            raise LocalError("crc32c", "there is no IP header to count from")
+            raise LocalError("crc32c", "there is no IP header to count from", id="trailer-impossible")
         # `udp.checksum` was just set to 0, so nothing has to be masked.
         return b"".join((head, crc32c(head[crc_from:]).to_bytes(CRC_SIZE, "big"), packet.raw))
     return b"".join((head, verbatim, packet.raw))
@@ -358,9 +364,9 @@ def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
         if layer.form == "bth":
             break
     else:
-        raise LocalError("icrc", "there is no BTH")
+        raise LocalError("icrc", "there is no BTH", id="trailer-impossible")
     if not {layer.form for layer in layers} & {"lrh", "grh", "ipv4", "ipv6"}:
-        raise LocalError("icrc", "there is no network header to count from")
+        raise LocalError("icrc", "there is no network header to count from", id="trailer-impossible")
     head += icrc(head, layers, len(head)).to_bytes(ICRC_SIZE, "little")
     if packet.vcrc is None:
         return head + packet.raw
@@ -370,11 +376,11 @@ def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
 def _words(name: str, size: int, above: int) -> bytes:
     """Encode the length `size` (bytes, a multiple of 4) as a number of words in 11 bits, below the 5 bits `above`."""
     if size % 4 or size > 4 * 0x7FF:
-        raise LocalError(name, f"{size} bytes are not 0 … 2047 words of 4")
+        raise LocalError(name, f"{size} bytes are not 0 … 2047 words of 4", id="wrong-length")
     return (above << 8 | size // 4).to_bytes(2, "big")
 
 
 def _u16(name: str, value: int) -> bytes:
     if value > 0xFFFF:
-        raise LocalError(name, f"{value} is not in 0 … 65535")
+        raise LocalError(name, f"{value} is not in 0 … 65535", id="out-of-range")
     return value.to_bytes(2, "big")

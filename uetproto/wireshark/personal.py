@@ -33,7 +33,7 @@ _STATE = ("recent",)
 def _appdata() -> Path:
     appdata = os.environ.get("APPDATA")
     if not appdata:
-        raise LocalError("APPDATA is not set; name the folder with --dir")
+        raise LocalError("APPDATA is not set; name the folder with --dir", id="missing-argument")
     return Path(appdata) / "Wireshark"
 
 
@@ -85,7 +85,9 @@ def install_plugin(folder: Path) -> Path:
     """Copy the plugin to a folder. Raises `LocalError` if a file of that name is there that is no such plugin."""
     target = folder / PLUGIN.name
     if target.exists() and not is_plugin(target):
-        raise LocalError(f"{target} is not a plugin of uetproto, so it is kept; move it away, or use --dir")
+        raise LocalError(
+            f"{target} is not a plugin of uetproto, so it is kept; move it away, or use --dir", id="file-exists"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(PLUGIN, target)
     return target

@@ -73,8 +73,8 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setitem(sys.modules, "cryptography", None)
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     assert by_turns() == tuple(name for name in MACHINES if name != "tss")
-    needs = "tss: needs the package cryptography; pip install 'uetproto[security]'\n"
+    needs = "tss: needs the package cryptography; pip install 'uetproto[security]'"
     result = invoke("fuzz", "tss", "--steps", "9", "--jobs", "2", "-o", str(tmp_path))
-    assert (result.exit_code, result.stderr) == (2, f"uetproto: {needs}")
+    assert (result.exit_code, result.stderr) == (2, f"uetproto: {needs} [missing-package]\n")
     result = invoke("fuzz", "--steps", "9", "--jobs", "1", "-o", str(tmp_path))
-    assert (result.exit_code, result.stderr) == (0, f"uetproto: left out: {needs}")
+    assert (result.exit_code, result.stderr) == (0, f"uetproto: left out: {needs}\n")

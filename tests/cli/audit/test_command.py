@@ -617,7 +617,7 @@ def test_an_unknown_rule_says_what_lists_the_known_ones(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = misuse(capsys, *arguments)
-    assert said.endswith(f"… ({len(BY_ID)} in all: uetproto audit --list-rules)\n")
+    assert said.endswith(f"… ({len(BY_ID)} in all: uetproto audit --list-rules) [unknown-rule]\n")
     known = invoke("audit", "--list-rules").stdout
     assert all(name in known for name in BY_ID)
 
@@ -648,7 +648,7 @@ def test_a_picture_of_a_pdc_that_is_not_there(wrong: str, tmp_path: Path) -> Non
     ):  # fmt: skip
         done = invoke("audit", file, "--plot", str(path), "--pdc", "99")
         assert done.exit_code == 2
-        assert done.stderr == f"uetproto: --pdc 99: there is none; there {known}\n"
+        assert done.stderr == f"uetproto: --pdc 99: there is none; there {known} [unknown-pdc]\n"
         assert "rules judged" in done.stdout
         assert not path.exists()
 

@@ -312,7 +312,7 @@ def test_one_interface(tmp_path: Path) -> None:
     assert "15 packets of other interfaces" in invoke("ladder", str(path)).stderr
     result = invoke("ladder", str(path), "--interface", "c")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"uetproto: {path}: there is no interface c; there are 0 a.p0, 1 b.p0\n"
+    assert result.stderr == f"uetproto: {path}: there is no interface c; there are 0 a.p0, 1 b.p0 [unknown-interface]\n"
     assert "there is no interface 99" in invoke("ladder", str(path), "--interface", "9" * 5000).stderr
 
 
@@ -457,7 +457,7 @@ def test_svg_does_not_overwrite_the_capture(small: str) -> None:
 def test_svg_that_cannot_be_written(small: str, tmp_path: Path) -> None:
     result = invoke("ladder", small, "--svg", str(tmp_path / "no" / "x.svg"))
     assert result.exit_code == 2
-    assert result.stderr.endswith(f": there is no directory {tmp_path / 'no'}\n")
+    assert result.stderr.endswith(f": there is no directory {tmp_path / 'no'} [cannot-write]\n")
 
 
 def test_a_pipe_is_drawn_as_it_comes(small: str) -> None:

@@ -32,10 +32,12 @@ def list_of_root(
     rank = current_state().number
     if rank != root:
         if values is not None and not (isinstance(values, Sequence) and not values):
-            raise invalid(name, f"a list on rank {rank}", f"None there: only {who}, rank {root}, has one")
+            raise invalid(
+                name, f"a list on rank {rank}", f"None there: only {who}, rank {root}, has one", id="not-with-operation"
+            )
         return []
     if values is None:
-        raise invalid(name, None, f"a list of {found.size()} tensors on {who}, rank {root}")
+        raise invalid(name, None, f"a list of {found.size()} tensors on {who}, rank {root}", id="missing-argument")
     return tensors(name, values, found.size(), writable)
 
 
@@ -45,7 +47,10 @@ def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:
-        raise refused(f"{name}[{rank}]", f"{sizes[rank]} elements", f"{own.size}, as the tensor of this rank has")
+        raise refused(
+            f"{name}[{rank}]", f"{sizes[rank]} elements", f"{own.size}, as the tensor of this rank has",
+            id="wrong-length"
+        )  # fmt: skip
     return sizes
 
 
@@ -62,10 +67,10 @@ def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Gro
         given = _counts(name, given)
     if not given:
         if size > 0 and rows % size:
-            raise refused(name, f"none, for {rows} rows", f"splits, or rows divisible by {size}")
+            raise refused(name, f"none, for {rows} rows", f"splits, or rows divisible by {size}", id="uneven-split")
         return (array.size // max(size, 1),) * max(size, 1)
     if size > 0 and (len(given) != size or sum(given) != rows or min(given) < 0):
-        raise refused(name, given, f"{size} numbers, 0 and more, of the sum {rows}")
+        raise refused(name, given, f"{size} numbers, 0 and more, of the sum {rows}", id="uneven-split")
     return tuple(count * row for count in given)
 
 
@@ -91,4 +96,4 @@ def check_op(op: Any, dtype: np.dtype[Any]) -> None:
     try:
         op.check(dtype)
     except LocalError as error:
-        raise BackendArgumentError(*error.args) from None
+        raise BackendArgumentError(*error.args, id=error.id) from None

@@ -49,7 +49,7 @@ def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
         op = next((op for op in ALGORITHMS if algorithm in ALGORITHMS[op]), "all_reduce")
         raise unknown("algorithm", algorithm, legal, more=_networks_of(op, algorithm))
     if not isinstance(algorithm, Mapping):
-        raise invalid("algorithm", repr(algorithm), "a name, or a dict of operations and names")
+        raise invalid("algorithm", repr(algorithm), "a name, or a dict of operations and names", id="wrong-type")
     for op, name in algorithm.items():
         if op not in ALGORITHMS:
             raise unknown("algorithm", op, ALGORITHMS)
@@ -83,10 +83,12 @@ def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> di
             if value not in tuple(BETWEEN):
                 raise unknown(name, value, BETWEEN)
         elif type(value) is not int or value < 1:
-            raise invalid(name, repr(value), "a whole number, 1 and more")
+            raise invalid(name, repr(value), "a whole number, 1 and more", id="out-of-range")
         if algorithms and not any(algorithm in OPTIONS[name] for algorithm in algorithms.values()):
             chosen = ", ".join(dict.fromkeys(algorithms.values()))
-            raise invalid(name, f"does not go with {chosen}", f"with {', '.join(OPTIONS[name])}")
+            raise invalid(
+                name, f"does not go with {chosen}", f"with {', '.join(OPTIONS[name])}", id="not-with-operation"
+            )
     return chosen_options
 
 

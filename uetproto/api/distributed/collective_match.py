@@ -63,7 +63,7 @@ class CollectiveMatch:
             return
         rank = next((each.work.rank for each in self._participants.values() if each.work.error is not None), None)
         if rank is not None and not isinstance(error, _COMMON_ERRORS):
-            error = AbortedError(f"rank {rank} failed in its {self._op} #{self.sequence}: {error}")
+            error = AbortedError(f"rank {rank} failed in its {self._op} #{self.sequence}: {error}", id="aborted")
         self.error = error
         for each in sorted(self._participants.values(), key=lambda each: each.work.rank):
             if each.part is not None and not each.part.ended:
@@ -102,13 +102,15 @@ class CollectiveMatch:
                 if value != common:
                     other = ranks[next(place for place, value in given if value == common)]
                     text = f"{name} is {_shown(value)} on rank {ranks[place]}, {_shown(common)} on rank {other}"
-                    return CollectiveMismatchError(f"{where}: {text}")
+                    return CollectiveMismatchError(f"{where}: {text}", id="collective-mismatch")
         for place, each in joined:
             for peer, count in enumerate(each.call.sends or ()):
                 takes = self._participants[peer].call.takes if peer in self._participants else None
                 if takes is not None and takes[place] != count:
                     text = f"rank {ranks[place]} sends {count} elements to rank {ranks[peer]}"
-                    return CollectiveMismatchError(f"{where}: splits: {text}, which awaits {takes[place]}")
+                    return CollectiveMismatchError(
+                        f"{where}: splits: {text}, which awaits {takes[place]}", id="collective-mismatch"
+                    )
         return None
 
     def _start(self) -> None:
@@ -120,7 +122,9 @@ class CollectiveMatch:
         try:
             make = self.group.world.planner.maker(self.group, self.sequence, [each.call for each in joined])
         except LocalError as wrong:
-            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {wrong.name}", wrong.value, wrong.legal))
+            self.abort(
+                ArgumentError(f"{self._op} #{self.sequence}: {wrong.name}", wrong.value, wrong.legal, id=wrong.id)
+            )
             return
         for place, each in enumerate(joined):
             input_, output = each.call.prepare()

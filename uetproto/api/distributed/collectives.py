@@ -100,7 +100,10 @@ def all_gather_into_tensor(
     source = checked_tensor("input_tensor", input_tensor)
     size = get_world_size(group)
     if size > 0 and output.size != size * source.size:
-        raise refused("output_tensor", f"{output.size} elements", f"{size} times {source.size}, those of input_tensor")
+        raise refused(
+            "output_tensor", f"{output.size} elements", f"{size} times {source.size}, those of input_tensor",
+            id="wrong-length"
+        )  # fmt: skip
     return collective(
         "all_gather_into_tensor", group, async_op, algorithm, [source], [output], catalogue="all_gather",
         count=output.size,
@@ -129,7 +132,9 @@ def reduce_scatter_tensor(
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     size = get_world_size(group)
     if size > 0 and source.size != size * target.size:
-        raise refused("input", f"{source.size} elements", f"{size} times {target.size}, those of output")
+        raise refused(
+            "input", f"{source.size} elements", f"{size} times {target.size}, those of output", id="wrong-length"
+        )
     return collective(
         "reduce_scatter_tensor", group, async_op, algorithm, [source], [target], op=op, catalogue="reduce_scatter",
         count=source.size,
@@ -188,7 +193,7 @@ def monitored_barrier(group: Group = None, timeout: Timeout | None = None, wait_
         missing = match.absent if wait_all_ranks else match.absent[:1]
         names = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(map(str, missing))
         text = f"{names} did not come in {limit / SECOND:g} s" if missing else "late"
-        work.fail(TimeoutError(f"monitored_barrier: {text}"))
+        work.fail(TimeoutError(f"monitored_barrier: {text}", id="timed-out"))
 
     world = current_world()
     timer = world.network.timers.at(world.now + limit, expire)

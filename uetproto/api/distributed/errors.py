@@ -53,7 +53,7 @@ class DeadlockError(DistError):
     """Raised when nothing is in progress, and ranks wait for each other or for a call that no rank will make."""
 
     def __init__(self, message: str, cycle: tuple[int, ...] = (), waits: tuple[Wait, ...] = ()) -> None:
-        super().__init__(message)
+        super().__init__(message, id="deadlock")
         self.cycle = cycle
         """Shortest cycle: (0, 1) for 0 -> 1 -> 0; empty when a participant is missing."""
         self.waits = waits
@@ -78,7 +78,9 @@ class BufferModifiedError(DistError):
 
 def modified(op: str) -> BufferModifiedError:
     """Return the error for a tensor that the program changed while the operation `op` still used the tensor."""
-    return BufferModifiedError(op, "its buffer was changed before wait()", "wait() first, or change a copy")
+    return BufferModifiedError(
+        op, "its buffer was changed before wait()", "wait() first, or change a copy", id="buffer-modified"
+    )
 
 
 class TimeoutError(DistError, builtins.TimeoutError):
@@ -89,24 +91,26 @@ class AbortedError(DistError):
     """Raised when an operation needs a rank that has failed; the error names that rank."""
 
 
-def invalid(name: str, value: Any, legal: str) -> ArgumentError:
+def invalid(name: str, value: Any, legal: str, *, id: str) -> ArgumentError:
     """Return the error for an illegal argument; the error states the argument's name, the illegal value and the legal
     values."""
-    return ArgumentError(name, value, legal)
+    return ArgumentError(name, value, legal, id=id)
 
 
 def unknown(name: str, value: object, legal: Collection[str], told: str = "", more: str = "") -> ArgumentError:
     """Return the error for a name that is none of the legal names; the error also states the legal names that are
     similar. `told` is the value as the error shows it. `more` is a text that follows the legal names.
     """
-    return ArgumentError(name, f"{told or repr(value)}{similar(value, legal)}", ", ".join(legal) + more)
+    return ArgumentError(
+        name, f"{told or repr(value)}{similar(value, legal)}", ", ".join(legal) + more, id="unknown-name"
+    )
 
 
-def refused(name: str, value: Any, legal: str) -> BackendArgumentError:
+def refused(name: str, value: Any, legal: str, *, id: str) -> BackendArgumentError:
     """Return the error for an argument that a backend of torch would refuse."""
-    return BackendArgumentError(name, value, legal)
+    return BackendArgumentError(name, value, legal, id=id)
 
 
 def wrong_type(name: str, value: Any, legal: str) -> ArgumentTypeError:
     """Return the error for an argument of a wrong type."""
-    return ArgumentTypeError(name, value, legal)
+    return ArgumentTypeError(name, value, legal, id="wrong-type")

@@ -45,13 +45,13 @@ def init_process_group(
     """
     state = current_state()
     if state.group is not None:
-        raise invalid("init_process_group", "called twice", "once, or after destroy_process_group")
+        raise invalid("init_process_group", "called twice", "once, or after destroy_process_group", id="in-use")
     if backend not in (None, "gloo", "nccl"):
-        raise invalid("backend", repr(backend), "gloo, nccl, None")
+        raise invalid("backend", repr(backend), "gloo, nccl, None", id="unknown-name")
     if rank not in (-1, state.number):
-        raise invalid("rank", rank, f"{state.number}, which this rank is, or -1")
+        raise invalid("rank", rank, f"{state.number}, which this rank is, or -1", id="not-in-group")
     if world_size not in (-1, current_world().size):
-        raise invalid("world_size", world_size, f"{current_world().size}, or -1")
+        raise invalid("world_size", world_size, f"{current_world().size}, or -1", id="inconsistent-values")
     usual = NCCL_TIMEOUT if backend == "nccl" else DEFAULT_TIMEOUT
     limit = picoseconds("timeout", usual if timeout is None else timeout)
     state.group = current_world().make_group(state, range(current_world().size), limit)
@@ -89,7 +89,11 @@ def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None
     if not members or len(members) != len(given):
         are_numbers = given and all(isinstance(rank, Integral) for rank in given)
         legal = f"ranks 0 … {current_world().size - 1}, each once, one at least"
-        raise (invalid if are_numbers else wrong_type)("ranks", repr(ranks), legal)
+        raise (
+            invalid("ranks", repr(ranks), legal, id="not-in-group")
+            if are_numbers
+            else wrong_type("ranks", repr(ranks), legal)
+        )
     limit = default.timeout if timeout is None else picoseconds("timeout", timeout)
     made = current_world().make_group(state, members, limit)
     return made if state.number in made.places else GroupMember.NON_GROUP_MEMBER
@@ -120,21 +124,23 @@ def get_group_rank(group: Group, global_rank: int) -> int:
     is no member of the group."""
     found = find_group(group)
     if found is None or not found.has(global_rank):
-        raise invalid("global_rank", global_rank, "a rank of the group")
+        raise invalid("global_rank", global_rank, "a rank of the group", id="not-in-group")
     return found.places[global_rank]
 
 
 def not_of_group(name: str, rank: object, found: ProcessGroup) -> ArgumentError:
     """Return the error for an argument that is no global rank of a group."""
     legal = f"a global rank of the group: {', '.join(map(str, found.ranks))}"
-    return (invalid if rank is None or isinstance(rank, Integral) else wrong_type)(name, repr(rank), legal)
+    if rank is None or isinstance(rank, Integral):
+        return invalid(name, repr(rank), legal, id="not-in-group")
+    return wrong_type(name, repr(rank), legal)
 
 
 def named_rank(name: str, rank: int | None, group_rank: int | None, group: Group) -> int | None:
     """Return the global rank that a call names, either by the global rank `rank` or by the group rank `group_rank`.
     Raises `ArgumentError` if both or neither are given."""
     if (rank is None) == (group_rank is None):
-        raise invalid(name, f"{rank}, group_{name} {group_rank}", f"one of {name} and group_{name}")
+        raise invalid(name, f"{rank}, group_{name} {group_rank}", f"one of {name} and group_{name}", id="not-in-group")
     if group_rank is None or find_group(group) is None:
         return rank
     return _ranked(f"group_{name}", group_rank, group)
@@ -143,7 +149,7 @@ def named_rank(name: str, rank: int | None, group_rank: int | None, group: Group
 def _ranked(name: str, group_rank: object, group: Group) -> int:
     ranks = get_process_group_ranks(group)
     if not isinstance(group_rank, Integral) or not 0 <= int(group_rank) < len(ranks):
-        raise invalid(name, repr(group_rank), f"0 … {len(ranks) - 1}")
+        raise invalid(name, repr(group_rank), f"0 … {len(ranks) - 1}", id="not-in-group")
     return ranks[int(group_rank)]
 
 
@@ -154,7 +160,7 @@ def default_group() -> ProcessGroup:
     """Return the default group. Raises `ArgumentError` before `init_process_group`."""
     found = current_state().group
     if found is None:
-        raise invalid("group", "there is no default group yet", "after dist.init_process_group()")
+        raise invalid("group", "there is no default group yet", "after dist.init_process_group()", id="wrong-state")
     return found
 
 
@@ -166,11 +172,11 @@ def find_group(group: Group) -> ProcessGroup | None:
         return default
     if isinstance(group, ProcessGroup):
         if group in current_state().destroyed:
-            raise invalid("group", f"{group!r} was destroyed", "what new_group returned, or None")
+            raise invalid("group", f"{group!r} was destroyed", "what new_group returned, or None", id="closed")
         return group if current_state().number in group.places else None
     if isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER:
         return None
-    raise invalid("group", repr(group), "what new_group returned, or None")
+    raise invalid("group", repr(group), "what new_group returned, or None", id="not-in-group")
 
 
 def member_group(op: str, group: Group) -> ProcessGroup | None:

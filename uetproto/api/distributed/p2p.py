@@ -75,7 +75,7 @@ class P2POp:
         group_peer: int | None = None,
     ) -> None:  # fmt: skip
         if op is not isend and op is not irecv:
-            raise invalid("op", getattr(op, "__name__", repr(op)), "dist.isend, dist.irecv")
+            raise invalid("op", getattr(op, "__name__", repr(op)), "dist.isend, dist.irecv", id="unknown-name")
         self.op = op
         self.tensor = tensor
         self.peer = _peer("peer", peer, group_peer, group)
@@ -87,11 +87,11 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     """Begin all sends and receives of a list, and return a `Work` for each. Ranks that exchange data in this way cannot
     deadlock, even if their lists name the peers in different orders."""
     if not isinstance(p2p_op_list, list) or not p2p_op_list:
-        raise invalid("p2p_op_list", repr(p2p_op_list), "a list of P2POp, one at least")
+        raise invalid("p2p_op_list", repr(p2p_op_list), "a list of P2POp, one at least", id="wrong-count")
     if not all(isinstance(item, P2POp) for item in p2p_op_list):
-        raise invalid("p2p_op_list", "an item that is no P2POp", "a list of P2POp")
+        raise invalid("p2p_op_list", "an item that is no P2POp", "a list of P2POp", id="wrong-type")
     if any(find_group(item.group) is not find_group(p2p_op_list[0].group) for item in p2p_op_list):
-        raise invalid("p2p_op_list", "items of several groups", "one group for all")
+        raise invalid("p2p_op_list", "items of several groups", "one group for all", id="foreign-object")
     # All are checked first: an item that is refused leaves no other in progress.
     arrays = [_checked_tensor(o.op.__name__, o.tensor, o.peer, find_group(o.group), o.tag) for o in p2p_op_list]
     _check_apart(arrays, [item.op is irecv for item in p2p_op_list])
@@ -106,8 +106,9 @@ def _check_apart(arrays: Sequence[Array], receives: Sequence[bool]) -> None:
     for start, end, receive in sorted(items):
         if start < received or (receive and start < sent):
             raise invalid(
-                "p2p_op_list", "an item receives into memory that another one uses", "memory of its own for each"
-            )
+                "p2p_op_list", "an item receives into memory that another one uses", "memory of its own for each",
+                id="memory-overlaps"
+            )  # fmt: skip
         if receive:
             received = max(received, end)
         else:
@@ -125,12 +126,12 @@ def _checked_tensor(op: str, value: Any, peer: int | None, found: ProcessGroup |
     if not isinstance(tag, Integral) or tag > MOST_TAG:
         raise wrong_type("tag", shown(tag), f"a whole number, 0 … {MOST_TAG}")
     if tag < 0:
-        raise refused("tag", tag, f"0 … {MOST_TAG}")
+        raise refused("tag", tag, f"0 … {MOST_TAG}", id="out-of-range")
     if found is not None and not (peer is None and not sends):
         if not found.has(peer):
             raise not_of_group(name, peer, found)
         if peer == current_state().number:
-            raise invalid(name, f"{peer}, the rank itself", "another rank")
+            raise invalid(name, f"{peer}, the rank itself", "another rank", id="same-node")
     return array
 
 

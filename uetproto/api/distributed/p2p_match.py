@@ -92,7 +92,7 @@ class P2PMatching:
         receive.work.source = send.rank
         if send.array.size != receive.array.size or send.array.dtype != receive.array.dtype:
             text = f"rank {send.rank} sends {send}, rank {receive.rank} awaits {receive} (tag {send.tag})"
-            error = SizeMismatchError("", text, "the same number of elements of the same type")
+            error = SizeMismatchError("", text, "the same number of elements of the same type", id="size-mismatch")
             send.work.fail(error)
             receive.work.fail(error)
             return

@@ -178,7 +178,9 @@ _here = _Here()
 def current_rank() -> RankThread:
     """Return the rank that the calling thread belongs to. Raises `LocalError` outside of a run."""
     if _here.rank is None:
-        raise invalid("dist", "called outside of a rank", "in a program that dist.run(program, ranks=…) runs")
+        raise invalid(
+            "dist", "called outside of a rank", "in a program that dist.run(program, ranks=…) runs", id="wrong-state"
+        )
     return _here.rank
 
 

@@ -94,7 +94,9 @@ class RankScheduler:
                 continue
             for first, end, read in work.spans:
                 if any(first < b and a < end for a, b in (written if read else used)):
-                    raise invalid("tensor", f"shares memory with one of {work.name}", "wait() for that first")
+                    raise invalid(
+                        "tensor", f"shares memory with one of {work.name}", "wait() for that first", id="wrong-state"
+                    )
 
     def issue(
         self, work: Work, begin: Callable[[], None], *, wait: bool, watched: Sequence[tuple[Array, bool]] = ()
@@ -288,7 +290,9 @@ class RankScheduler:
 
     def _own(self, work: Work) -> RankState:
         if current_rank() is not self.threads.members[work.rank]:
-            raise LocalError(work.name, f"is of rank {work.rank}", "its own rank waits for it, in its run")
+            raise LocalError(
+                work.name, f"is of rank {work.rank}", "its own rank waits for it, in its run", id="foreign-object"
+            )
         return self.states[work.rank]
 
     # Time passes

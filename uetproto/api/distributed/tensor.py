@@ -163,9 +163,11 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         try:
             found = np.asarray(array_of("values", values) if hasattr(values, "data_ptr") else values, dtype)
         except (TypeError, ValueError) as error:
-            raise error if isinstance(error, UetError) else TensorError("values", error, _LEGAL) from None
+            raise (
+                error if isinstance(error, UetError) else TensorError("values", error, _LEGAL, id="wrong-type")
+            ) from None
         if found.dtype.hasobject:
-            raise TensorError("values", f"elements of type {found.dtype}", "numbers")
+            raise TensorError("values", f"elements of type {found.dtype}", "numbers", id="wrong-type")
         memory = TensorMemory(found.shape, found.dtype)
         memory.uses = []
         self._array: Array = memory.view(np.ndarray)
@@ -342,18 +344,18 @@ def array_of(name: str, value: Any) -> Array:
         return value._array.view()
     if isinstance(value, np.ndarray):
         if type(value) not in (np.ndarray, np.memmap):  # such as a masked array, whose mask would be lost
-            raise TensorError(name, type(value).__name__, f"{_LEGAL}, as numpy.asarray(…) makes it")
+            raise TensorError(name, type(value).__name__, f"{_LEGAL}, as numpy.asarray(…) makes it", id="wrong-type")
         return value
     if isinstance(value, (np.generic, type)) or not (
         hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
     ):
-        raise TensorError(name, type(value).__name__, _LEGAL)
+        raise TensorError(name, type(value).__name__, _LEGAL, id="wrong-type")
     try:
         return _shared(name, value)
     except LocalError:
         raise
     except Exception as error:  # such as a sparse tensor
-        raise TensorError(name, f"{type(value).__name__}: {error}", _LEGAL) from error
+        raise TensorError(name, f"{type(value).__name__}: {error}", _LEGAL, id="wrong-type") from error
 
 
 def _shared(name: str, value: Any) -> Array:
@@ -362,7 +364,7 @@ def _shared(name: str, value: Any) -> Array:
         return np.asarray(value)
     device = getattr(getattr(value, "device", None), "type", "cpu")
     if device != "cpu":
-        raise refused(name, f"a tensor in {device} memory", _LEGAL)
+        raise refused(name, f"a tensor in {device} memory", _LEGAL, id="wrong-type")
     value = value.detach() if hasattr(value, "detach") else value
     try:
         return np.asarray(value.numpy())
@@ -373,11 +375,11 @@ def _shared(name: str, value: Any) -> Array:
 def _by_address(name: str, value: Any) -> Array:
     """Return an array over the bytes of a contiguous torch tensor, and keep the tensor alive as long as the array."""
     if not value.is_contiguous():
-        raise refused(name, "a tensor with strides", "a contiguous tensor")
+        raise refused(name, "a tensor with strides", "a contiguous tensor", id="not-contiguous")
     try:
         type_ = dtype(str(value.dtype).removeprefix("torch."))
     except LocalError as error:
-        raise BackendArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
+        raise BackendArgumentError(f"{name}: {error.name}", error.value, error.legal, id=error.id) from None
     length = value.numel() * value.element_size()
     memory = (ctypes.c_uint8 * length).from_address(value.data_ptr() if length else 0)
     memory._tensor = value

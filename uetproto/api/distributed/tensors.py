@@ -24,15 +24,19 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
     """
     array = array_of(name, value)
     if current_rank().streams and not isinstance(value, Tensor):
-        raise refused(name, f"{type(value).__name__} in stream mode", "a tensor that dist.Tensor(values) makes")
+        raise refused(
+            name, f"{type(value).__name__} in stream mode", "a tensor that dist.Tensor(values) makes", id="wrong-type"
+        )
     try:
         kind_of(array.dtype)
     except LocalError as error:
-        raise BackendArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
+        raise BackendArgumentError(f"{name}: {error.name}", error.value, error.legal, id=error.id) from None
     if not is_whole(array):
-        raise refused(name, f"strides {array.strides}", "a contiguous tensor: numpy.ascontiguousarray(…)")
+        raise refused(
+            name, f"strides {array.strides}", "a contiguous tensor: numpy.ascontiguousarray(…)", id="not-contiguous"
+        )
     if writable and not array.flags.writeable:
-        raise invalid(name, "read-only", "a writable tensor that no other operation is using")
+        raise invalid(name, "read-only", "a writable tensor that no other operation is using", id="read-only")
     return array
 
 
@@ -43,9 +47,9 @@ def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[
     tensors, if `tensor` refuses one of them, or if `writable` is True and two of them share memory.
     """
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
-        raise TensorError(name, type(values).__name__, f"a list of {count} tensors")
+        raise TensorError(name, type(values).__name__, f"a list of {count} tensors", id="wrong-type")
     if len(values) != count:
-        raise refused(name, f"{len(values)} tensors", f"{count}, one for each rank of the group")
+        raise refused(name, f"{len(values)} tensors", f"{count}, one for each rank of the group", id="wrong-count")
     arrays = [tensor(f"{name}[{number}]", value, writable) for number, value in enumerate(values)]
     if writable:
         _apart(name, arrays)
@@ -58,7 +62,7 @@ def _apart(name: str, arrays: Sequence[Array]) -> None:
     for (start, length, number), (behind, _, other) in pairwise(places):
         if start + length > behind:
             shown = " and ".join(f"{name}[{one}]" for one in sorted((number, other)))
-            raise invalid(name, f"{shown} share memory", "tensors apart from each other")
+            raise invalid(name, f"{shown} share memory", "tensors apart from each other", id="memory-overlaps")
 
 
 def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any]:
@@ -79,9 +83,9 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
     whole = next((name for name in types if REAL_OF.get(name) in types), None)
     if whole is None or len(types) > 2:
         types_text = ", ".join(f"{name} {type_}" for type_, name in where.items())
-        raise invalid("dtype", types_text, "the same for all tensors of a call")
+        raise invalid("dtype", types_text, "the same for all tensors of a call", id="size-mismatch")
     if where[whole] == "inputs" and any(array.dtype.name != whole for array in outputs):
-        raise invalid("dtype", f"inputs {whole}, outputs {REAL_OF[whole]}", f"outputs {whole}")
+        raise invalid("dtype", f"inputs {whole}, outputs {REAL_OF[whole]}", f"outputs {whole}", id="size-mismatch")
     return types[whole]
 
 
@@ -90,7 +94,9 @@ def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> No
     tensor has another number of elements."""
     sizes = sorted({array.size for array in arrays} | (set() if size is None else {size}))
     if len(sizes) > 1:
-        raise refused(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
+        raise refused(
+            name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all", id="uneven-split"
+        )
 
 
 class TensorLocks:

@@ -28,7 +28,7 @@ def picoseconds(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise wrong_type(name, repr(value), _LEGAL)
     if not 0 <= value <= LONGEST:
-        raise invalid(name, repr(value), _LEGAL)
+        raise invalid(name, repr(value), _LEGAL, id="out-of-range")
     return round(value * SECOND)
 
 
@@ -176,4 +176,8 @@ class Work:
         """Fail the operation with a `TimeoutError`, because it has taken `timeout` picoseconds."""
         if not self.done:
             _, why = self.needs()
-            self.fail(TimeoutError(f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}"))
+            self.fail(
+                TimeoutError(
+                    f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}", id="timed-out"
+                )
+            )

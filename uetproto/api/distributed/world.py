@@ -56,15 +56,15 @@ class World:
         0xff until the data is there. `gamma` is the number of picoseconds that the reduction of a byte takes.
         """
         if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
-            raise invalid("ranks", shown(ranks), f"a whole number, 1 … {MOST_RANKS}")
+            raise invalid("ranks", shown(ranks), f"a whole number, 1 … {MOST_RANKS}", id="out-of-range")
         if mode not in ("cpu", "stream"):
-            raise invalid("mode", repr(mode), "cpu, stream")
+            raise invalid("mode", repr(mode), "cpu, stream", id="unknown-name")
         if type(eager_threshold) is not int or eager_threshold < 0:
-            raise invalid("eager_threshold", repr(eager_threshold), "bytes, 0 and more")
+            raise invalid("eager_threshold", repr(eager_threshold), "bytes, 0 and more", id="out-of-range")
         if not isinstance(gamma, (int, float)) or not 0 <= gamma < float("inf"):
-            raise invalid("gamma", repr(gamma), "picoseconds a byte, 0 and more")
+            raise invalid("gamma", repr(gamma), "picoseconds a byte, 0 and more", id="out-of-range")
         if nodes is not None and not (nodes > 0 if isinstance(nodes, int) else _is_ranks_of_each(nodes)):
-            raise invalid("nodes", repr(nodes), "how many, or a list of the ranks of each")
+            raise invalid("nodes", repr(nodes), "how many, or a list of the ranks of each", id="wrong-type")
         self.size = ranks
         self.streams = mode == "stream"
         self.eager_threshold = eager_threshold
@@ -117,9 +117,9 @@ class World:
         can never end raises `DeadlockError`.
         """
         if self._running or is_rank():
-            raise LocalError("run", "called in a rank", "outside, one run after the other")
+            raise LocalError("run", "called in a rank", "outside, one run after the other", id="wrong-state")
         if not callable(program) or _is_suspended_by_calls(program):
-            raise invalid("program", shown(program), _PROGRAM)
+            raise invalid("program", shown(program), _PROGRAM, id="wrong-type")
         args = tuple(args)
         self._running = True
         self.scheduler = self._make_scheduler()
@@ -164,7 +164,9 @@ class World:
         if isinstance(result, (Generator, Coroutine, AsyncGenerator)):
             if not isinstance(result, AsyncGenerator):
                 result.close()
-            raise invalid("program", f"{shown(program)} returned {shown(result)}, which has not run", _PROGRAM)
+            raise invalid(
+                "program", f"{shown(program)} returned {shown(result)}, which has not run", _PROGRAM, id="wrong-state"
+            )
         if self.streams:
             self.scheduler.synchronize(state)
         return result
@@ -185,7 +187,7 @@ class World:
         """End the operations that are still open after the run, so that no tensor stays locked."""
         for state in self.scheduler.states:
             for work in tuple(state.open):
-                work.finish(AbortedError(f"{work.name}: the run has ended"))
+                work.finish(AbortedError(f"{work.name}: the run has ended", id="aborted"))
 
     def _mismatch(self) -> UetError | None:
         return next(filter(None, (group.mismatch() for group in self._groups)), None)
@@ -212,11 +214,14 @@ class World:
             group = self._groups[number]
             if group.ranks != tuple(ranks):
                 text = f"rank {state.number} makes group {number} of ranks {tuple(ranks)}, another rank of"
-                raise invalid("ranks", f"{text} {group.ranks}", "the same groups in the same order on all ranks")
+                raise invalid(
+                    "ranks", f"{text} {group.ranks}", "the same groups in the same order on all ranks",
+                    id="collective-mismatch"
+                )  # fmt: skip
             if group.timeout != timeout:
                 times = f"{timeout / SECOND:g} s, another rank with {group.timeout / SECOND:g} s"
                 text = f"rank {state.number} makes group {number} with {times}"
-                raise invalid("timeout", text, "the same on all ranks")
+                raise invalid("timeout", text, "the same on all ranks", id="collective-mismatch")
         else:
             group = ProcessGroup(self, number, ranks, timeout, self._earlier_groups + number)
             self._groups.append(group)
@@ -225,7 +230,7 @@ class World:
 
 
 def _aborted(rank: int, error: BaseException) -> AbortedError:
-    return AbortedError(f"rank {rank} failed: {type(error).__name__}: {error}")
+    return AbortedError(f"rank {rank} failed: {type(error).__name__}: {error}", id="aborted")
 
 
 def _is_ranks_of_each(nodes: object) -> bool:

@@ -59,7 +59,7 @@ class Address:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.fa, self.start_index, self.initiator_id)))
         if self.ip_version not in (4, 6):
-            raise invalid("ip_version", self.ip_version, "4, 6")
+            raise invalid("ip_version", self.ip_version, "4, 6", id="out-of-range")
         widths = {
             "fa": 32 if self.ip_version == 4 else 128, "fep_cap": 16, "pid_on_fep": 12, "start_index": 12,
             "num_indices": 12, "initiator_id": 32,
@@ -98,15 +98,17 @@ class Address:
     def unpack(cls, data: bytes) -> "Address":
         """Return the address whose packed form is `data`. Raises FI_EINVAL if `data` is no packed address."""
         if len(data) != _FORM.size:
-            raise invalid("address", f"{len(data)} bytes", f"{_FORM.size} bytes")
+            raise invalid("address", f"{len(data)} bytes", f"{_FORM.size} bytes", id="wrong-length")
         magic, form, flags, version, cap, pid, index, count, initiator, fa = _FORM.unpack(data)
         if (magic, form, version) != (_MAGIC, _FORMAT, _VERSION):
             start = bytes((_MAGIC, _FORMAT)).hex()
-            raise invalid("address", bytes(data[:4]).hex(), f"{start}, flags, version {_VERSION:02x}")
+            raise invalid(
+                "address", bytes(data[:4]).hex(), f"{start}, flags, version {_VERSION:02x}", id="wrong-address"
+            )
         flag = AddressFlag(flags)
         size = 16 if AddressFlag.IPV6 in flag else 4
         if any(fa[size:]):
-            raise invalid("address", f"fa {fa.hex()}", "zeros behind an IPv4 address")
+            raise invalid("address", f"fa {fa.hex()}", "zeros behind an IPv4 address", id="wrong-address")
         has_index = AddressFlag.INDEX_VALID in flag
         return cls(
             fa=int.from_bytes(fa[:size], "big") if AddressFlag.FA_VALID in flag else None,

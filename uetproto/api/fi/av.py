@@ -35,11 +35,14 @@ class AddressVector(FiObject):
         if isinstance(address, bytes | bytearray | memoryview):
             address = Address.unpack(bytes(address))
         elif not isinstance(address, Address):
-            raise invalid("address", address, "an Address, or its 32 bytes")
+            raise invalid("address", address, "an Address, or its 32 bytes", id="wrong-length")
         if address.fa is None:
-            raise invalid("address", str(address), "an address whose fabric address is valid")
+            raise invalid("address", str(address), "an address whose fabric address is valid", id="wrong-address")
         if address.ip_version != self._ip_version:
-            raise invalid("address", str(address), f"an address of IPv{self._ip_version}, as that of the domain")
+            raise invalid(
+                "address", str(address), f"an address of IPv{self._ip_version}, as that of the domain",
+                id="wrong-address"
+            )  # fmt: skip
         handle = self._handles.get(address)
         if handle is None:
             handle = self._next
@@ -60,10 +63,12 @@ class AddressVector(FiObject):
         if isinstance(handle, Address):
             if handle in self._handles:
                 return handle
-            raise invalid(name, str(handle), "an address that is in the address vector (av.insert)")
+            raise invalid(
+                name, str(handle), "an address that is in the address vector (av.insert)", id="not-registered"
+            )
         if type(handle) is not int or handle not in self._entries:
             legal = f"a handle from av.insert: {', '.join(map(str, list(self._entries)[:8])) or 'none yet'}"
-            raise invalid(name, handle, legal)
+            raise invalid(name, handle, legal, id="wrong-address")
         return self._entries[handle]
 
     def straddr(self, handle: int) -> str:

@@ -28,14 +28,18 @@ def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
         view = memoryview(buffer)
         if view.format != "B" or view.ndim != 1 or not view.c_contiguous:
             if "O" in _NAMES.sub("", view.format):
-                raise invalid(name, "a buffer of objects", "one of plain elements: pointers say nothing to a peer")
+                raise invalid(
+                    name, "a buffer of objects", "one of plain elements: pointers say nothing to a peer",
+                    id="wrong-type"
+                )  # fmt: skip
             view = view.cast("B")
     except (TypeError, ValueError) as error:
         raise invalid(
-            name, type(buffer).__name__, "a contiguous buffer: bytes, bytearray, memoryview, array"
-        ) from error
+            name, type(buffer).__name__, "a contiguous buffer: bytes, bytearray, memoryview, array",
+            id="not-contiguous"
+        ) from error  # fmt: skip
     if writable and view.readonly:
-        raise invalid(name, f"a read-only {type(buffer).__name__}", "a writable buffer")
+        raise invalid(name, f"a read-only {type(buffer).__name__}", "a writable buffer", id="read-only")
     return view
 
 
@@ -56,7 +60,7 @@ class Buffers:
             self.views, self.length = [view], len(view)
             return
         if len(buffer) > limit:
-            raise invalid(name, f"a list of {len(buffer)}", f"at most {limit} buffers (iov_limit)")
+            raise invalid(name, f"a list of {len(buffer)}", f"at most {limit} buffers (iov_limit)", id="too-many")
         self.views = [view_of(name, part, writable) for part in buffer]
         self.length = sum(map(len, self.views))
 
@@ -111,4 +115,4 @@ def check_registered(name: str, buffers: Buffers, registered: Iterable[object]) 
     for used in buffers.owners:
         if not any(used is owner for owner in owners):
             legal = "a buffer, or a view of one, that mr_reg made known and that is not closed (FI_MR_LOCAL)"
-            raise invalid(name, f"an unregistered {type(used).__name__}", legal, Errno.FI_EINVAL)
+            raise invalid(name, f"an unregistered {type(used).__name__}", legal, Errno.FI_EINVAL, id="not-registered")

@@ -64,4 +64,10 @@ def check_peer_can(opcode: Opcode, peer: Address) -> None:
     needed = OPCODE_PROFILES[opcode].profiles
     if not int(peer.fep_cap) & needed:
         legal = f"a peer with {' or '.join(p.name or '' for p in needed)}"
-        raise invalid("dest", f"{opcode.name} to {peer} (fep_cap {int(peer.fep_cap):#06x})", legal, Errno.FI_EOPNOTSUPP)
+        raise invalid(
+            "dest",
+            f"{opcode.name} to {peer} (fep_cap {int(peer.fep_cap):#06x})",
+            legal,
+            Errno.FI_EOPNOTSUPP,
+            id="not-with-mode",
+        )

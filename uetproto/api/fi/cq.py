@@ -192,7 +192,10 @@ class CompletionQueue(FiObject):
         if self.closed:
             super()._usable()
         if self.overrun and not self._entries:
-            raise FiError(Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size")
+            raise FiError(
+                Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size",
+                id="completions-lost"
+            )  # fmt: skip
 
     def bind(self, endpoint: _Bound) -> None:
         """Bind the queue to an endpoint. `Endpoint.bind` calls this method."""
@@ -275,8 +278,11 @@ class Counter(FiObject):
         if self._value >= threshold:
             return
         if self._errors != errors:
-            raise FiError(Errno.FI_EIO, "counter", f"an operation failed, {self._value} of {threshold} are done")
-        raise FiError(Errno.FI_ETIMEDOUT, "counter", f"{self._value} of {threshold} are done")
+            raise FiError(
+                Errno.FI_EIO, "counter", f"an operation failed, {self._value} of {threshold} are done",
+                id="operation-failed"
+            )  # fmt: skip
+        raise FiError(Errno.FI_ETIMEDOUT, "counter", f"{self._value} of {threshold} are done", id="timed-out")
 
     def _checked(self, name: str, value: int) -> int:
         self._usable()
@@ -285,4 +291,4 @@ class Counter(FiObject):
 
 def _count(name: str, value: int) -> None:
     if type(value) is not int or value < 1:
-        raise invalid(name, value, "a whole number, 1 and more")
+        raise invalid(name, value, "a whole number, 1 and more", id="out-of-range")

@@ -54,7 +54,9 @@ class Domain:
         if pid_on_fep is None:
             pid_on_fep = _free(range(1 << 12), pids, f"pid_on_fep: all 4096 of node {node.name}")
         elif bits("pid_on_fep", pid_on_fep, 12) in pids:
-            raise invalid("pid_on_fep", pid_on_fep, f"one that is free at {node.name}", Errno.FI_EADDRINUSE)
+            raise invalid(
+                "pid_on_fep", pid_on_fep, f"one that is free at {node.name}", Errno.FI_EADDRINUSE, id="already-there"
+            )
         self.fabric = fabric
         self.node: FiNode = node
         self.job: Job = job
@@ -88,7 +90,7 @@ class Domain:
         self._open("cq_open")
         size = self.config.cq_size if size is None else size
         if type(size) is not int or not 1 <= size <= 1 << 24:
-            raise invalid("size", size, "1 … 2^24 entries")
+            raise invalid("size", size, "1 … 2^24 entries", id="out-of-range")
         return CompletionQueue(self.fabric.driver, size, member("format", format, CqFormat))
 
     def cntr_open(self) -> Counter:
@@ -115,9 +117,9 @@ class Domain:
             indices = range(_FIRST_INDEX, 1 << 12)
             resource_index = _free(indices, self.endpoints, f"resource_index: all from {_FIRST_INDEX} to 0xfff")
         elif not bits("resource_index", resource_index, 12):
-            raise invalid("resource_index", 0, "1 … 0xfff (0 is reserved)")
+            raise invalid("resource_index", 0, "1 … 0xfff (0 is reserved)", id="out-of-range")
         elif resource_index in self.endpoints:
-            raise invalid("resource_index", resource_index, "one that is free", Errno.FI_EADDRINUSE)
+            raise invalid("resource_index", resource_index, "one that is free", Errno.FI_EADDRINUSE, id="already-there")
         if initiator_id is not None:
             bits("initiator_id", initiator_id, 32)
         endpoint = Endpoint(self, ep_type, msg_order, op_flags, resource_index, initiator_id)
@@ -143,13 +145,15 @@ class Domain:
         self._open("mr_reg")
         flags = member("flags", flags, Flag, Flag.RMA_EVENT, Errno.FI_EBADFLAGS)
         if len(self.regions) >= self.config.mr_count:
-            raise FiError(Errno.FI_ENOSPC, "mr_count", f"all {self.config.mr_count} regions are in use")
+            raise FiError(
+                Errno.FI_ENOSPC, "mr_count", f"all {self.config.mr_count} regions are in use", id="resources-exhausted"
+            )
         if requested_key is None or MrMode.PROV_KEY in self.mr_mode:
             key = provider_key(self._registered, idempotent_safe, optimized, self.regions)
         else:
             key = user_key(requested_key, idempotent_safe, optimized)
         if key in self.regions:
-            raise invalid("requested_key", f"{key:#x}", "a key that is free", Errno.FI_ENOKEY)
+            raise invalid("requested_key", f"{key:#x}", "a key that is free", Errno.FI_ENOKEY, id="already-there")
         base = self._next_address if MrMode.VIRT_ADDR in self.mr_mode else 0
         region = MemoryRegion(
             self, buf, access, key, base, device=device, context=context,
@@ -169,7 +173,7 @@ class Domain:
             return
         if self.endpoints or self.regions:
             what = f"{len(self.endpoints)} endpoints and {len(self.regions)} regions are open"
-            raise FiError(Errno.FI_EBUSY, "domain", what, "close them first")
+            raise FiError(Errno.FI_EBUSY, "domain", what, "close them first", id="in-use")
         self.closed = True
         self.node.fep.detach(self.process)
         self.node.listeners.remove(self._handle)
@@ -185,7 +189,7 @@ class Domain:
     def _open(self, call: str) -> None:
         for what, closed in (("domain", self.closed), ("fabric", self.fabric.closed)):
             if closed:
-                raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}", f"the {what} is closed")
+                raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}", f"the {what} is closed", id="closed")
 
     def _handle(self, event: Event) -> None:
         """Handle an event of the fabric endpoint, if it concerns this process."""
@@ -210,5 +214,5 @@ def _free(numbers: range, taken: Container[int], what: str) -> int:
     """Return the first number that is not taken. Raises FI_ENOSPC."""
     number = next((number for number in numbers if number not in taken), None)
     if number is None:
-        raise FiError(Errno.FI_ENOSPC, "", f"{what} are taken", "close one first")
+        raise FiError(Errno.FI_ENOSPC, "", f"{what} are taken", "close one first", id="resources-exhausted")
     return number

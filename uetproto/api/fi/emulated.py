@@ -50,7 +50,7 @@ class FiNetwork(EmulatedNetwork):
         for name, value in classes.items():
             self.checked(f"how.dscp.{name}", value, DSCP)
         if len(set(classes.values())) < len(classes):
-            raise self.invalid("how.dscp", how.dscp, "a different one for each traffic class")
+            raise self.invalid("how.dscp", how.dscp, "a different one for each traffic class", id="duplicate")
 
     def node(self, place: NodePlace, spec: NodeSpec) -> FiNode:
         """Make a node with its fabric endpoint; `spec` is the specification of this node."""
@@ -82,7 +82,9 @@ class FiNetwork(EmulatedNetwork):
         state = 0 if self.plane is None else self.plane.state_size
         needed = self.how.around(version, extension=UET_EXTENSION + state) + payload
         if needed > mtu:
-            raise self.invalid("mtu", mtu, f"{needed} and more, for a payload_mtu of {payload}")
+            raise self.invalid(
+                "mtu", mtu, f"{needed} and more, for a payload_mtu of {payload}", id="inconsistent-values"
+            )
 
     @property
     def stalled(self) -> bool:

@@ -182,14 +182,14 @@ class Endpoint:
     @min_multi_recv.setter
     def min_multi_recv(self, value: int) -> None:
         if type(value) is not int or not 1 <= value < 1 << 32:
-            raise invalid("min_multi_recv", value, "1 … 0xffffffff bytes")
+            raise invalid("min_multi_recv", value, "1 … 0xffffffff bytes", id="out-of-range")
         self._min_multi_recv = value
 
     @property
     def cq(self) -> CompletionQueue:
         """Return the completion queue that is bound for TRANSMIT. Raises FI_ENOCQ if none is bound."""
         if self.tx_cq is None:
-            raise FiError(Errno.FI_ENOCQ, "endpoint", "no completion queue is bound for TRANSMIT")
+            raise FiError(Errno.FI_ENOCQ, "endpoint", "no completion queue is bound for TRANSMIT", id="not-bound")
         return self.tx_cq
 
     def bind(self, other: AddressVector | CompletionQueue | Counter, flags: Flag = Flag.TRANSMIT | Flag.RECV) -> None:
@@ -205,7 +205,7 @@ class Endpoint:
             other.check_bindable(self.domain.fabric.driver)
         if isinstance(other, AddressVector):
             if hasattr(self, "av"):
-                raise invalid("av", "a second one", "one address vector")
+                raise invalid("av", "a second one", "one address vector", id="already-there")
             self.av = other
             other.users += 1
         elif isinstance(other, CompletionQueue):
@@ -215,17 +215,21 @@ class Endpoint:
             self._counters.append((other, flags))
             other.users += 1
         else:
-            raise invalid("bind", type(other).__name__, "AddressVector, CompletionQueue, Counter")
+            raise invalid("bind", type(other).__name__, "AddressVector, CompletionQueue, Counter", id="wrong-type")
         self.state = EpState.BOUND
 
     def _bind_cq(self, cq: CompletionQueue, flags: Flag) -> None:
         both = Flag.TRANSMIT | Flag.RECV
         flags = some("flags", flags, Flag, both | Flag.SELECTIVE_COMPLETION, Errno.FI_EBADFLAGS)
         if not flags & both:
-            raise invalid("flags", flags, "TRANSMIT, RECV, with SELECTIVE_COMPLETION", Errno.FI_EBADFLAGS)
+            raise invalid(
+                "flags", flags, "TRANSMIT, RECV, with SELECTIVE_COMPLETION", Errno.FI_EBADFLAGS, id="unknown-name"
+            )
         bound = [flag for flag, cq in ((Flag.TRANSMIT, self.tx_cq), (Flag.RECV, self.rx_cq)) if cq is not None]
         if any(flag in flags for flag in bound):
-            raise invalid("cq", "a second one", "one completion queue for TRANSMIT, and one for RECV")
+            raise invalid(
+                "cq", "a second one", "one completion queue for TRANSMIT, and one for RECV", id="already-there"
+            )
         if Flag.TRANSMIT in flags:
             self.tx_cq = cq
         if Flag.RECV in flags:
@@ -243,11 +247,13 @@ class Endpoint:
         """
         self._expect("enable", EpState.NEW, EpState.BOUND, EpState.DISABLED)
         if not hasattr(self, "av"):
-            raise FiError(Errno.FI_ENOAV, "endpoint", "no address vector is bound")
+            raise FiError(Errno.FI_ENOAV, "endpoint", "no address vector is bound", id="not-bound")
         if self.tx_cq is None or self.rx_cq is None:
-            raise FiError(Errno.FI_ENOCQ, "endpoint", "legal with completion queues for TRANSMIT and for RECV")
+            raise FiError(
+                Errno.FI_ENOCQ, "endpoint", "legal with completion queues for TRANSMIT and for RECV", id="not-bound"
+            )
         if self.tx_cq.overrun or self.rx_cq.overrun:
-            raise FiError(Errno.FI_EOVERRUN, "endpoint", "its completion queue is in error")
+            raise FiError(Errno.FI_EOVERRUN, "endpoint", "its completion queue is in error", id="completions-lost")
         if self.state is EpState.DISABLED:
             for space in Space:
                 self.domain.process.spaces[space][self.resource_index].enable()
@@ -277,7 +283,9 @@ class Endpoint:
         if self.state is EpState.CLOSED:
             return
         if any(region.endpoint is self for region in self.domain.regions.values()):
-            raise FiError(Errno.FI_EBUSY, "endpoint", "a region is bound to it", "disable the region first")
+            raise FiError(
+                Errno.FI_EBUSY, "endpoint", "a region is bound to it", "disable the region first", id="in-use"
+            )
         was, self.state = self.state, EpState.CLOSED
         if was in (EpState.ENABLED, EpState.DISABLED):
             for receive in [*self._posted[False], *self._posted[True]]:
@@ -299,7 +307,7 @@ class Endpoint:
         if self.state is not _ENABLED:
             self._expect(call, _ENABLED)
         if self.domain.fabric.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}", "the fabric is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}", "the fabric is closed", id="closed")
 
     # Operations under way
 
@@ -307,7 +315,7 @@ class Endpoint:
         """Pass an operation to the engine, or let it wait behind a fence. Raises FI_EAGAIN when too many are open."""
         if self._transmits >= self.domain.config.tx_size:
             legal = f"{self.domain.config.tx_size} at a time (tx_size): read the completion queue, then try again"
-            raise FiError(Errno.FI_EAGAIN, "endpoint", f"{self._transmits} operations are open", legal)
+            raise FiError(Errno.FI_EAGAIN, "endpoint", f"{self._transmits} operations are open", legal, id="queue-full")
         peer = transfer.peer
         assert peer is not None
         self._transmits += 1
@@ -319,7 +327,7 @@ class Endpoint:
             self._submit(transfer, peer)
         except LocalError as error:
             self._transmits -= 1
-            raise FiError(Errno.FI_EINVAL, *error.args) from error
+            raise FiError(Errno.FI_EINVAL, *error.args, id=error.id) from error
 
     def _submit(self, transfer: FiOperation, peer: _Peer) -> None:
         assert transfer.work is not None
@@ -345,13 +353,13 @@ class Endpoint:
         posted = self._posted[receive.tag is not None]
         if len(posted) >= self.domain.config.rx_size:
             legal = f"{self.domain.config.rx_size} on a queue (rx_size): wait for one to end"
-            raise FiError(Errno.FI_EAGAIN, "endpoint", f"{len(posted)} receives are posted", legal)
+            raise FiError(Errno.FI_EAGAIN, "endpoint", f"{len(posted)} receives are posted", legal, id="queue-full")
         posted[receive] = None
         try:
             self.domain.node.submit(receive)
         except LocalError as error:
             posted.pop(receive, None)
-            raise FiError(Errno.FI_EINVAL, *error.args) from error
+            raise FiError(Errno.FI_EINVAL, *error.args, id=error.id) from error
 
     # Events of the engine
 
@@ -516,7 +524,7 @@ class Endpoint:
         self._ready("recv")
         bits("tag", tag, 64)
         if bits("ignore", ignore, 64) and FepCap.HPC not in self.domain.caps:
-            raise invalid("ignore", f"{ignore:#x}", "0: wildcards need the profile hpc")
+            raise invalid("ignore", f"{ignore:#x}", "0: wildcards need the profile hpc", id="not-with-mode")
         self._receive(buf, src, tag, ignore, flags, _RECEIVE, context)
 
     def _receive(
@@ -528,13 +536,13 @@ class Endpoint:
         if flags & Flag.MULTI_RECV:
             if len(into.views) != 1 or into.length < self.min_multi_recv:
                 legal = f"one buffer of {self.min_multi_recv} bytes and more (min_multi_recv)"
-                raise invalid("buf", f"{len(into.views)} buffers, {into.length} bytes", legal)
+                raise invalid("buf", f"{len(into.views)} buffers, {into.length} bytes", legal, id="wrong-count")
             least = self.min_multi_recv
         source = None
         if src != ADDR_UNSPEC:
             source = self.av.lookup(src, "src").initiator_id
             if source is None:
-                raise invalid("src", str(src), "a peer whose initiator id is known, or ADDR_UNSPEC")
+                raise invalid("src", str(src), "a peer whose initiator id is known, or ADDR_UNSPEC", id="wrong-address")
         kind = Flag.MSG if tag is None else Flag.TAGGED
         transfer = self._transfer(Flag.RECV | kind, Flag.RECV, None, int(flags), context)
         domain = self.domain
@@ -562,7 +570,7 @@ class Endpoint:
         for receive in [*self._posted[False], *self._posted[True]]:
             if _same(receive.context.context, context):
                 return self.domain.node.cancel(receive)
-        raise invalid("context", context, "that of a posted receive", Errno.FI_ENOENT)
+        raise invalid("context", context, "that of a posted receive", Errno.FI_ENOENT, id="not-registered")
 
     # RMA
 
@@ -747,7 +755,7 @@ class Endpoint:
         if data is not None:
             bits("data", data, 64)
         elif flags is not _NONE and flags & Flag.REMOTE_CQ_DATA:
-            raise invalid("flags", "REMOTE_CQ_DATA without data", "data=…")
+            raise invalid("flags", "REMOTE_CQ_DATA without data", "data=…", id="missing-argument")
         if self.op_flags is not _NONE:
             flags |= self.op_flags & legal
         if self.type is _DGRAM and flags & (Flag.DELIVERY_COMPLETE | Flag.MATCH_COMPLETE):
@@ -757,17 +765,22 @@ class Endpoint:
     def _needed(self, **buffers: Any) -> None:
         for name, buffer in buffers.items():
             if buffer is None:
-                raise invalid(name, None, "a buffer of one element")
+                raise invalid(name, None, "a buffer of one element", id="missing-argument")
 
     def _unsupported(self, what: str) -> Exception:
-        return invalid("endpoint", f"{self.type.name}: {what}", "an endpoint of the type RDM", Errno.FI_EOPNOTSUPP)
+        return invalid(
+            "endpoint", f"{self.type.name}: {what}", "an endpoint of the type RDM", Errno.FI_EOPNOTSUPP,
+            id="not-with-mode"
+        )  # fmt: skip
 
     def _local(self, name: str, buf: Any, flags: int, writable: bool = False) -> Buffers:
         config = self.domain.config
         buffers = Buffers(name, buf, config.iov_limit, writable)
         if flags & _INJECT:
             if buffers.length > config.inject_size:
-                raise invalid(name, f"{buffers.length} bytes", f"at most {config.inject_size} (inject_size)")
+                raise invalid(
+                    name, f"{buffers.length} bytes", f"at most {config.inject_size} (inject_size)", id="wrong-length"
+                )
         elif int(self.domain.mr_mode) & _LOCAL:
             check_registered(name, buffers, (region.owner for region in self.domain.regions.values()))
         return buffers
@@ -780,7 +793,7 @@ class Endpoint:
     def _new_peer(self, address: Address, name: str) -> _Peer:
         domain = self.domain
         if address.fa == domain.node.fep.address and not domain.node.shares_address:
-            raise invalid(name, str(address), "an endpoint of another node (there is no loop-back)")
+            raise invalid(name, str(address), "an endpoint of another node (there is no loop-back)", id="same-node")
         addressed = {
             "peer": address.fa,
             "job_id": domain.job.job_id,
@@ -796,7 +809,7 @@ class Endpoint:
 
     def _fits(self, local: Buffers, peer: _Peer) -> None:
         if local.length > peer.most:
-            raise invalid("buf", f"{local.length} bytes", f"at most {peer.most}", Errno.FI_EMSGSIZE)
+            raise invalid("buf", f"{local.length} bytes", f"at most {peer.most}", Errno.FI_EMSGSIZE, id="wrong-length")
 
     def _remote(self, dest: Peer, addr: int, key: int, local: Buffers, name: str = "dest") -> _Peer:
         """Return the peer of an RMA or atomic operation, after checks of address, key and length."""
@@ -808,7 +821,9 @@ class Endpoint:
             raise self._unsupported("RMA and atomics")
         self._fits(local, peer)
         if addr + local.length > _END:
-            raise invalid("addr", f"{addr:#x} and {local.length} bytes", "what ends within 64 bits")
+            raise invalid(
+                "addr", f"{addr:#x} and {local.length} bytes", "what ends within 64 bits", id="inconsistent-values"
+            )
         return peer
 
     def _transfer(
@@ -843,13 +858,14 @@ def _element(op: int, datatype: int, compares: bool, fetches: bool) -> int:
     if not (_is_code(op) and _is_code(datatype)) or check_amo(op, datatype) is not None:
         legal = "a pair of ses.md §6.1: an AtomicOpcode and a datatype that it works on"
         raise invalid(
-            "op", f"{_name(AtomicOpcode, op)} on {_name(AtomicDatatype, datatype)}", legal, Errno.FI_EOPNOTSUPP
-        )
+            "op", f"{_name(AtomicOpcode, op)} on {_name(AtomicDatatype, datatype)}", legal, Errno.FI_EOPNOTSUPP,
+            id="unsupported-atomic"
+        )  # fmt: skip
     if compares is not (op in COMPARE_AND_SWAPS) or (compares and not fetches):
         legal = "CSWAP*, MSWAP with compare and result; all others without compare"
-        raise invalid("op", _name(AtomicOpcode, op), legal)
+        raise invalid("op", _name(AtomicOpcode, op), legal, id="unsupported-atomic")
     if op == AtomicOpcode.READ and not fetches:
-        raise invalid("op", "READ", "with a result only: fetch_atomic")
+        raise invalid("op", "READ", "with a result only: fetch_atomic", id="not-with-operation")
     return ELEMENT_SIZE[AtomicDatatype(datatype)]
 
 
@@ -873,4 +889,4 @@ def _elements(buffers: Buffers, size: int, most: int, name: str = "buf") -> None
     """Raise FI_EINVAL unless the buffers hold whole elements of `size` bytes, one at least, `most` bytes at most."""
     if buffers.length % size or not size <= buffers.length <= most:
         legal = f"one element, {size} bytes" if most == size else f"elements of {size} bytes, {most} bytes at most"
-        raise invalid(name, f"{buffers.length} bytes", legal)
+        raise invalid(name, f"{buffers.length} bytes", legal, id="wrong-length")

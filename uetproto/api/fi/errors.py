@@ -64,19 +64,21 @@ class FiObject:
     def close(self) -> None:
         """`fi_close` closes the object. Raises FI_EBUSY while an endpoint or a region is bound to the object."""
         if self.users:
-            raise FiError(Errno.FI_EBUSY, self.kind, "is bound", "close the endpoints and regions first")
+            raise FiError(Errno.FI_EBUSY, self.kind, "is bound", "close the endpoints and regions first", id="in-use")
         self.closed = True
 
     def check_bindable(self, driver: EndpointDriver) -> None:
         """Raise FI_EINVAL if the object is closed, and FI_EDOMAIN if its fabric is not the fabric of `driver`."""
         if self.closed:
-            raise invalid(self.kind, "is closed", "one that is open")
+            raise invalid(self.kind, "is closed", "one that is open", id="closed")
         if self.driver is not driver:
-            raise invalid(self.kind, "one of another fabric", "one of the same fabric", Errno.FI_EDOMAIN)
+            raise invalid(
+                self.kind, "one of another fabric", "one of the same fabric", Errno.FI_EDOMAIN, id="foreign-object"
+            )
 
     def _usable(self) -> None:
         if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, self.kind, "is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, self.kind, "is closed", id="closed")
 
 
 def expect(call: str, subject: str, state: Enum, *legal: Enum) -> None:
@@ -84,7 +86,7 @@ def expect(call: str, subject: str, state: Enum, *legal: Enum) -> None:
     for the error text."""
     if state not in legal:
         names = " or ".join(one.value for one in legal)
-        raise FiError(Errno.FI_EOPBADSTATE, call, f"{subject} is {state.value}", names)
+        raise FiError(Errno.FI_EOPBADSTATE, call, f"{subject} is {state.value}", names, id="wrong-state")
 
 
 CHECKS = ArgumentChecks(FiError, Errno.FI_EINVAL)
@@ -147,7 +149,9 @@ def some(name: str, value: Any, kind: type[_Flag], legal: int, errno: Errno = Er
     set."""
     found = member(name, value, kind, legal, errno)
     if not found:
-        raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)
+        raise invalid(
+            name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno, id="unknown-name"
+        )
     return found
 
 
@@ -155,5 +159,5 @@ def bits(name: str, value: Any, width: int) -> int:
     """Return `value` if it is a whole number that fits into `width` bits. Raises FI_EINVAL for any other value."""
     if type(value) is not int or not 0 <= value < 1 << width:
         shown = hex(value) if type(value) is int else value
-        raise invalid(name, str(shown), f"0 … {(1 << width) - 1:#x}")
+        raise invalid(name, str(shown), f"0 … {(1 << width) - 1:#x}", id="out-of-range")
     return value

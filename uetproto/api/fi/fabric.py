@@ -100,14 +100,14 @@ class Fabric(DrivenNetwork):
         from uetproto.api.fi.live import LiveFabric
 
         if network:
-            raise invalid(next(iter(network)), "given", "none with live")
+            raise invalid(next(iter(network)), "given", "none with live", id="not-with-live")
         if not isinstance(cc, str) or cc not in LIVE_CC:
-            raise invalid("cc", cc, why_not(cc))
+            raise invalid("cc", cc, why_not(cc), id="unknown-algorithm")
         if not isinstance(live, Interface):
-            raise invalid("live", live, "Interface(...)")
+            raise invalid("live", live, "Interface(...)", id="wrong-type")
         names = tuple(nodes) if nodes != ("a", "b") else (LOCAL,)
         if len(names) != 1:
-            raise invalid("nodes", f"{len(names)} nodes", "one with live, which is this host")
+            raise invalid("nodes", f"{len(names)} nodes", "one with live, which is this host", id="not-with-live")
         self.live = LiveFabric(names[0], live, how=how, pds=pds, ses=ses, cc=cc)
         self._begin(self.live, {names[0]: self.live.fi_node})
 
@@ -151,11 +151,11 @@ class Fabric(DrivenNetwork):
         FI_EADDRINUSE for a PIDonFEP that is taken, and FI_EOPBADSTATE if the fabric is closed.
         """
         if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain", "the fabric is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain", "the fabric is closed", id="closed")
         if not isinstance(node, str) or node not in self.nodes:
-            raise invalid("node", node, self.nodes)
+            raise invalid("node", node, self.nodes, id="unknown-node")
         if job is not None and not isinstance(job, Job):
-            raise invalid("job", job, "Job(...)")
+            raise invalid("job", job, "Job(...)", id="wrong-type")
         domain = Domain(
             self,
             self.nodes[node],

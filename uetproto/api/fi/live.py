@@ -36,7 +36,9 @@ class LiveFabric(LiveWorld):
         port, an address or a file is not to be had."""
         security = interface.security
         if interface.faults is not None and interface.faults.corrupt and not how.crc and security is None:
-            raise LocalError("faults.corrupt", "does not go without a CRC: nobody would notice", "crc = True")
+            raise LocalError(
+                "faults.corrupt", "does not go without a CRC: nobody would notice", "crc = True", id="no-effect"
+            )
         address = interface.address
         seed = random.SystemRandom().getrandbits(64) if interface.seed is None else interface.seed
         rng, version = random.Random(seed), address.version

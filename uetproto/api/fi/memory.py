@@ -39,12 +39,19 @@ def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
     """
     key = bits("requested_key", requested, 64)
     if key & _RESERVED:
-        raise invalid("requested_key", f"{key:#x}", "bits 61 … 56 zero (reserved)")
+        raise invalid("requested_key", f"{key:#x}", "bits 61 … 56 zero (reserved)", id="out-of-range")
     if key & _VENDOR:
-        raise invalid("requested_key", f"{key:#x}", "bits 55 … 48 zero (of keys that the provider assigns)")
+        raise invalid(
+            "requested_key", f"{key:#x}", "bits 55 … 48 zero (of keys that the provider assigns)", id="out-of-range"
+        )
     key |= (IDEMPOTENT_SAFE if idempotent_safe else 0) | (OPTIMIZED_KEY if optimized else 0)
     if key & OPTIMIZED_KEY and key & _RKEY >= _INDICES:
-        raise invalid("requested_key", f"{key:#x}", f"an index below {_INDICES:#x}, as the key is optimized")
+        raise invalid(
+            "requested_key",
+            f"{key:#x}",
+            f"an index below {_INDICES:#x}, as the key is optimized",
+            id="inconsistent-values",
+        )
     return key
 
 
@@ -60,7 +67,10 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
             key = OPTIMIZED_KEY | low
             if key not in taken and key | IDEMPOTENT_SAFE not in taken:  # small headers have no bit 63
                 return top | key
-        raise FiError(Errno.FI_ENOSPC, "optimized", f"all {_INDICES} indices are taken", "close a region first")
+        raise FiError(
+            Errno.FI_ENOSPC, "optimized", f"all {_INDICES} indices are taken", "close a region first",
+            id="resources-exhausted"
+        )  # fmt: skip
     return top | PROVIDER_KEY | index
 
 
@@ -94,7 +104,7 @@ class MemoryRegion:
                 remote_read=Flag.REMOTE_READ in access, job_restriction=job_restriction, enabled=False,
             )  # fmt: skip
         except LocalError as error:
-            raise FiError(Errno.FI_EINVAL, *error.args) from error
+            raise FiError(Errno.FI_EINVAL, *error.args, id=error.id) from error
         self.domain = domain
         self.access = access
         self.key = key
@@ -130,14 +140,18 @@ class MemoryRegion:
         expect("mr.bind", "the region", self.state, MrState.REGISTERED, MrState.BOUND)
         if isinstance(other, Counter):
             if self.idempotent_safe:
-                raise invalid("counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated")
+                raise invalid(
+                    "counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated", id="not-with-mode"
+                )
             flags = some("flags", flags, Flag, REMOTE, Errno.FI_EBADFLAGS)
             other.check_bindable(self.domain.fabric.driver)
             self._counters.append((other, flags))
             other.users += 1
             return
         if getattr(other, "domain", None) is not self.domain:
-            raise invalid("endpoint", other, "a Counter, or an endpoint of the same domain", Errno.FI_EDOMAIN)
+            raise invalid(
+                "endpoint", other, "a Counter, or an endpoint of the same domain", Errno.FI_EDOMAIN, id="foreign-object"
+            )
         self.endpoint = other
         self.state = MrState.BOUND
 
@@ -168,7 +182,7 @@ class MemoryRegion:
         if self.state is MrState.CLOSED:
             return
         if self.endpoint is not None:
-            raise FiError(Errno.FI_EBUSY, "mr", "is bound to an endpoint", "disable it first")
+            raise FiError(Errno.FI_EBUSY, "mr", "is bound to an endpoint", "disable it first", id="in-use")
         self.region.enabled = False
         self._unbind()
         self.domain.forget(self)

@@ -53,7 +53,7 @@ class CQ(VerbsObject):
         self.check("cq")
         if self.overrun and not self._entries:
             text = f"completions were lost, it holds {self.depth}"
-            raise VerbsError(Errno.EOVERFLOW, "cq", text, "a larger depth")
+            raise VerbsError(Errno.EOVERFLOW, "cq", text, "a larger depth", id="completions-lost")
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
 
     def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
@@ -89,7 +89,7 @@ class CQ(VerbsObject):
         self.check("cq")
         limit = None if timeout is None else duration("timeout", timeout)
         if not self._armed and not self._notified:
-            raise invalid("cq", "not armed", "arm() first")
+            raise invalid("cq", "not armed", "arm() first", id="wrong-state")
         if not self.device.driver.wait(lambda: bool(self._notified), limit):
             return False
         self._notified -= 1
@@ -99,7 +99,9 @@ class CQ(VerbsObject):
         """`ibv_destroy_cq` destroys the queue. Raises EBUSY while a queue pair uses the queue."""
         self.check("cq")
         if self.users:
-            raise VerbsError(Errno.EBUSY, "cq", f"{len(self.users)} queue pairs use it", "destroy them first")
+            raise VerbsError(
+                Errno.EBUSY, "cq", f"{len(self.users)} queue pairs use it", "destroy them first", id="in-use"
+            )
         self.destroyed = True
         self.device.cqs.remove(self)
 

@@ -131,7 +131,7 @@ class Device:
     def data_path(self, path: Path | None) -> None:
         if path is not None and not (isinstance(path, Path) and path in NETWORK_PATHS):
             legal = ", ".join(f"Path.{one.name}" for one in NETWORK_PATHS)
-            raise invalid("data_path", path, f"{legal}, None; `cost` reckons the paths of storage")
+            raise invalid("data_path", path, f"{legal}, None; `cost` reckons the paths of storage", id="unknown-name")
         self._data_path = path
 
     @property
@@ -186,7 +186,7 @@ class Device:
     def check(self) -> None:
         """Raise EINVAL if the network is closed."""
         if self.driver.closed:
-            raise invalid("network", "closed", "one that is open")
+            raise invalid("network", "closed", "one that is open", id="closed")
 
     def address_of(self, name: str, given: Any) -> int:
         """Return the IP address of `given` as a number. `given` is a device, or an IPv4 address, IPv6 address or GID as
@@ -202,11 +202,11 @@ class Device:
                 raise ValueError(given)
             found = ip_address(given)
         except ValueError:
-            raise invalid(name, given, f"an address of IPv{version}, or a GID") from None
+            raise invalid(name, given, f"an address of IPv{version}, or a GID", id="wrong-address") from None
         address = group_of(int(found))
         is_ipv6 = found.version == 6 and address == int(found)  # a text says it, also of ::1
         if is_ipv6 != (version == 6):
-            raise invalid(name, given, f"an address of IPv{version}, or its GID")
+            raise invalid(name, given, f"an address of IPv{version}, or its GID", id="wrong-address")
         return address
 
     def overran(self, cq: CQ) -> None:
@@ -302,11 +302,13 @@ class PD:
         self.check("pd")
         if self.users:
             kinds = ", ".join(sorted({type(user).__name__ for user in self.users}))
-            raise VerbsError(Errno.EBUSY, "pd", f"{len(self.users)} of {kinds} are in it", "destroy them first")
+            raise VerbsError(
+                Errno.EBUSY, "pd", f"{len(self.users)} of {kinds} are in it", "destroy them first", id="in-use"
+            )
         self.deallocated = True
 
     def check(self, name: str) -> None:
         """Raise EINVAL if the domain is deallocated or the network is closed."""
         if self.deallocated:
-            raise invalid(name, "deallocated", "one that is not")
+            raise invalid(name, "deallocated", "one that is not", id="closed")
         self.device.check()

@@ -48,7 +48,7 @@ class VerbsNetwork(EmulatedNetwork):
         self.typed(f"{where}.config", config, RoceConfig)
         self.typed(f"{where}.pkeys", spec.pkeys, tuple)
         if not spec.pkeys:
-            raise self.invalid(f"{where}.pkeys", spec.pkeys, "one partition key at least")
+            raise self.invalid(f"{where}.pkeys", spec.pkeys, "one partition key at least", id="wrong-count")
         for key in spec.pkeys:
             integer(f"{where}.pkeys", key, 0, 0xFFFF)
         hca = Hca(place.address, config=config, ip_version=place.ip_version, pkeys=spec.pkeys)
@@ -71,7 +71,9 @@ class VerbsNetwork(EmulatedNetwork):
         payload, version = max((node.config.path_mtu, node.ip_version) for node in self.nodes.values())
         around = around_roce(version)
         if payload + around > mtu:
-            raise self.invalid("mtu", mtu, f"{payload + around} and more, for a path_mtu of {payload}")
+            raise self.invalid(
+                "mtu", mtu, f"{payload + around} and more, for a path_mtu of {payload}", id="inconsistent-values"
+            )
         for node in self.nodes.values():
             node.max_path_mtu = max(size for size in PMTUS if size <= mtu - around)
 

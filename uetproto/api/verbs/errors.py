@@ -48,7 +48,7 @@ class VerbsObject:
     def check(self, name: str) -> None:
         """Raise EINVAL if the object is destroyed; `name` is the argument's name in the error."""
         if self.destroyed:
-            raise invalid(name, "destroyed", "one that is not")
+            raise invalid(name, "destroyed", "one that is not", id="closed")
 
 
 @contextmanager
@@ -59,17 +59,17 @@ def refusals() -> Iterator[None]:
     except VerbsError:
         raise
     except LocalError as error:
-        raise VerbsError(Errno.EINVAL, *error.args) from None
+        raise VerbsError(Errno.EINVAL, *error.args, id=error.id) from None
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
     """Return `value` if it is a whole number from `low` to `high`. Raises EINVAL for any other value."""
     if type(value) is not int or not low <= value <= high:
-        raise invalid(name, value, f"{low} … {high:#x}" if high >= 1 << 20 else f"{low} … {high}")
+        raise invalid(name, value, f"{low} … {high:#x}" if high >= 1 << 20 else f"{low} … {high}", id="out-of-range")
     return value
 
 
 def instance(name: str, value: Any, kind: type, legal: str = "") -> None:
     """Raise EINVAL if `value` is no instance of `kind`; `legal` replaces the name of `kind` in the text."""
     if not isinstance(value, kind):
-        raise invalid(name, value, legal or f"{kind.__name__}")
+        raise invalid(name, value, legal or f"{kind.__name__}", id="wrong-type")

@@ -23,7 +23,9 @@ class LiveAdapter(LiveWorld):
     def __init__(self, name: str, interface: Interface, *, config: RoceConfig | None) -> None:
         """Open the interface. Raises `LocalError` or `OSError` if a port, an address or a file is not to be had."""
         if interface.security is not None:
-            raise LocalError("security", "does not go with RoCEv2, whose packets nobody seals", "UET")
+            raise LocalError(
+                "security", "does not go with RoCEv2, whose packets nobody seals", "UET", id="not-with-protocol"
+            )
         address = interface.address
         seed = random.SystemRandom().getrandbits(64) if interface.seed is None else interface.seed
         self.psns = random.Random(seed)

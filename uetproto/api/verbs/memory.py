@@ -60,11 +60,11 @@ class MR:
         """Return a piece. Raises EINVAL for a step, and for a region that is deregistered."""
         self.check("mr")
         if not isinstance(part, slice) or part.step not in (None, 1):
-            raise invalid("mr[...]", part, "a slice such as mr[0:64]")
+            raise invalid("mr[...]", part, "a slice such as mr[0:64]", id="wrong-type")
         try:
             start, stop, _ = part.indices(self.length)
         except TypeError:
-            raise invalid("mr[...]", part, "a slice such as mr[0:64]") from None
+            raise invalid("mr[...]", part, "a slice such as mr[0:64]", id="wrong-type") from None
         return Slice(self.addr + start, max(0, stop - start), self.lkey, self)
 
     def __setitem__(self, part: slice, data: Any) -> None:
@@ -73,11 +73,13 @@ class MR:
         try:
             view = memoryview(data).cast("B")
         except TypeError:
-            raise invalid("mr[...]", data, "bytes, or a contiguous buffer") from None
+            raise invalid("mr[...]", data, "bytes, or a contiguous buffer", id="not-contiguous") from None
         if len(view) != piece.length:
-            raise invalid("mr[...]", f"{len(view)} bytes", f"{piece.length}, as many as the piece has")
+            raise invalid(
+                "mr[...]", f"{len(view)} bytes", f"{piece.length}, as many as the piece has", id="wrong-length"
+            )
         if getattr(self.region.memory, "read_only", False):
-            raise invalid("mr[...]", "read-only memory", "memory that can be written")
+            raise invalid("mr[...]", "read-only memory", "memory that can be written", id="read-only")
         self.region.memory.write(piece.addr - self.addr, view)
 
     def __repr__(self) -> str:
@@ -106,7 +108,7 @@ class MR:
     def check(self, name: str) -> None:
         """Raise EINVAL if the region is deregistered; `name` is the argument's name in the error."""
         if self.region.dead:
-            raise VerbsError(Errno.EINVAL, name, "the region was deregistered", "one that is registered")
+            raise VerbsError(Errno.EINVAL, name, "the region was deregistered", "one that is registered", id="closed")
 
 
 def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
@@ -118,16 +120,18 @@ def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
     """
     parts = (given,) if isinstance(given, Sge | MR) else given
     if not isinstance(parts, list | tuple):
-        raise invalid(name, given, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such")
+        raise invalid(name, given, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such", id="wrong-type")
     found: list[Sge] = []
     for part in parts:
         sge = part[:] if isinstance(part, MR) else part
         if not isinstance(sge, Sge):
-            raise invalid(name, part, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such")
+            raise invalid(name, part, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such", id="wrong-type")
         if isinstance(sge, Slice):
             sge.mr.check(name)
             if sge.mr.pd is not pd:
-                raise invalid(name, "a region of another protection domain", "one of the domain of the queue")
+                raise invalid(
+                    name, "a region of another protection domain", "one of the domain of the queue", id="foreign-object"
+                )
         integer(f"{name}: addr", sge.addr, 0, (1 << 64) - 1)
         integer(f"{name}: length", sge.length, 0, (1 << 64) - 1)
         integer(f"{name}: lkey", sge.lkey, 0, (1 << 32) - 1)

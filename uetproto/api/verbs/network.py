@@ -73,11 +73,11 @@ class Network(DrivenNetwork):
         from uetproto.api.verbs.live import LiveAdapter
 
         if network:
-            raise invalid("network", next(iter(network)), "none with live")
+            raise invalid("network", next(iter(network)), "none with live", id="not-with-live")
         instance("live", live, Interface, "Interface(...)")
         names = tuple(nodes) if nodes != ("a", "b") else (LOCAL,)
         if len(names) != 1:
-            raise invalid("nodes", f"{len(names)} nodes", "one with live, which is this host")
+            raise invalid("nodes", f"{len(names)} nodes", "one with live, which is this host", id="not-with-live")
         self.live = LiveAdapter(names[0], live, config=config)
         self._begin(self.live, {names[0]: self.live.verbs_node}, self.live.psns)
 
@@ -101,7 +101,7 @@ class Network(DrivenNetwork):
         """`ibv_open_device` returns the adapter of a node; it is the same object in each call. Raises EINVAL for an
         unknown name."""
         if not isinstance(node, str) or node not in self.devices:
-            raise invalid("node", node, self.devices)
+            raise invalid("node", node, self.devices, id="unknown-node")
         return self.devices[node]
 
     def data_path_report(self) -> DataPathReport:
@@ -126,13 +126,16 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
         instance(name, qp, QP, "pd.create_qp(...)")
         qp.check(name)
         if qp.state is not QpState.RESET and not (qp.qp_type is QpType.UD and qp.state is QpState.RTS):
-            raise invalid(name, f"in {qp.state.name}", "in RESET")
+            raise invalid(name, f"in {qp.state.name}", "in RESET", id="wrong-state")
     if qp_a is qp_b or qp_a.device.driver is not qp_b.device.driver or qp_a.qp_type is not qp_b.qp_type:
-        raise invalid("qp_b", f"{qp_b.qp_type.name} of {qp_b.device.name}", "another one of the same network and type")
+        raise invalid(
+            "qp_b", f"{qp_b.qp_type.name} of {qp_b.device.name}", "another one of the same network and type",
+            id="foreign-object"
+        )  # fmt: skip
     legal = sorted({name for names in REQUIRED[qp_a.qp_type].values() for name in names} - set(_EXCHANGED))
     for name in attributes:
         if name not in legal:
-            raise invalid("attributes", name, legal)
+            raise invalid("attributes", name, legal, id="unknown-argument")
     if "sq_psn" in attributes:
         integer("sq_psn", attributes["sq_psn"], 0, MASK)
     psns = [qp.device.psns.getrandbits(BITS) for qp in pair]
@@ -162,11 +165,11 @@ def connect_to(
     """
     instance("qp", qp, QP, "pd.create_qp(...)")
     if qp.qp_type is QpType.UD:
-        raise invalid("qp", qp.qp_type.name, "RC or UC; for datagrams, pd.create_ah")
+        raise invalid("qp", qp.qp_type.name, "RC or UC; for datagrams, pd.create_ah", id="not-with-mode")
     legal = sorted({name for names in REQUIRED[qp.qp_type].values() for name in names} - {*_EXCHANGED, "sq_psn"})
     for name in attributes:
         if name not in legal:
-            raise invalid("attributes", name, legal)
+            raise invalid("attributes", name, legal, id="unknown-argument")
     device = qp.device
     wanted = {
         "pkey_index": 0, "port": 1, "access_flags": ALL, "sq_psn": sq_psn, "rq_psn": rq_psn, "dest_qpn": dest_qpn,

@@ -52,7 +52,9 @@ class SRQ(VerbsObject):
         for place, one in enumerate(_receives(wr, wr_id)):
             with _number(place):
                 if len(self) >= self.max_wr:
-                    raise VerbsError(Errno.ENOMEM, "srq", f"{self.max_wr} receives are posted", "a larger max_wr")
+                    raise VerbsError(
+                        Errno.ENOMEM, "srq", f"{self.max_wr} receives are posted", "a larger max_wr", id="queue-full"
+                    )
                 posted = _received(self.device.token(), one, self.pd)
                 self.posted[posted.token] = posted
                 work = PostSrqRecv(srq_num=self.srq_num, wr_id=posted.token, sg_list=posted.sg_list)
@@ -81,7 +83,9 @@ class SRQ(VerbsObject):
         """`ibv_destroy_srq` destroys the queue. Raises EBUSY while a queue pair uses the queue."""
         self.check("srq")
         if self.users:
-            raise VerbsError(Errno.EBUSY, "srq", f"{len(self.users)} queue pairs use it", "destroy them first")
+            raise VerbsError(
+                Errno.EBUSY, "srq", f"{len(self.users)} queue pairs use it", "destroy them first", id="in-use"
+            )
         self.destroyed = True
         self.pd.users.remove(self)
         del self.device.srqs[self.srq_num], self.device.hca.srqs[self.srq_num]
@@ -106,7 +110,9 @@ class QP(VerbsObject):
             instance(name, queue, kind)
             queue.check(name)
             if queue.device is not pd.device:
-                raise invalid(name, f"one of device {queue.device.name}", f"one of device {pd.device.name}")
+                raise invalid(
+                    name, f"one of device {queue.device.name}", f"one of device {pd.device.name}", id="foreign-object"
+                )
         self.pd = pd
         self.device = pd.device
         self.send_cq = send_cq
@@ -176,12 +182,14 @@ class QP(VerbsObject):
             attributes["av"] = av.av
         for name, value in attributes.items():
             if name != "av" and not isinstance(value, int):
-                raise invalid(name, value, "a whole number")
+                raise invalid(name, value, "a whole number", id="out-of-range")
         if "access_flags" in attributes:
             attributes["access_flags"] = member("access_flags", attributes["access_flags"], Access)
         room = self.device.node.max_path_mtu
         if type(mtu := attributes.get("path_mtu")) is int and mtu > room:
-            raise invalid("path_mtu", mtu, f"at most {room}, which the mtu of the network carries")
+            raise invalid(
+                "path_mtu", mtu, f"at most {room}, which the mtu of the network carries", id="inconsistent-values"
+            )
         with refusals():
             self.device.node.submit(ModifyQp(qp_num=self.qp_num, state=state, attributes=attributes))
         if state is QpState.RESET:
@@ -209,10 +217,10 @@ class QP(VerbsObject):
         if isinstance(wr, int):
             for name in fields:
                 if name not in SendWr.__dataclass_fields__:
-                    raise invalid("post_send", name, SendWr.__dataclass_fields__)
+                    raise invalid("post_send", name, SendWr.__dataclass_fields__, id="unknown-argument")
             wr = SendWr(opcode=wr, sg_list=() if sg_list is None else sg_list, **fields)
         elif fields or sg_list is not None:
-            raise invalid("post_send", "a SendWr and fields beside it", "either of them")
+            raise invalid("post_send", "a SendWr and fields beside it", "either of them", id="conflicting-arguments")
         for place, one in enumerate(wr if isinstance(wr, list | tuple) else (wr,)):
             with _number(place):
                 instance("wr", one, SendWr, "SendWr(...), a list of them, or an Opcode and the other fields")
@@ -222,7 +230,9 @@ class QP(VerbsObject):
         work = post_of(self, wr, self.device.token())
         qp = self._qp
         if qp.requester is not None and qp.requester.posted_now >= self.max_send_wr:
-            raise VerbsError(Errno.ENOMEM, "qp", f"{self.max_send_wr} sends are posted", "a larger max_send_wr")
+            raise VerbsError(
+                Errno.ENOMEM, "qp", f"{self.max_send_wr} sends are posted", "a larger max_send_wr", id="queue-full"
+            )
         posted = PostedRequest(work.wr_id, wr.wr_id, work.sg_list, work)
         self._sends.append(posted)  # the work may be complete before `submit` returns
         try:
@@ -249,12 +259,12 @@ class QP(VerbsObject):
         """
         self.check("qp")
         if self.srq is not None:
-            raise invalid("qp", "one with a shared receive queue", "srq.post_recv(...)")
+            raise invalid("qp", "one with a shared receive queue", "srq.post_recv(...)", id="not-with-mode")
         for place, one in enumerate(_receives(wr, wr_id)):
             with _number(place):
                 if len(self._qp.receives.items) >= self.max_recv_wr:
                     text = f"{self.max_recv_wr} receives are posted"
-                    raise VerbsError(Errno.ENOMEM, "qp", text, "a larger max_recv_wr")
+                    raise VerbsError(Errno.ENOMEM, "qp", text, "a larger max_recv_wr", id="queue-full")
                 posted = _received(self.device.token(), one, self.pd)
                 self._receives[posted.token] = posted
                 work = PostRecv(qp_num=self.qp_num, wr_id=posted.token, sg_list=posted.sg_list)
@@ -294,7 +304,9 @@ class QP(VerbsObject):
         """
         self.check("qp")
         if self.groups:
-            raise VerbsError(Errno.EBUSY, "qp", f"attached to {len(self.groups)} groups", "detach it first")
+            raise VerbsError(
+                Errno.EBUSY, "qp", f"attached to {len(self.groups)} groups", "detach it first", id="in-use"
+            )
         self.device.hca.destroy_qp(self.qp_num)
         self.destroyed = True
         del self.device.qps[self.qp_num]

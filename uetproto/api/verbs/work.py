@@ -114,7 +114,9 @@ def post_of(qp: "QP", wr: SendWr, token: int) -> PostSend:
         instance("ah", wr.ah, AH, "pd.create_ah(...)")
         wr.ah.check("ah")
         if wr.ah.pd is not qp.pd:
-            raise invalid("ah", "of another protection domain", "one of the domain of the queue pair")
+            raise invalid(
+                "ah", "of another protection domain", "one of the domain of the queue pair", id="foreign-object"
+            )
     return PostSend(
         qp_num=qp.qp_num, wr_id=token, opcode=opcode, sg_list=sg_list, send_flags=flags, imm_data=wr.imm_data,
         invalidate_rkey=wr.invalidate_rkey, remote_addr=wr.remote_addr, rkey=wr.rkey, compare_add=wr.compare_add,
@@ -125,12 +127,14 @@ def post_of(qp: "QP", wr: SendWr, token: int) -> PostSend:
 
 def _check_inline(qp: "QP", length: int) -> None:
     if length > qp.max_inline_data:
-        raise invalid("sg_list", f"{length} bytes INLINE", f"at most {qp.max_inline_data} (max_inline_data)")
+        raise invalid(
+            "sg_list", f"{length} bytes INLINE", f"at most {qp.max_inline_data} (max_inline_data)", id="wrong-length"
+        )
 
 
 def _now(qp: "QP", part: Sge) -> bytes:
     """Return the bytes of a piece now."""
     region = qp.device.mrs.get(part.lkey)
     if region is None or not region.region.allows(part.addr, part.length, 0):
-        raise invalid("sg_list", part, "pieces of registered regions, as INLINE is copied at once")
+        raise invalid("sg_list", part, "pieces of registered regions, as INLINE is copied at once", id="not-registered")
     return bytes(Slice(part.addr, part.length, part.lkey, region))

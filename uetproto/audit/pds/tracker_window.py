@@ -91,10 +91,9 @@ def parameters_of(text: str) -> WindowParameters:
         name, equals, raw = (one.strip() for one in part.partition("="))
         if name not in KEYS or not equals:
             raise LocalError(
-                argument("cc"),
-                f"{part.strip()!r} is not legal{similar(name, KEYS)}",
-                f"{', '.join(KEYS)}, as in rate=100 Gb/s",
-            )
+                argument("cc"), f"{part.strip()!r} is not legal{similar(name, KEYS)}",
+                f"{', '.join(KEYS)}, as in rate=100 Gb/s", id="unknown-key"
+            )  # fmt: skip
         key = KEYS[name]
         value: Any = _WORDS.get(raw, raw)
         if raw.isascii() and raw.isdecimal() and key.unit not in (RATE, TIME):
@@ -102,15 +101,17 @@ def parameters_of(text: str) -> WindowParameters:
         try:
             values[name] = key.check(value)
         except ValueError:
-            raise LocalError(argument("cc", name), f"{raw!r} is not legal", key.legal) from None
+            raise LocalError(argument("cc", name), f"{raw!r} is not legal", key.legal, id="wrong-format") from None
     missing = [name for name in NEEDED if name not in values]
     if missing:
-        raise LocalError(argument("cc"), f"{', '.join(missing)} is missing", "rate and base_rtt at least")
+        raise LocalError(
+            argument("cc"), f"{', '.join(missing)} is missing", "rate and base_rtt at least", id="missing-argument"
+        )
     max_wnd = values.pop("max_wnd", None)
     try:
         config = CcConfig(**values)
     except LocalError as error:
-        raise LocalError(argument("cc", error.name), error.value, error.legal) from None
+        raise LocalError(argument("cc", error.name), error.value, error.legal, id=error.id) from None
     return WindowParameters(config, config.max_wnd if max_wnd is None else max_wnd)
 
 
@@ -120,8 +121,9 @@ def check_given(cc: str | None, complete: bool) -> None:
         parameters_of(cc)
         if not complete:
             raise LocalError(
-                argument("cc", cc), "has no effect without every packet", f"with {argument('complete', True)}"
-            )
+                argument("cc", cc), "has no effect without every packet", f"with {argument('complete', True)}",
+                id="no-effect"
+            )  # fmt: skip
 
 
 class StatedWindows:

@@ -62,7 +62,7 @@ def _write(length: int, trains: str, folder: Path, senders: int = 1, capture: bo
         for end in ends:
             (entry,) = end.cq.sread(1)
             if isinstance(entry, fi.CqErrEntry):
-                raise LocalError(f"bench: {entry}")
+                raise LocalError(f"bench: {entry}", id="bench-failed")
         return length // PACKET, process_time() - began
 
 
@@ -77,7 +77,7 @@ def _roce(length: int, trains: str, folder: Path, capture: bool = True) -> Timed
         began = process_time()
         here.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
         if here.send_cq.wait()[0].status.name != "SUCCESS":
-            raise LocalError("bench: the RDMA WRITE failed")
+            raise LocalError("bench: the RDMA WRITE failed", id="bench-failed")
         return length // PACKET, process_time() - began
 
 
@@ -88,7 +88,7 @@ def _ring(length: int, trains: str, folder: Path) -> Timed:
     began = process_time()
     found = prepared.run()
     if not found.correct:
-        raise LocalError("bench: all_reduce differs from NumPy's")
+        raise LocalError("bench: all_reduce differs from NumPy's", id="bench-failed")
     return 2 * (RANKS - 1) * length // PACKET, process_time() - began
 
 
@@ -97,7 +97,7 @@ def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
     began = process_time()
     result = Study(replace(config, seed=1), traffic_matrix(pattern, hosts, size)).run()
     if result.failure:
-        raise LocalError(f"bench: {result.failure}")
+        raise LocalError(f"bench: {result.failure}", id="bench-failed")
     return result.packets, process_time() - began
 
 

@@ -63,9 +63,11 @@ def mesh(hosts: int, messages: int = _MESSAGES) -> float:
             clock.run(clock.now + turns * gap + 100 * MICROSECOND, 1 << 40)
             seconds = process_time() - began
             if before - study.open != turns * hosts or study.failed:
-                raise LocalError(f"bench: {before - study.open} of {turns * hosts} messages have ended")
+                raise LocalError(
+                    f"bench: {before - study.open} of {turns * hosts} messages have ended", id="bench-failed"
+                )
     if sum(len(fep.pds.pdcs) for fep in study.feps.values()) != 2 * hosts * (hosts - 1):
-        raise LocalError("bench: not every host has a PDC to each other one")
+        raise LocalError("bench: not every host has a PDC to each other one", id="bench-failed")
     return seconds / turns / hosts * 1e6
 
 
@@ -82,7 +84,7 @@ def flows(hosts: int) -> float:
     began = process_time()
     study = Study(config, TrafficMatrix("many", hosts, load))
     if study.run().failure or not study.matches():
-        raise LocalError("bench: the flows did not arrive")
+        raise LocalError("bench: the flows did not arrive", id="bench-failed")
     return process_time() - began
 
 

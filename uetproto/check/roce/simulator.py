@@ -319,7 +319,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         kind = KINDS[send.opcode]
         length = ATOMIC_SIZE if send.opcode in ATOMICS else step.number
         if length > self.longest:
-            raise LocalError("send", f"{length} bytes", f"0 … {self.longest}")
+            raise LocalError("send", f"{length} bytes", f"0 … {self.longest}", id="step-impossible")
         self._check_fault(send, length)
         work = PostedWork(self._posted[node], send, length, content_of(node, self._posted[node], length))
         inline = bool(send.flags & SendFlags.INLINE)
@@ -356,7 +356,9 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         if send.fault == "lkey":
             legal = legal and not send.flags & SendFlags.INLINE
         if not legal or (send.fault == "qkey" and self.kind is not QpType.UD):
-            raise LocalError("fault", f"{send.fault!r} is not legal with {send.opcode.name} of {length} bytes")
+            raise LocalError(
+                "fault", f"{send.fault!r} is not legal with {send.opcode.name} of {length} bytes", id="step-impossible"
+            )
 
     def _post_send(self, work: PostedWork, node: int, at: int, remote: int, cut: int, lkey: int) -> PostSend:
         send, length = work.send, work.length
@@ -384,7 +386,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
     def _do_recv(self, step: RoceStep) -> None:
         node, length = step.node, step.number
         if length > self.longest + self.headroom or step.fault not in RECV_FAULTS:
-            raise LocalError("recv", f"{length} bytes", f"0 … {self.longest + self.headroom}")
+            raise LocalError("recv", f"{length} bytes", f"0 … {self.longest + self.headroom}", id="step-impossible")
         end, shadow = self.ends[node], self.shadows[node]
         bad = bool(step.fault) or length < self.longest + self.headroom
         place = MemoryPlace(PlaceUse.RECEIVE, bytearray(length))
@@ -404,7 +406,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         node = step.node
         qp, shadow = self.ends[node].qp, self.shadows[node]
         if step.state in (QpState.INIT, QpState.RTR):
-            raise LocalError("modify", step.state.name, "RTS, SQD, ERR, RESET; else connect")
+            raise LocalError("modify", step.state.name, "RTS, SQD, ERR, RESET; else connect", id="step-impossible")
         held = qp.held is not None
         self.ends[node].hca.submit(
             ModifyQp(qp_num=self.ends[node].number, state=step.state, attributes=dict(step.attributes)), self.now
@@ -493,7 +495,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
         for number in self._there(step) if step.number == ALL else [step.number]:
             copied = self.wire.copy(number) if number >= self._oldest else None
             if copied is None:
-                raise LocalError(f"packet {number} cannot be copied any more")
+                raise LocalError(f"packet {number} cannot be copied any more", id="step-impossible")
             if number in self._damaged:
                 self._damaged.add(copied)
 
@@ -507,7 +509,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
             packet = self.wire.flight[number]
             data = bytearray(packet.header)
             if step.at >= len(data):
-                raise LocalError("at", f"packet {number} has {len(data)} bytes")
+                raise LocalError("at", f"packet {number} has {len(data)} bytes", id="step-impossible")
             if self.configs[self.node_of(packet.dst)].icrc:
                 self._damaged.add(number)
                 continue

@@ -135,7 +135,9 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
 
     def _addressed(self, step: TssStep) -> dict[str, Any]:
         if step.how not in MODES or not 0 <= step.number <= LONGEST:
-            raise LocalError(step.action, f"{step.number} bytes, mode {step.how}", f"0 … {LONGEST}, rud, rod")
+            raise LocalError(
+                step.action, f"{step.number} bytes, mode {step.how}", f"0 … {LONGEST}, rud, rod", id="step-impossible"
+            )
         return {"peer": self.ends[1 - step.node].address, "key": KEY, "job_id": JOB, "mode": Mode[step.how.upper()]}
 
     def _do_write(self, step: TssStep) -> None:
@@ -162,7 +164,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         """The AN that both ends use to seal. Raises `LocalError` during a rotation."""
         one, other = (end.domain.tx_an for end in self.ends)
         if one != other:
-            raise LocalError("both do not use the same AN now")
+            raise LocalError("both do not use the same AN now", id="step-impossible")
         return one
 
     def _do_install(self, step: TssStep) -> None:
@@ -176,7 +178,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         domain = self.ends[step.node].domain
         an = domain.tx_an
         if self.keys.get(1 - an, 0) < self.keys[an]:
-            raise LocalError("switch", "there is no new key")
+            raise LocalError("switch", "there is no new key", id="step-impossible")
         domain.switch(1 - an)
 
     def _do_empty(self, step: TssStep) -> None:
@@ -188,7 +190,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     def _do_epoch(self, step: TssStep) -> None:
         an = self._an
         if not 0 < step.number <= self.terms.lifetime + 1:
-            raise LocalError("epoch", step.number, f"1 … {self.terms.lifetime + 1}")
+            raise LocalError("epoch", step.number, f"1 … {self.terms.lifetime + 1}", id="step-impossible")
         self._move_epoch(an, step.number, self.ends)
 
     def _move_epoch(self, an: int, by: int, ends: tuple[TssEndpoint, ...]) -> None:
@@ -199,12 +201,12 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     def _do_restart(self, step: TssStep) -> None:
         """Let an endpoint forget all but the addresses, the key and, with `floor`, Expected_PSN (tss.md §11)."""
         if step.how not in RESTARTS:
-            raise LocalError("restart", f"{step.how!r}", ", ".join(RESTARTS))
+            raise LocalError("restart", f"{step.how!r}", ", ".join(RESTARTS), id="step-impossible")
         an, end, peer = self._an, self.ends[step.node], self.ends[1 - step.node]
         policy = end.fep.pds.start_policy
         keeps = step.how == "floor"
         if keeps and (not isinstance(policy, ExpectedStart) or end.fep.pds.pdcs):
-            raise LocalError("restart", "floor; legal with Expected_PSN, and without PDC")
+            raise LocalError("restart", "floor; legal with Expected_PSN, and without PDC", id="step-impossible")
         self.opened = {one for one in self.opened if keeps or one[0] != end.node}
         self._do_empty(step)  # otherwise the endpoint could seal again with a key whose nonces it has used
         self._move_epoch(an, 1 if keeps else self.terms.lifetime + 1, (peer,))
@@ -249,7 +251,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
 
     def _do_dup(self, step: TssStep) -> None:
         if self.wire.copy(step.number) is None:
-            raise LocalError(f"packet {step.number} has not left yet")
+            raise LocalError(f"packet {step.number} has not left yet", id="step-impossible")
 
     def _packet(self, step: TssStep) -> SealedPacket:
         (number,) = self._there(step)
@@ -259,14 +261,14 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         packet = self._packet(step)
         data = bytearray(packet.data)
         if step.at >= 8 * len(data):
-            raise LocalError("flip", f"bit {step.at} of {8 * len(data)}")
+            raise LocalError("flip", f"bit {step.at} of {8 * len(data)}", id="step-impossible")
         data[step.at >> 3] ^= 0x80 >> (step.at & 7)
         self.wire.flight[step.number] = packet._replace(data=bytes(data))
 
     def _do_cut(self, step: TssStep) -> None:
         packet = self._packet(step)
         if step.how not in CUTS or step.at >= len(packet.data):
-            raise LocalError("cut", f"to {step.at} of {len(packet.data)} bytes")
+            raise LocalError("cut", f"to {step.at} of {len(packet.data)} bytes", id="step-impossible")
         cut = packet._replace(data=packet.data[: step.at], is_trimmed=bool(step.how))
         self.wire.flight[step.number] = cut
 
@@ -276,13 +278,13 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
 
     def _do_rewrite(self, step: TssStep) -> None:
         if step.how not in FIELDS:
-            raise LocalError("rewrite", f"{step.how!r}", ", ".join(FIELDS))
+            raise LocalError("rewrite", f"{step.how!r}", ", ".join(FIELDS), id="step-impossible")
         self.wire.flight[step.number] = self._packet(step).rewritten(step.how, step.at)
 
     def _do_splice(self, step: TssStep) -> None:
         packet, at = self._packet(step), self.sent - 1 - step.at
         if at < 0:
-            raise LocalError("splice", f"no packet left {step.at} packets ago")
+            raise LocalError("splice", f"no packet left {step.at} packets ago", id="step-impossible")
         self.wire.flight[step.number] = packet.under(self.wire.history[at].header)
 
     def _do_forge(self, step: TssStep) -> None:
@@ -290,10 +292,10 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
         packet = SealedPacket(peer.address, end.address, 0, step.data)
         if step.how in ("guess", "insider"):
             if step.how == "insider" and self.terms.same_keys:
-                raise LocalError("forge", "the attacker has no key of the other domain")
+                raise LocalError("forge", "the attacker has no key of the other domain", id="step-impossible")
             packet = packet._replace(data=self._sealed(step, packet))
         elif step.how not in DRESSES:
-            raise LocalError("forge", f"{step.how!r}", ", ".join(DRESSES))
+            raise LocalError("forge", f"{step.how!r}", ", ".join(DRESSES), id="step-impossible")
         self.wire.send(packet, self.now)
 
     def _sealed(self, step: TssStep, packet: SealedPacket) -> bytes:

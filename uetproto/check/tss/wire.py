@@ -31,7 +31,7 @@ class SealedPacket(NamedTuple):
         """Return the security header. Raises `LocalError` if there is none."""
         header = SecurityHeader.of(self.data)
         if header is None:
-            raise LocalError("packet", "it has no security header")
+            raise LocalError("packet", "it has no security header", id="step-impossible")
         return header
 
     def under(self, header: SecurityHeader) -> "SealedPacket":

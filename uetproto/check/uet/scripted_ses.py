@@ -213,7 +213,7 @@ class ScriptedSes:
             self.script[number] = how
             return
         if how in _REFUSALS or how == LATER:
-            raise LocalError("answer", f"{answer!r} is not legal for a packet that was taken")
+            raise LocalError("answer", f"{answer!r} is not legal for a packet that was taken", id="step-impossible")
         connection, header = self.waiting[key]
         response = self._answer(how, connection, header)
         if response.final:
@@ -355,12 +355,14 @@ class ScriptedSes:
 def _check(what: MessageSpec) -> None:
     """Raise `LocalError` for a message that its mode may not carry (pds.md §3)."""
     if what.packets < 1:
-        raise LocalError("packets", f"{what.packets} is not legal", "1 and more")
+        raise LocalError("packets", f"{what.packets} is not legal", "1 and more", id="step-impossible")
     if what.op not in _OPCODES:
-        raise LocalError("op", f"{what.op!r} is not legal", ", ".join(_OPCODES))
+        raise LocalError("op", f"{what.op!r} is not legal", ", ".join(_OPCODES), id="step-impossible")
     if what.answer not in ANSWERS:
-        raise LocalError("answer", f"{what.answer!r} is not legal", ", ".join(ANSWERS))
+        raise LocalError("answer", f"{what.answer!r} is not legal", ", ".join(ANSWERS), id="step-impossible")
     if what.mode is Mode.UUD and (what.op != "send" or what.packets != 1):
-        raise LocalError("mode", f"{what.op} of {what.packets} packets is not legal with UUD", "send, 1 packet")
+        raise LocalError(
+            "mode", f"{what.op} of {what.packets} packets is not legal with UUD", "send, 1 packet", id="step-impossible"
+        )
     if what.mode is Mode.RUDI and what.op == "send":
-        raise LocalError("op", "'send' is not legal with RUDI", "read, write")
+        raise LocalError("op", "'send' is not legal with RUDI", "read, write", id="step-impossible")

@@ -208,7 +208,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         for number in self._there(step) if step.number == ALL else [step.number]:
             copied = self.wire.copy(number)
             if copied is None:
-                raise LocalError(f"packet {number} cannot be copied any more")
+                raise LocalError(f"packet {number} cannot be copied any more", id="step-impossible")
             if number in self._damaged:
                 self._damaged.add(copied)
 
@@ -230,7 +230,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
                 continue
             data = bytearray(packet.header)
             if step.at >= len(data):
-                raise LocalError("at", f"packet {number} has {len(data)} bytes")
+                raise LocalError("at", f"packet {number} has {len(data)} bytes", id="step-impossible")
             data[step.at] ^= 1
             packet.header = bytes(data)
             self._disrupt(Disruption.FORGED)
@@ -281,7 +281,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         pdcs = self.monitors[step.node].pds.pdcs.values()
         found = [p.local_id for p in pdcs if p.state is State.ESTABLISHED and role in (None, p.role)]
         if not found:
-            raise LocalError(f"{step.action}: node {NAMES[step.node]} has no PDC for it")
+            raise LocalError(f"{step.action}: node {NAMES[step.node]} has no PDC for it", id="step-impossible")
         for pdcid in found:
             self._submit(step.node, make(pdcid))
 
@@ -316,7 +316,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
                 slot.response = None
                 self._disrupt(Disruption.LOST)
                 return
-        raise LocalError(f"PSN {step.number:#x}: no stored response")
+        raise LocalError(f"PSN {step.number:#x}: no stored response", id="step-impossible")
 
     def _do_restart(self, step: UetStep) -> None:
         self.restarts += 1

@@ -19,11 +19,14 @@ def check_marked(output: str, files: Sequence[str]) -> None:
     """Check, before anything is read, that `output` can be an annotated copy of the one capture in `files`. Raises
     `LocalError` if it cannot."""
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
-        raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
+        raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"', id="wrong-suffix")
     if len(files) > 1:
-        raise LocalError(f"-o {output}", f"marks one capture, not {len(files)}", "one FILE")
+        raise LocalError(f"-o {output}", f"marks one capture, not {len(files)}", "one FILE", id="single-run")
     if files[0] == "-" or (os.path.exists(files[0]) and not os.path.isfile(files[0])):
-        raise LocalError(f"-o {output}", "the capture is read twice, standard input only once", "the name of a file")
+        raise LocalError(
+            f"-o {output}", "the capture is read twice, standard input only once", "the name of a file",
+            id="stdin-twice"
+        )  # fmt: skip
 
 
 def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
@@ -31,7 +34,7 @@ def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
     `others`. Return a pair of option and path for the directory, and one for each file. Raises `LocalError` if a file
     cannot be written."""
     if not folder:
-        raise LocalError("--parquet", "is no name", "a directory")
+        raise LocalError("--parquet", "is no name", "a directory", id="missing-argument")
     found: list[tuple[str, str]] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]
     if os.path.isdir(folder):
         for option, table in found:

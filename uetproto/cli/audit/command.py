@@ -42,6 +42,7 @@ from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import Named, check_outputs
 from uetproto.cli.terminal import console, painter, printable, status, tell, width, write_text
+from uetproto.errors import identified
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.base import CaptureReader
 from uetproto.wire.words.summary import count
@@ -158,7 +159,7 @@ def command(
     """
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
     if globs and not rules:
-        raise LocalError("--rules", "names no rule", "rules and patterns, with commas between them")
+        raise LocalError("--rules", "names no rule", "rules and patterns, with commas between them", id="unknown-rule")
     excused = excused_by(personality)
     if explain is not None:
         from uetproto.cli.audit.rules import explained, named
@@ -169,11 +170,11 @@ def command(
         _list(rules, excused, as_json)
         return
     if not files:
-        raise click.UsageError("Missing argument 'FILE…'.")
+        raise identified(click.UsageError("Missing argument 'FILE…'."), "missing-argument")
     outputs = {"-o": output, "--junit": junit_file, "--plot": plot}
     _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
     if number is not None and plot is None:
-        raise LocalError(f"--pdc {number}", "says what --plot draws", "with --plot FILE")
+        raise LocalError(f"--pdc {number}", "says what --plot draws", "with --plot FILE", id="no-effect")
     check_given(cc, complete)
     known = None if baseline is None else _known(baseline)
     options = Options(
@@ -236,7 +237,7 @@ def _check(
     output = outputs["-o"]
     wants = [f"{name} -" for name in ("-o", "--junit") if outputs[name] == "-"] + ["--json"] * as_json
     if len(wants) > 1:
-        raise LocalError(f"{' and '.join(wants)} want standard output")
+        raise LocalError(f"{' and '.join(wants)} want standard output", id="stdout-taken")
     check_files(files)
     if output is not None:
         check_marked(output, files)

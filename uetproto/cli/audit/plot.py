@@ -87,7 +87,7 @@ def _chosen(
     ]
     if not found:
         check_number(measured, number)
-        raise LocalError("--plot", "there is nothing to draw: no PDC, no queue pair")
+        raise LocalError("--plot", "there is nothing to draw: no PDC, no queue pair", id="unknown-pdc")
     return max(found, key=lambda pair: (len(_of(pair[1], pair[0], findings)), pair[1].packets))
 
 
@@ -122,8 +122,9 @@ def check_number(measured: Sequence[Measurements], number: int | None) -> None:
     known = sorted({one for place in measured for one in place.unwanted})
     listed = ", ".join(map(str, known[:_LISTED])) + (", …" if len(known) > _LISTED else "")
     raise LocalError(
-        f"--pdc {number}", f"there is none; there {f'are {listed}' if known else 'is no PDC, no queue pair'}"
-    )
+        f"--pdc {number}", f"there is none; there {f'are {listed}' if known else 'is no PDC, no queue pair'}",
+        id="unknown-pdc"
+    )  # fmt: skip
 
 
 def _is_return(other: Drawn, drawn: Drawn) -> bool:

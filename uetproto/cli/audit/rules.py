@@ -56,7 +56,7 @@ def named(name: str) -> Rule:
     """Return the rule with this id. Raises `LocalError`, with similar ids, if there is no such rule."""
     rule = BY_ID.get(name.upper())
     if rule is None:
-        raise LocalError(f"--explain {name}", f"there is no such rule{known_rules(name)}")
+        raise LocalError(f"--explain {name}", f"there is no such rule{known_rules(name)}", id="unknown-rule")
     return rule
 
 

@@ -209,10 +209,15 @@ def command(
     matrix = None if gpus is None else parse(read_bounded(gpus).decode(errors="replace"))
     if matrix is not None:
         if kind == "pair":
-            raise LocalError("--gpus does not go with --topology pair, whose hosts have one GPU each")
+            raise LocalError(
+                "--gpus does not go with --topology pair, whose hosts have one GPU each", id="not-with-topology"
+            )
         shape.setdefault("gpus_per_node", len(matrix.gpus))
         if shape["gpus_per_node"] > len(matrix.gpus):
-            raise LocalError("gpus_per_node", f"{shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}")
+            raise LocalError(
+                "gpus_per_node", f"{shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}",
+                id="out-of-range"
+            )  # fmt: skip
     numbers = options.rank_numbers(ranks)
     gpus_per_node = shape.get("gpus_per_node", GPUS_PER_NODE[kind])
     by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
@@ -220,7 +225,9 @@ def command(
     given = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
     for name, value, default in (("--cross-nic", cross_nic, None), ("--ports", ports, 1)):
         if only_schedule and value != default:
-            raise LocalError(f"{name} {value}", "--schedule says what ranks send, over whichever NIC")
+            raise LocalError(
+                f"{name} {value}", "--schedule says what ranks send, over whichever NIC", id="conflicting-arguments"
+            )
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
     common: dict[str, Any] = {
         "dtype": dtype(type_), "kind": kind, "shape": shape,
@@ -307,13 +314,18 @@ def _report(found: Sequence[MeasuredCollective], prepared: Sequence[PreparedCase
 
 def _only_schedule(prepared: list[PreparedCase], plot_file: str | None, output: str | None, as_json: bool) -> None:
     if output is not None:
-        raise LocalError(f"-o {output}", "--schedule runs nothing that could be captured; --plot FILE.svg draws it")
+        raise LocalError(
+            f"-o {output}", "--schedule runs nothing that could be captured; --plot FILE.svg draws it",
+            id="model-without-packets"
+        )  # fmt: skip
     if plot_file is not None:
         if not plot_file.lower().endswith(".svg"):
-            raise LocalError(f"--plot {plot_file}", "a schedule is drawn as .svg")
+            raise LocalError(f"--plot {plot_file}", "a schedule is drawn as .svg", id="wrong-suffix")
         check_plot(plot_file)
         if len(prepared) > 1:
-            raise LocalError(f"--plot {plot_file}", f"a drawing holds one schedule, here are {len(prepared)}")
+            raise LocalError(
+                f"--plot {plot_file}", f"a drawing holds one schedule, here are {len(prepared)}", id="single-run"
+            )
         Path(plot_file).write_text(draw(prepared[0].schedule))
     for each in prepared:
         counted, item = check(each.schedule), each.item

@@ -128,7 +128,7 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
             found[name] = value
         else:
             hint = similar(name, (*_SHARP_FIELDS, *BY_NAME))
-            raise LocalError(argument("sharp", f"{name}={value}"), f"no such name{hint}", legal)
+            raise LocalError(argument("sharp", f"{name}={value}"), f"no such name{hint}", legal, id="unknown-argument")
     return found
 
 
@@ -139,8 +139,9 @@ def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
     for name, value in _pairs("multicast", given):
         if name not in names:
             raise LocalError(
-                argument("multicast", f"{name}={value}"), f"no such name{similar(name, names)}", ", ".join(names)
-            )
+                argument("multicast", f"{name}={value}"), f"no such name{similar(name, names)}", ", ".join(names),
+                id="unknown-argument"
+            )  # fmt: skip
         found[name] = _number(argument("multicast", name), value, TIME if name == "least" else "")
     MulticastConfig(**found)
     return found
@@ -154,7 +155,7 @@ def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise LocalError(argument(option, text), "legal is NAME=VALUE")
+            raise LocalError(argument(option, text), "legal is NAME=VALUE", id="wrong-format")
         yield name, value
 
 
@@ -167,7 +168,9 @@ def _number(option: str, text: str, unit: str) -> Any:
     try:
         return with_unit(text, units)
     except ValueError:
-        raise LocalError(f"{option}={text}", "has no unit" if type(number) is int else "is not legal", legal) from None
+        raise LocalError(
+            f"{option}={text}", "has no unit" if type(number) is int else "is not legal", legal, id="missing-unit"
+        ) from None
 
 
 def _value(text: str) -> Any:

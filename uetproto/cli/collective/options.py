@@ -37,21 +37,22 @@ def rank_numbers(text: str) -> list[int]:
     numbers = text.split(",")
     if not all(number.isascii() and number.isdecimal() and len(number) < 7 and int(number) for number in numbers):
         raise LocalError(
-            argument("ranks", text), f"legal are whole numbers, 1 … {MOST_RANKS}, with commas between them"
-        )
+            argument("ranks", text), f"legal are whole numbers, 1 … {MOST_RANKS}, with commas between them",
+            id="wrong-format"
+        )  # fmt: skip
     return list(dict.fromkeys(map(int, numbers)))
 
 
 def length(op: str, text: str | None) -> int:
     if op == "barrier":
         if text not in (None, "0"):
-            raise LocalError(argument("bytes", text), "a barrier moves none", "0")
+            raise LocalError(argument("bytes", text), "a barrier moves none", "0", id="not-with-operation")
         return 0
     text = DEFAULT_BYTES if text is None else text
     try:
         number: int = _BYTES.check(int(text) if text.isascii() and text.isdecimal() else text)
     except ValueError:
-        raise LocalError(argument("bytes", text), f"legal is {_BYTES.legal}") from None
+        raise LocalError(argument("bytes", text), f"legal is {_BYTES.legal}", id="wrong-format") from None
     return number
 
 
@@ -59,9 +60,15 @@ def reduce_op(op: str, name: str | None) -> ReduceOp:
     if name is None:
         return ReduceOp.SUM
     if op not in REDUCING:
-        raise LocalError(argument("reduce_op", name), f"{op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
+        raise LocalError(
+            argument("reduce_op", name), f"{op} reduces nothing; legal with {', '.join(sorted(REDUCING))}",
+            id="not-with-operation"
+        )  # fmt: skip
     if name.upper() not in OPS:
-        raise LocalError(argument("reduce_op", name), f"no such operation{similar(name, OPS)}", ", ".join(OPS))
+        raise LocalError(
+            argument("reduce_op", name), f"no such operation{similar(name, OPS)}", ", ".join(OPS),
+            id="unknown-operation"
+        )  # fmt: skip
     found: ReduceOp = getattr(ReduceOp, name.upper())
     return found
 
@@ -71,17 +78,22 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
     kind, _, rest = text.partition(":")
     if kind not in PARAMETERS:
         raise LocalError(
-            argument("topology", kind), f"no such topology{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS)
-        )
+            argument("topology", kind), f"no such topology{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS),
+            id="unknown-topology"
+        )  # fmt: skip
     shape = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal()):
             keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
             hint = similar(key, PARAMETERS[kind])
-            raise LocalError(argument("topology", text), f"{part!r} is no parameter of {kind}{hint}", keys)
+            raise LocalError(
+                argument("topology", text), f"{part!r} is no parameter of {kind}{hint}", keys, id="unknown-argument"
+            )
         if len(value) > _DIGITS:
-            raise LocalError(argument("topology", text), f"{part!r}", f"a number of at most {_DIGITS} digits")
+            raise LocalError(
+                argument("topology", text), f"{part!r}", f"a number of at most {_DIGITS} digits", id="wrong-format"
+            )
         shape[key] = int(value)
     return kind, shape
 
@@ -91,7 +103,7 @@ def operations(text: str) -> list[str]:
     found = list(dict.fromkeys(text.split(",")))
     for op in found:
         if op not in ALGORITHMS:
-            raise LocalError("op", f"{op!r}{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS))
+            raise LocalError("op", f"{op!r}{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS), id="unknown-operation")
     return found
 
 
@@ -109,13 +121,18 @@ def algorithms(
     for name in named:
         if not any(name in _names(op) for op in ops):
             known = dict.fromkeys(name for op in ops for name in _names(op))
-            raise LocalError("algorithm", f"{name!r} of {', '.join(ops)}{similar(name, known)}", ", ".join(known))
+            raise LocalError(
+                "algorithm", f"{name!r} of {', '.join(ops)}{similar(name, known)}", ", ".join(known),
+                id="unknown-algorithm"
+            )  # fmt: skip
     found: dict[str, list[str | None]] = {}
     for op in ops:
         every = [name for name in scheduled(op) if hosts or name not in HIERARCHICAL]
         names = [name for name in dict.fromkeys([*named, *(every if compare == "all" else ())]) if name in _names(op)]
         if named and not names:
-            raise LocalError("algorithm", f"{', '.join(named)}: {op} has none of them", ", ".join(_names(op)))
+            raise LocalError(
+                "algorithm", f"{', '.join(named)}: {op} has none of them", ", ".join(_names(op)), id="unknown-algorithm"
+            )
         found[op] = [*names] or [None]
     return found
 
@@ -128,8 +145,9 @@ def check_schedule(op: str, algorithm: str | None) -> None:
     """Raise `LocalError` if an algorithm has no schedule."""
     if algorithm == AUTO:
         raise LocalError(
-            argument("algorithm", AUTO), f"{argument('only_schedule', True)} runs nothing", "ring, double_tree"
-        )
+            argument("algorithm", AUTO), f"{argument('only_schedule', True)} runs nothing", "ring, double_tree",
+            id="conflicting-arguments"
+        )  # fmt: skip
     if algorithm is not None:
         maker_of(op, algorithm)
 
@@ -143,17 +161,20 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
     nothing is captured."""
     if output is None:
         if tap is not None:
-            raise LocalError(argument("tap", tap), f"needs {argument('output', 'FILE')}")
+            raise LocalError(argument("tap", tap), f"needs {argument('output', 'FILE')}", id="no-effect")
         return None
     if transport not in TRANSPORTS:
         raise LocalError(
             argument("output", output),
             f"the model has no packets; legal with {argument('transport', ', '.join(TRANSPORTS))}",
+            id="model-without-packets",
         )
     if runs > 1:
-        raise LocalError(argument("output", output), f"a capture holds one collective, here are {runs}")
+        raise LocalError(
+            argument("output", output), f"a capture holds one collective, here are {runs}", id="single-run"
+        )
     if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
+        raise LocalError("-o - and --json both want standard output", id="stdout-taken")
     if tap in (None, "all"):
         return ["rank0"] if tap is None else [f"rank{rank}" for rank in range(ranks)]
     found = []
@@ -167,7 +188,7 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
                 f"ranks, 0 … {ranks - 1}, with commas between them, all, cables such as leaf0.spine1, switches such as"
                 " leaf0, and with SHARP an.SWITCH"
             )
-            raise LocalError(argument("tap", tap), f"legal are {legal}")
+            raise LocalError(argument("tap", tap), f"legal are {legal}", id="unknown-place")
     return list(dict.fromkeys(found))
 
 
@@ -180,7 +201,8 @@ def own_options(op: str, names: Sequence[str | None], length: int, given: Mappin
         if op != "all_reduce" or not any(algorithm in OPTIONS[name] for algorithm in chosen):
             legal = ", ".join(OPTIONS[name])
             raise LocalError(
-                f"{argument(name, value)}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
+                f"{argument(name, value)}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}",
+                id="not-with-operation",
             )
     return named
 
@@ -190,10 +212,13 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
     them."""
     if sharp and not SHARP.union({AUTO}).intersection(names):
         raise LocalError(
-            argument("sharp", sharp[0]), f"goes with {argument('algorithm', ', '.join(sorted({*SHARP, AUTO})))}"
-        )
+            argument("sharp", sharp[0]), f"goes with {argument('algorithm', ', '.join(sorted({*SHARP, AUTO})))}",
+            id="no-effect"
+        )  # fmt: skip
     if multicast and MULTICAST not in names:
-        raise LocalError(argument("multicast", multicast[0]), f"goes with {argument('algorithm', MULTICAST)}")
+        raise LocalError(
+            argument("multicast", multicast[0]), f"goes with {argument('algorithm', MULTICAST)}", id="no-effect"
+        )
     return {"sharp": sharp_settings(sharp), "multicast": multicast_settings(multicast)}
 
 
@@ -204,6 +229,7 @@ def ports(number: int, transport: str) -> int:
         raise LocalError(
             argument("ports", number),
             f"{transport} has no NICs; legal with {argument('transport', ', '.join(TRANSPORTS))}",
+            id="model-without-packets",
         )
     return number
 
@@ -217,15 +243,18 @@ def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | N
         raise LocalError(
             argument("cross_nic", policy),
             f"{transport} has no NICs; legal with {argument('transport', ', '.join(TRANSPORTS))}",
+            id="model-without-packets",
         )
     if policy not in CROSS_NIC:
         raise LocalError(
-            argument("cross_nic", policy), f"legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}"
-        )
+            argument("cross_nic", policy), f"legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}",
+            id="out-of-range"
+        )  # fmt: skip
     if gpus_per_node < 2:
         raise LocalError(
-            argument("cross_nic", policy), "a host has one NIC", f"{argument('topology', 'rails')} or T:gpus_per_node=N"
-        )
+            argument("cross_nic", policy), "a host has one NIC",
+            f"{argument('topology', 'rails')} or T:gpus_per_node=N", id="not-with-topology"
+        )  # fmt: skip
     return int(policy)
 
 
@@ -239,10 +268,13 @@ def transports(text: str) -> list[str]:
     for name in found:
         if name not in known:
             raise LocalError(
-                argument("transport", text), f"no such transport: {name}{similar(name, known)}", ", ".join(known)
-            )
+                argument("transport", text), f"no such transport: {name}{similar(name, known)}", ", ".join(known),
+                id="unknown-transport"
+            )  # fmt: skip
     if len(found) > 1 and "model" in found:
-        raise LocalError(argument("transport", text), "the model has no packets", "model alone")
+        raise LocalError(
+            argument("transport", text), "the model has no packets", "model alone", id="model-without-packets"
+        )
     return found
 
 
@@ -255,7 +287,7 @@ def congestion(
     inside = [name for name in algorithms if name in SHARP or name == MULTICAST]
     if cc is None:
         if lb is not None and (kind not in LAYOUTS or "uet" not in transports):
-            raise LocalError(argument("lb", lb), "without congestion control", f"with {argument('cc')}")
+            raise LocalError(argument("lb", lb), "without congestion control", f"with {argument('cc')}", id="no-effect")
         on = kind in LAYOUTS and not inside and AUTO not in algorithms
         chosen = {name: ["nscc" if on and name == "uet" else OFF] for name in transports}
     else:
@@ -266,12 +298,15 @@ def congestion(
     controlled = [one for found in chosen.values() for one in found if one != OFF]
     if inside and controlled:
         raise LocalError(
-            argument("cc", cc), f"{inside[0]} has senders that do not wait", f"another {argument('algorithm')}"
-        )
+            argument("cc", cc), f"{inside[0]} has senders that do not wait", f"another {argument('algorithm')}",
+            id="not-with-operation"
+        )  # fmt: skip
     if lb is not None and lb not in PATHS:
-        raise LocalError(argument("lb", lb), f"no such path selection{similar(lb, PATHS)}", ", ".join(PATHS))
+        raise LocalError(
+            argument("lb", lb), f"no such path selection{similar(lb, PATHS)}", ", ".join(PATHS), id="unknown-name"
+        )
     if lb is not None and not any(one != OFF for one in chosen.get("uet", ())):
-        raise LocalError(argument("lb", lb), "without congestion control", f"with {argument('cc')}")
+        raise LocalError(argument("lb", lb), "without congestion control", f"with {argument('cc')}", id="no-effect")
     return [
         {"transport": name, "cc": one, "lb": lb or "mixed"} for name, found in chosen.items() for one in found
     ]  # fmt: skip
@@ -296,11 +331,14 @@ def _refuse_control(text: str, name: str, transports: Sequence[str]) -> None:
     for other in TRANSPORTS:
         if _has(other, name):
             raise LocalError(
-                argument("cc", text), f"{name} not over {', '.join(transports)}", f"with {argument('transport', other)}"
-            )
+                argument("cc", text), f"{name} not over {', '.join(transports)}",
+                f"with {argument('transport', other)}", id="not-with-transport"
+            )  # fmt: skip
     legal = {"uet": f"{', '.join(CC)}, joined by +", "roce": ", ".join(ROCE_CC)}
     known = "; ".join(f"over {one} {legal[one]}" for one in transports if one in legal)
-    raise LocalError(argument("cc", text), f"no such algorithm: {name}", f"{OFF}{known and '; '}{known}")
+    raise LocalError(
+        argument("cc", text), f"no such algorithm: {name}", f"{OFF}{known and '; '}{known}", id="unknown-algorithm"
+    )
 
 
 def fabric_values(rate: str, delay: str, mtu: int | None, loss: float, transports: Sequence[str]) -> dict[str, Any]:
@@ -315,15 +353,16 @@ def fabric_values(rate: str, delay: str, mtu: int | None, loss: float, transport
         for name, value, default in given:
             if value != default:
                 raise LocalError(
-                    argument(name, value), "the model has no packets", argument("transport", ", ".join(TRANSPORTS))
-                )
+                    argument(name, value), "the model has no packets", argument("transport", ", ".join(TRANSPORTS)),
+                    id="model-without-packets"
+                )  # fmt: skip
     found = {}
     for name, text, kind in (("rate", rate, RATE), ("delay", delay, _TIME)):
         try:
             found[name] = kind.check(int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text)
         except ValueError:
-            raise LocalError(argument(name, text), f"legal is {kind.legal}") from None
+            raise LocalError(argument(name, text), f"legal is {kind.legal}", id="wrong-format") from None
     legal = [one for one in PAYLOAD_MTUS if "roce" not in transports or one in PMTUS]
     if mtu is not None and mtu not in legal:
-        raise LocalError(argument("mtu", mtu), "is not legal", f"{', '.join(map(str, legal))}")
+        raise LocalError(argument("mtu", mtu), "is not legal", f"{', '.join(map(str, legal))}", id="out-of-range")
     return found | {"mtu": mtu, "loss": loss}

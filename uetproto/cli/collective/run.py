@@ -133,7 +133,7 @@ class PreparedCase:
         packets = case.transport in TRANSPORTS
         most = MOST_WITH_PACKETS if packets else MOST_RANKS
         if not 1 <= case.ranks <= most:
-            raise LocalError("ranks", f"{case.ranks}; legal over {case.transport}: 1 … {most}")
+            raise LocalError("ranks", f"{case.ranks}; legal over {case.transport}: 1 … {most}", id="out-of-range")
         self.topology = topology(case.kind, case.ranks, **case.shape)
         count = check_sample(case.op, case.ranks, case.length, case.dtype, case.reduce_op)
         self.case, self.count = case, count
@@ -159,21 +159,24 @@ class PreparedCase:
         if self.offloaded:
             refused = refusal(algorithm, case.transport, case.kind)
             if refused is not None:
-                raise LocalError("algorithm", refused)
+                raise LocalError("algorithm", refused, id="not-with-transport")
             self.schedule = buffers(case.op, algorithm, case.ranks, count)
         else:
             self.schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes, **self.options)
         if case.cross_nic == NEVER_CROSS and len(set(map(len, self.hosts))) > 1:
             gpus = self.topology.gpus_per_node
             raise LocalError(
-                "cross_nic", "0, but not all rails reach all hosts", f"ranks a multiple of {gpus}, or 1, 2"
-            )
+                "cross_nic", "0, but not all rails reach all hosts", f"ranks a multiple of {gpus}, or 1, 2",
+                id="not-with-topology"
+            )  # fmt: skip
 
     def check_memory(self) -> None:
         """Raise `LocalError` if the tensors of all ranks together are larger than `MOST_HELD` bytes."""
         if self.case.length * self.case.ranks > MOST_HELD:
             most = MOST_HELD // self.case.ranks
-            raise LocalError("bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
+            raise LocalError(
+                "bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}", id="too-large"
+            )
 
     @property
     def algorithm(self) -> str:
@@ -293,7 +296,7 @@ class PreparedCase:
 
     def _choose(self) -> AlgorithmChoice:
         if self.case.op != "all_reduce":
-            raise LocalError("algorithm", f"auto of {self.case.op}; legal with all_reduce")
+            raise LocalError("algorithm", f"auto of {self.case.op}; legal with all_reduce", id="not-with-operation")
         by_ring = PreparedCase(replace(self.case, algorithm="ring"))
         found = by_ring._offer
         if isinstance(found, Offer):

@@ -101,15 +101,17 @@ def filled(command: str, facts: Mapping[str, str]) -> list[str]:
     def fact(found: re.Match[str]) -> str:
         name = found[1]
         if name not in facts:
-            raise LocalError("--driver", f"{found[0]} is not known{similar(name, facts)}", ", ".join(facts))
+            raise LocalError(
+                "--driver", f"{found[0]} is not known{similar(name, facts)}", ", ".join(facts), id="driver-failed"
+            )
         return facts[name]
 
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise LocalError("--driver", f"{command!r}: {error}", "a command with arguments") from None
+        raise LocalError("--driver", f"{command!r}: {error}", "a command with arguments", id="driver-failed") from None
     if not words:
-        raise LocalError("--driver", "is empty", "a command with arguments")
+        raise LocalError("--driver", "is empty", "a command with arguments", id="driver-failed")
     return [_PLACEHOLDER.sub(fact, word) for word in words]
 
 
@@ -140,7 +142,9 @@ class DriverActor:
             )  # fmt: skip
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            raise LocalError("--driver", f"{words[0]}: {why}", "a command that can be run") from None
+            raise LocalError(
+                "--driver", f"{words[0]}: {why}", "a command that can be run", id="driver-failed"
+            ) from None
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -187,7 +191,9 @@ class DriverActor:
                 raise ValueError
         except ValueError:
             told = f"{printable(text.decode(errors='replace').strip())!r} is not legal"
-            raise LocalError(str(self._pair), told, "a line with QPN and first PSN, such as 0x12 7") from None
+            raise LocalError(
+                str(self._pair), told, "a line with QPN and first PSN, such as 0x12 7", id="driver-failed"
+            ) from None
         return qpn, psn
 
     def end(self) -> None:

@@ -135,7 +135,7 @@ def command(
     """
     wanted = [glob.strip() for glob in (only or "").split(",") if glob.strip()]
     if only is not None and not wanted:
-        raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*")
+        raise LocalError("--only", f"{only!r} names no test", "ids, or patterns such as UET-PDS-*", id="unknown-test")
     known = None if peer_file is None else known_of(Path(peer_file), options)
     if isinstance(known, KnownRocePeer):
         options = replace(options, transport=known.transport)
@@ -148,17 +148,24 @@ def command(
     if options.domain is None and not (listed or tests):
         sealed, playing = playing, [test for test in playing if KEYS not in test.needs]
         if sealed and not playing:
-            raise LocalError("--keys", f"is missing: {sealed[0].id} is of sealed packets", "a key file of both ends")
+            raise LocalError(
+                "--keys", f"is missing: {sealed[0].id} is of sealed packets", "a key file of both ends",
+                id="missing-keys"
+            )  # fmt: skip
     if not playing:
-        raise LocalError("--as", f"{role}: no test is left", f"{INITIATOR}, {TARGET}, {BOTH}")
+        raise LocalError("--as", f"{role}: no test is left", f"{INITIATOR}, {TARGET}, {BOTH}", id="unknown-test")
     if role == INITIATOR:
         for name, value in (("--driver", driver), ("--acts-from", acts_from), ("--wait", wait)):
             if value is not None:
-                raise LocalError(name, f"does not go with --as {role}", f"--as {TARGET}, --as {BOTH}")
+                raise LocalError(
+                    name, f"does not go with --as {role}", f"--as {TARGET}, --as {BOTH}", id="conflicting-arguments"
+                )
     lacking = frozenset(name.strip() for name in without.split(",") if name.strip())
     optional = {**ROCE_OPTIONAL, **ROCE_NEEDS} if options.is_roce else OPTIONAL
     for name in lacking - {*optional}:
-        raise LocalError("--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional))
+        raise LocalError(
+            "--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional), id="unknown-name"
+        )
     if listed:
         _list(playing, options.as_json)
         return
@@ -167,12 +174,14 @@ def command(
         peer, options, lacking = filled_from(known, str(peer_file), options, peer, lacking)
         rto = rto if known.rto_ms is None else known.rto_ms
     if peer is None:
-        raise LocalError("--peer", "is missing", "the address of the peer that is tested, or --list")
+        raise LocalError(
+            "--peer", "is missing", "the address of the peer that is tested, or --list", id="missing-argument"
+        )
     if init_file is not None:
         initialise(options, peer, init_file, lacking, overwrite=overwrite, rto_ms=int(rto), tests=playing)
         return
     if overwrite:
-        raise LocalError("--overwrite", "goes with --init")
+        raise LocalError("--overwrite", "goes with --init", id="no-effect")
     check_outputs([("--junit", junit_file), ("--html", html_file)], [("--peer-file", peer_file)])
     if folder is not None:
         make_folder("-o", folder)
@@ -240,7 +249,9 @@ def _report(option: str, file: str, text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise LocalError(f"{option} {file}", error.strerror or str(error), "a file that can be written") from None
+        raise LocalError(
+            f"{option} {file}", error.strerror or str(error), "a file that can be written", id="cannot-write"
+        ) from None
 
 
 def _check_transport(options: LinkOptions, found: list[ConformanceTest], globs: list[str]) -> None:
@@ -253,7 +264,7 @@ def _check_transport(options: LinkOptions, found: list[ConformanceTest], globs: 
             if tests:
                 legal = [UET] if names == (UET,) else dict.fromkeys((RC, *(test.pairs[0]["kind"] for test in tests)))
                 told = f"{glob!r} matches no test of {options.transport}"
-                raise LocalError("--only", told, ", ".join(f"--transport {name}" for name in legal))
+                raise LocalError("--only", told, ", ".join(f"--transport {name}" for name in legal), id="unknown-test")
 
 
 def _tests_of(options: LinkOptions, files: tuple[str, ...]) -> list[ConformanceTest]:
@@ -265,7 +276,7 @@ def _tests_of(options: LinkOptions, files: tuple[str, ...]) -> list[ConformanceT
     for test in found:
         if bool(test.pairs) is not options.is_roce:
             told = f"{test.id} is no test of {options.transport}"
-            raise LocalError("--transport", told, ", ".join((UET, *SERVICES)), place=test.place)
+            raise LocalError("--transport", told, ", ".join((UET, *SERVICES)), place=test.place, id="not-with-protocol")
     if options.transport in (UC, UD):
         found = [test for test in found if test.pairs[0]["kind"] == options.transport]
     return found
@@ -307,7 +318,7 @@ def _acting_side(
     address = address_of("--acts-from", actor_address)
     if address.version != bench.facts.ip_version:
         wrong = f"{address} is of IPv{address.version}"
-        raise LocalError("--acts-from", wrong, f"an address of IPv{bench.facts.ip_version}")
+        raise LocalError("--acts-from", wrong, f"an address of IPv{bench.facts.ip_version}", id="wrong-address")
     bench.link.peers |= {int(address)}
     rto = int(how.rto * MILLISECOND)
     if isinstance(bench.facts, RoceFacts):

@@ -20,11 +20,13 @@ def known_of(path: Path, options: LinkOptions) -> KnownPeer | KnownRocePeer:
     if not is_of_roce(file):
         if options.is_roce:
             told = f"{options.transport} is not what {path} says, which has neither peer.transport nor [pairs]"
-            raise LocalError("--transport", told, UET)
+            raise LocalError("--transport", told, UET, id="not-with-protocol")
         return file.known()
     known = RocePeerFile(path).known()
     if "transport" in options.given and options.transport != known.transport:
-        raise LocalError("--transport", f"{options.transport} is not what {path} says", known.transport)
+        raise LocalError(
+            "--transport", f"{options.transport} is not what {path} says", known.transport, id="peer-differs"
+        )
     return known
 
 
@@ -37,9 +39,11 @@ def filled_from(
     for name in sorted(options.given & {*told}):
         ours = {"key": options.memory_key, "addr": options.address}.get(name, getattr(options, name))
         if told[name] not in (None, ours):
-            raise LocalError(f"--{name.replace('_', '-')}", f"{ours} is not what {file} says", str(told[name]))
+            raise LocalError(
+                f"--{name.replace('_', '-')}", f"{ours} is not what {file} says", str(told[name]), id="peer-differs"
+            )
     if None not in (peer, known.address) and ip_address(str(peer)) != ip_address(str(known.address)):
-        raise LocalError("--peer", f"{peer} is not the peer of {file}", str(known.address))
+        raise LocalError("--peer", f"{peer} is not the peer of {file}", str(known.address), id="peer-differs")
     filled = {name: value for name, value in told.items() if value is not None and name in _NAMES_OF_OPTIONS}
     filled |= {name: str(told[name]) for name in ("key", "addr") if name in told}
     return peer or known.address, replace(options, **filled), lacking | known.lacking
@@ -63,7 +67,9 @@ def tested(options: LinkOptions, peer: str | None, file: str | None, lacking: fr
             options = replace(options, transport=known.transport)
         peer, options, lacking = filled_from(known, str(file), options, peer, lacking)
     if peer is None:
-        raise LocalError("--peer", "is missing", "the address of the live peer, or --peer-file with it")
+        raise LocalError(
+            "--peer", "is missing", "the address of the live peer, or --peer-file with it", id="missing-argument"
+        )
     return Tested(peer, options, lacking, known)
 
 

@@ -41,7 +41,7 @@ def initialise(
     check_output("--init", file, ())
     is_there = os.path.exists(file)
     if is_there and not overwrite:
-        raise LocalError("--init", f"{file} is there", "another name, or --overwrite")
+        raise LocalError("--init", f"{file} is there", "another name, or --overwrite", id="file-exists")
     if options.is_roce:
         if options.rendezvous_at is None:
             _initialise_by_hand(options, peer, file, is_there, rto_ms, tests)

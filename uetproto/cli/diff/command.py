@@ -30,6 +30,7 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, status, width, write_text
 from uetproto.diff import diff
 from uetproto.diff.normal import addresses_of
+from uetproto.errors import identified
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.words.summary import count
 
@@ -42,7 +43,10 @@ def _hosts(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     for pair in ",".join(values).split(",") if values else ():
         mine, equals, other = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"{pair!r}; legal are pairs of IP addresses, such as 10.0.0.1=10.1.0.1")
+            raise identified(
+                click.BadParameter(f"{pair!r}; legal are pairs of IP addresses, such as 10.0.0.1=10.1.0.1"),
+                "wrong-format",
+            )
         found[mine] = other
     addresses_of(found)
     return found
@@ -108,9 +112,9 @@ def command(
     - is standard input, and pipes are copied to a temporary file.
     """
     if as_json and golden:
-        raise click.UsageError("--json and --golden exclude each other")
+        raise identified(click.UsageError("--json and --golden exclude each other"), "conflicting-arguments")
     if junit_file == "-" and (as_json or golden):
-        raise click.UsageError("--junit - has standard output for itself")
+        raise identified(click.UsageError("--junit - has standard output for itself"), "stdout-taken")
     check_files((first, second))
     check_output("--junit", junit_file, (("A", first), ("B", second), ("--keys", keys_file)))
     names = (os.path.basename(first), os.path.basename(second))

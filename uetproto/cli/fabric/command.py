@@ -150,15 +150,18 @@ def command(
     ]  # fmt: skip
     variants = dict.fromkeys((one.cc, one.lb) for one in runs)
     if output is not None and len(runs) > 1:
-        raise LocalError(f"-o {output}", f"of {len(runs)} runs", "one run")
+        raise LocalError(f"-o {output}", f"of {len(runs)} runs", "one run", id="single-run")
     if output is not None and wire != "bytes":
-        raise LocalError(f"-o {output}", f"with --wire {wire}", "with --wire bytes")
+        raise LocalError(f"-o {output}", f"with --wire {wire}", "with --wire bytes", id="wire-objects")
     if tap is not None and output is None:
-        raise LocalError(f"--tap {tap}", "without a capture", "with -o FILE")
+        raise LocalError(f"--tap {tap}", "without a capture", "with -o FILE", id="no-effect")
     if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
+        raise LocalError("-o - and --json both want standard output", id="stdout-taken")
     if set(kinds) - {"fct"} and len(variants) > plot.MOST_PANELS:
-        raise LocalError(f"--plot {picture and picture[0]}", f"{len(variants)} variants", f"at most {plot.MOST_PANELS}")
+        raise LocalError(
+            f"--plot {picture and picture[0]}", f"{len(variants)} variants", f"at most {plot.MOST_PANELS}",
+            id="too-many"
+        )  # fmt: skip
     inputs = () if load.name == pattern else (("FILE", pattern),)
     check_outputs([("-o", output), ("--plot", picture and picture[1])], inputs)
     if picture is not None:
@@ -215,7 +218,7 @@ def _value(option: str, text: str, kind: KeyType) -> int:
     try:
         value: int = kind.check(int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text)
     except ValueError:
-        raise LocalError(f"{option} {text}", f"legal is {kind.legal}") from None
+        raise LocalError(f"{option} {text}", f"legal is {kind.legal}", id="wrong-format") from None
     return value
 
 
@@ -226,7 +229,7 @@ def _algorithms(text: str) -> list[str]:
             try:
                 check_algorithm(name)
             except LocalError as error:
-                raise LocalError(f"--cc {text}", error.value, f"{OFF}, {error.legal}") from None
+                raise LocalError(f"--cc {text}", error.value, f"{OFF}, {error.legal}", id=error.id) from None
     return found
 
 
@@ -234,7 +237,9 @@ def _names(option: str, text: str, legal: tuple[str, ...]) -> list[str]:
     found = list(dict.fromkeys(text.split(",")))
     for name in found:
         if name not in legal:
-            raise LocalError(f"{option} {text}", f"{name!r} is not legal{similar(name, legal)}", ", ".join(legal))
+            raise LocalError(
+                f"{option} {text}", f"{name!r} is not legal{similar(name, legal)}", ", ".join(legal), id="unknown-name"
+            )
     return found
 
 
@@ -244,12 +249,14 @@ def _seeds(text: str) -> list[int]:
         first, dash, last = part.partition("-")
         ends = [first, last if dash else first]
         if not all(end.isascii() and end.isdecimal() and len(end) < 11 and int(end) < _SEED for end in ends):
-            raise LocalError(f"--seeds {text}", f"{part!r} is not legal", "numbers, and ranges such as 1-5")
+            raise LocalError(
+                f"--seeds {text}", f"{part!r} is not legal", "numbers, and ranges such as 1-5", id="wrong-format"
+            )
         if int(ends[1]) - int(ends[0]) >= _MOST_SEEDS or len(found) > _MOST_SEEDS:
-            raise LocalError(f"--seeds {text}", f"more than {_MOST_SEEDS} runs")
+            raise LocalError(f"--seeds {text}", f"more than {_MOST_SEEDS} runs", id="too-many")
         found |= dict.fromkeys(range(int(ends[0]), int(ends[1]) + 1))
     if not found:
-        raise LocalError(f"--seeds {text}", "no seed", "numbers, and ranges such as 1-5")
+        raise LocalError(f"--seeds {text}", "no seed", "numbers, and ranges such as 1-5", id="missing-argument")
     return list(found)
 
 

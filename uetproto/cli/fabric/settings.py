@@ -9,7 +9,7 @@ from typing import Any
 from uetproto.emulator.congestion import CC_KEYS, SWITCH_KEYS, SwitchConfig
 from uetproto.engine.cc.config import CcConfig
 from uetproto.engine.config import PdsConfig
-from uetproto.errors import LocalError, argument, similar
+from uetproto.errors import LocalError, argument, similar, unfit
 from uetproto.knobs import RATE, TIME, KeyType, keys_of
 
 _BY_OPTION = {"cc.algorithm": "cc", "cc.lb": "lb", "switch.profile": "profile"}
@@ -36,12 +36,14 @@ def settings_of(texts: Iterable[str], pds: PdsConfig) -> StudySettings:
         if not equals or f"{section}.{name}" not in known:
             told = f"unknown key{similar(key.strip(), known)}" if equals else "has no value"
             raise LocalError(
-                argument("settings", key.strip()),
-                told,
-                "SECTION.KEY=VALUE, of cc, switch and pds (docs/reference/keys.md)",
-            )
+                argument("settings", key.strip()), told,
+                "SECTION.KEY=VALUE, of cc, switch and pds (docs/reference/keys.md)", id="wrong-format"
+            )  # fmt: skip
         if (option := _BY_OPTION.get(f"{section}.{name}")) is not None:
-            raise LocalError(argument("settings", key.strip()), "has an argument of its own", argument(option))
+            raise LocalError(
+                argument("settings", key.strip()), "has an argument of its own", argument(option),
+                id="conflicting-arguments"
+            )  # fmt: skip
         found[section][name] = _checked(key.strip(), value.strip(), _SECTIONS[section][name])
     section = "cc"
     try:
@@ -51,7 +53,9 @@ def settings_of(texts: Iterable[str], pds: PdsConfig) -> StudySettings:
         section = "pds"
         return StudySettings(found["cc"], switch, replace(pds, **found[section]))
     except LocalError as error:
-        raise LocalError(argument("settings", f"{section}.{error.name}"), error.value, error.legal) from None
+        raise LocalError(
+            argument("settings", f"{section}.{error.name}"), error.value, error.legal, id=error.id
+        ) from None
 
 
 def _checked(key: str, value: str, kind: KeyType) -> Any:
@@ -60,10 +64,11 @@ def _checked(key: str, value: str, kind: KeyType) -> Any:
     except (ValueError, RecursionError):
         raw = value
     if kind.unit in (TIME, RATE) and type(raw) is int and raw:
-        raise LocalError(argument("settings", key), f"{raw} has no unit", kind.legal)
+        raise LocalError(argument("settings", key), f"{raw} has no unit", kind.legal, id="missing-unit")
     try:
         return kind.check(raw)
     except ValueError:
         raise LocalError(
-            argument("settings", key), f"{value!r} is not legal{similar(value, kind.names)}", kind.legal
-        ) from None
+            argument("settings", key), f"{value!r} is not legal{similar(value, kind.names)}", kind.legal,
+            id=unfit(value, kind.names)
+        ) from None  # fmt: skip

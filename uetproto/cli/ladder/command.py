@@ -53,7 +53,7 @@ from uetproto.cli.ladder.taps import LEARNED, Places, learned, merged, numbered_
 from uetproto.cli.main import EXIT_STATUS, FAULT, MISUSE
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import painter, printable, shortened, width, write_text
-from uetproto.errors import listed, similar
+from uetproto.errors import identified, listed, similar
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.words.summary import count
 from uetproto.wire.words.text import numbered
@@ -73,10 +73,16 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[r
     for span in value.split(","):
         first, dash, last = span.partition("-")
         if not _is_number(first) or not (_is_number(last) if dash else not last):
-            raise click.BadParameter(f"{value!r}; legal are numbers of packets from 1, such as 7 or 7-12 or 7-12,30-35")
+            raise identified(
+                click.BadParameter(f"{value!r}; legal are numbers of packets from 1, such as 7 or 7-12 or 7-12,30-35"),
+                "wrong-format",
+            )
         found.append(range(int(first) - 1, int(last or first)))
         if not found[-1]:
-            raise click.BadParameter(f"{span}: the last number is below the first; legal: {last}-{first}")
+            raise identified(
+                click.BadParameter(f"{span}: the last number is below the first; legal: {last}-{first}"),
+                "inconsistent-values",
+            )
     return found
 
 
@@ -90,7 +96,9 @@ def _columns(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
     names = tuple(dict.fromkeys((value or "").split(","))) if value else ()
     for name in names:
         if name not in COLUMNS:
-            raise click.BadParameter(f"{name!r}{similar(name, COLUMNS)}; legal: {listed(COLUMNS)}")
+            raise identified(
+                click.BadParameter(f"{name!r}{similar(name, COLUMNS)}; legal: {listed(COLUMNS)}"), "unknown-column"
+            )
     return names
 
 
@@ -175,11 +183,13 @@ def command(
     --json counts from 0. Packets of several files are numbered by their times. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
-        raise click.UsageError("--svg and --json exclude each other")
+        raise identified(click.UsageError("--svg and --json exclude each other"), "conflicting-arguments")
     if merge and interface is not None:
-        raise click.UsageError("--merge draws all interfaces; --interface draws one")
+        raise identified(
+            click.UsageError("--merge draws all interfaces; --interface draws one"), "conflicting-arguments"
+        )
     if fold and every:
-        raise click.UsageError("--fold and --all exclude each other")
+        raise identified(click.UsageError("--fold and --all exclude each other"), "conflicting-arguments")
     merge = merge or (len(files) > 1 and interface is None)
     check_files(files)
     check_offsets(offsets, files)
@@ -258,7 +268,7 @@ def _check_interface(reader: MergedReader, wanted: str | None, name: str, tally:
         return
     named = (f"{number} {shortened(printable(name), 40)}".strip() for number, name in enumerate(names))
     listed = ", ".join(islice(named, _LISTED)) + (", …" if len(names) > _LISTED else "") or "none"
-    raise LocalError(f"{name}: there is no interface {wanted}; there are {listed}")
+    raise LocalError(f"{name}: there is no interface {wanted}; there are {listed}", id="unknown-interface")
 
 
 def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int], chosen: Sequence[str]) -> None:

@@ -95,7 +95,9 @@ class LiveFrames:
         except OSError:
             is_there = False
         if not is_there:
-            self.error = LocalError("--interface", f"{device.name} is gone: {error.strerror}", "one that stays")
+            self.error = LocalError(
+                "--interface", f"{device.name} is gone: {error.strerror}", "one that stays", id="interface-down"
+            )
         else:
             click.echo(f"uetproto: {device.name} is down; no frames come until it is up", err=True)
 
@@ -152,9 +154,12 @@ def command(
     130. Needs CAP_NET_RAW.
     """
     if not (audits or ladder or output):
-        raise LocalError("capture", "nothing is done with the frames", "at least one of -o FILE, --audit, --ladder")
+        raise LocalError(
+            "capture", "nothing is done with the frames", "at least one of -o FILE, --audit, --ladder",
+            id="missing-argument"
+        )  # fmt: skip
     if output == "-" and (as_json or ladder):
-        raise LocalError("-o -", "wants standard output, as --json and --ladder do", "-o FILE")
+        raise LocalError("-o -", "wants standard output, as --json and --ladder do", "-o FILE", id="stdout-taken")
     check_outputs([("-o", output)], [("--keys", keys_file)])
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
     options = Options(

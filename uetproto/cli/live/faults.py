@@ -25,16 +25,16 @@ def faults_of(text: str) -> Faults:
         if key is None or not equals:
             legal = f"NAME=VALUE,… with the names {', '.join(FAULTS)}"
             hint = " without a value" if key is not None else similar(name, FAULTS)
-            raise LocalError(_OPTION, f"{part!r} is not legal{hint}", legal)
+            raise LocalError(_OPTION, f"{part!r} is not legal{hint}", legal, id="wrong-format")
         if name in given:
-            raise LocalError(_OPTION, f"{name} is given twice", "each name once")
+            raise LocalError(_OPTION, f"{name} is given twice", "each name once", id="duplicate")
         try:
             given[name] = key.check(_number(value))
         except ValueError:
-            raise LocalError(_OPTION, f"{name}: {value!r} is not legal", _legal(name)) from None
+            raise LocalError(_OPTION, f"{name}: {value!r} is not legal", _legal(name), id="wrong-format") from None
     for name, of in _TIMES.items():
         if name in given and not given.get(of):
-            raise LocalError(_OPTION, f"{name} has no effect without {of}", f"with {of}=SHARE")
+            raise LocalError(_OPTION, f"{name} has no effect without {of}", f"with {of}=SHARE", id="no-effect")
         if name.endswith("_time"):
             given.setdefault(name, FAULTS[name].check(USUAL_TIME))
     return Faults(**given)

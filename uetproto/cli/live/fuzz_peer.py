@@ -43,7 +43,9 @@ def fuzz_peer(
     peer, options, lacking, known = tested(options, peer, peer_file, lacking)
     optional = {**OPTIONAL_ROCE, **NEEDS} if options.is_roce else OPTIONAL
     for name in left_out - {*optional}:
-        raise LocalError("--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional))
+        raise LocalError(
+            "--without", f"{name!r} is not legal{similar(name, optional)}", ", ".join(optional), id="unknown-name"
+        )
     findings: list[PeerFinding] = []
     with (
         Interrupt() as interrupt,
@@ -55,7 +57,7 @@ def fuzz_peer(
         if not options.as_json:
             tell([bench.words()])
         if missing := bench.facts.offers.get("memory"):
-            raise LocalError("--peer", missing, "a peer with 16 KiB of memory that we may write")
+            raise LocalError("--peer", missing, "a peer with 16 KiB of memory that we may write", id="peer-refused")
         fuzzed = (FUZZED_ROCE if options.is_roce else FUZZED_UET)._replace(suite=bench.suite)
         judge = _judge(bench, Path(spare))
         fuzz = PeerFuzz(bench.link, bench.facts, bench.patience, bench.seed, judge, fuzzed)

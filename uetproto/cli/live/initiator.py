@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Self
 
-from uetproto import LocalError
+from uetproto import LocalError, UetError
 from uetproto.api import fi, verbs
 from uetproto.cli.live.options import (
     RC,
@@ -39,8 +39,8 @@ _PATIENCE = 60 * SECOND
 Stop = Callable[[], bool]
 
 
-class OperationFailedError(Exception):
-    """This exception says that an operation ended in an error, or not at all."""
+class OperationFailedError(UetError):
+    """This error says that an operation ended in an error, or not at all."""
 
 
 class Initiator(ABC):
@@ -122,11 +122,11 @@ class Initiator(ABC):
             if self.open != open_:
                 began, open_ = world.now, self.open
             elif world.now - began > _PATIENCE:
-                raise OperationFailedError(f"nothing ended for {_PATIENCE // SECOND} s")
+                raise OperationFailedError(f"nothing ended for {_PATIENCE // SECOND} s", id="no-answer")
         if self.problems:
-            raise OperationFailedError(self.problems.popleft() + self._silence())
+            raise OperationFailedError(self.problems.popleft() + self._silence(), id="operation-failed")
         if self.gone and self.open > left:
-            raise OperationFailedError(f"{self.peer} has ended, with {self.open} operations open")
+            raise OperationFailedError(f"{self.peer} has ended, with {self.open} operations open", id="peer-ended")
 
     def _silence(self) -> str:
         """Return what was reported of the packets to a peer that never answered."""
@@ -206,13 +206,17 @@ class UetInitiator(Initiator):
         version = ip_address(peer).version
         payload = told.get("payload_mtu")
         if options.payload_mtu not in (None, payload) and payload is not None:
-            raise LocalError("--payload-mtu", f"{options.payload_mtu} is not that of the peer", payload)
+            raise LocalError(
+                "--payload-mtu", f"{options.payload_mtu} is not that of the peer", payload, id="peer-differs"
+            )
         if payload is None:
             payload = options.payload_for(mtu_towards(options, local, peer), version)
         port = told.get("udp_port")
         if told and (port is None) != (options.ip_protocol is not None):
             takes = f"IP protocol {told.get('ip_protocol')}" if port is None else f"UDP port {port}"
-            raise LocalError("--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends")
+            raise LocalError(
+                "--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends", id="peer-differs"
+            )
         self.payload_mtu = number({"payload_mtu": payload}, "payload_mtu", 1024, 8192)
         self.dscp = options.how().dscp
         self._fabric = options.fabric(local, self.payload_mtu, port)
@@ -342,7 +346,10 @@ def connected(options: LinkOptions, peer: str, *, has_pair: bool = True) -> Init
     Raises `LocalError` if the peer cannot be reached, or refuses.
     """
     if options.personality == AUTO:
-        raise LocalError("--personality", "auto is of serve alone, which sees packets first", ", ".join(PERSONALITIES))
+        raise LocalError(
+            "--personality", "auto is of serve alone, which sees packets first", ", ".join(PERSONALITIES),
+            id="unknown-personality"
+        )  # fmt: skip
     peer = str(address_of("--peer", peer))
     local = local_towards(options, peer)
     rendezvous, told = begun(options, peer, local)
@@ -393,4 +400,5 @@ def _compare(options: LinkOptions, told: Json) -> None:
             raise LocalError(
                 f"--{name.replace('_', '-')}", f"{ours} is not what the peer tells at the rendezvous",
                 f"{theirs[key]}, or --rendezvous off",
+                id="peer-differs",
             )  # fmt: skip

@@ -99,33 +99,34 @@ class LinkOptions:
     def check(self) -> None:
         """Raise `LocalError` for options that contradict each other, or an output that cannot be written."""
         if self.output == "-" and self.as_json:
-            raise LocalError("-o - and --json both want standard output")
+            raise LocalError("-o - and --json both want standard output", id="stdout-taken")
         check_output("-o", self.output, ())
         if self.local is not None:
             address_of("--local", self.local)
         if self.cc is not None and self.cc not in LIVE_CC:
-            raise LocalError("--cc", f"{self.cc!r} is not legal", why_not(self.cc))
+            raise LocalError("--cc", f"{self.cc!r} is not legal", why_not(self.cc), id="unknown-algorithm")
         if self.personality not in PERSONALITIES and self.personality != AUTO:
             hint = similar(self.personality, PERSONALITIES)
             raise LocalError(
-                "--personality", f"{self.personality!r} is not legal{hint}", ", ".join((*PERSONALITIES, AUTO))
-            )
+                "--personality", f"{self.personality!r} is not legal{hint}", ", ".join((*PERSONALITIES, AUTO)),
+                id="unknown-personality"
+            )  # fmt: skip
         if self.is_roce:
             told = f"does not go with --transport {self.transport}"
             for name, value in (("--ip-protocol", self.ip_protocol), ("--cc", self.cc)):
                 if value is not None:
-                    raise LocalError(name, told, "--transport uet")
+                    raise LocalError(name, told, "--transport uet", id="not-with-protocol")
             if self.keys is not None:
-                raise LocalError("--keys", f"{told}: nobody seals RoCEv2", "--transport uet")
+                raise LocalError("--keys", f"{told}: nobody seals RoCEv2", "--transport uet", id="not-with-protocol")
             if self.memory_key >= 1 << 32:
                 told = f"{self.key} is not legal with --transport {self.transport}"
-                raise LocalError("--key", told, "0 … 2^32 - 1")
+                raise LocalError("--key", told, "0 … 2^32 - 1", id="out-of-range")
         for name in ("qpn", "psn", "peer_qpn", "peer_psn"):
             if getattr(self, name) is not None and not (self.is_roce and self.rendezvous == OFF):
                 told = "goes with --transport rc and --rendezvous off: the rendezvous tells it"
-                raise LocalError(f"--{name.replace('_', '-')}", told)
+                raise LocalError(f"--{name.replace('_', '-')}", told, id="not-with-transport")
         if self.length is not None and self.rendezvous != OFF:
-            raise LocalError("--length", "goes with --rendezvous off: the rendezvous tells it")
+            raise LocalError("--length", "goes with --rendezvous off: the rendezvous tells it", id="no-effect")
         _ = self.faulty, self.rendezvous_at, self.memory_key, self.address, self.by_hand, self.domain
         _ = self.memory_length
 
@@ -152,7 +153,9 @@ class LinkOptions:
             return None
         host, _, port = self.rendezvous.rpartition(":")
         if not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise LocalError("--rendezvous", f"{self.rendezvous!r} is not legal", "1 … 65535, ADDRESS:PORT, off")
+            raise LocalError(
+                "--rendezvous", f"{self.rendezvous!r} is not legal", "1 … 65535, ADDRESS:PORT, off", id="wrong-format"
+            )
         return str(address_of("--rendezvous", host.strip("[]"))) if host else None, int(port)
 
     @property
@@ -160,7 +163,7 @@ class LinkOptions:
         try:
             found: int = MEMORY_KEY.check(number_of("--key", self.key))
         except ValueError:
-            raise LocalError("--key", f"{self.key} is not legal", MEMORY_KEY.legal) from None
+            raise LocalError("--key", f"{self.key} is not legal", MEMORY_KEY.legal, id="out-of-range") from None
         return found
 
     @cached_property
@@ -170,7 +173,7 @@ class LinkOptions:
             return domain_of_file(self.keys, self.sdi)
         for name in ("sdi", "ssi"):
             if getattr(self, name) is not None:
-                raise LocalError(f"--{name}", "does not go without --keys", "--keys FILE")
+                raise LocalError(f"--{name}", "does not go without --keys", "--keys FILE", id="missing-keys")
         return None
 
     @property
@@ -198,7 +201,7 @@ class LinkOptions:
         """Return the address of the first byte of the memory, for peers."""
         found = number_of("--addr", self.addr)
         if not 0 <= found < 1 << 64:
-            raise LocalError("--addr", f"{self.addr} is not legal", "0 … 2^64 - 1")
+            raise LocalError("--addr", f"{self.addr} is not legal", "0 … 2^64 - 1", id="out-of-range")
         return found
 
     def how(self, peer_port: int | None = None) -> fi.Encapsulation:
@@ -243,14 +246,17 @@ class LinkOptions:
             sizes, around, name = PAYLOAD_MTUS, around_uet(self, version), "--payload-mtu"
         if self.payload_mtu is not None:
             if self.payload_mtu not in sizes:
-                raise LocalError(name, f"{self.payload_mtu} is not legal", ", ".join(map(str, sizes)))
+                raise LocalError(
+                    name, f"{self.payload_mtu} is not legal", ", ".join(map(str, sizes)), id="out-of-range"
+                )
             return self.payload_mtu
         usual = self.settings["ses"].get("payload_mtu", SesConfig().payload_mtu)
         fitting = [one for one in sizes if one + around <= mtu and one <= usual]
         if not fitting:
             raise LocalError(
-                name, f"no payload MTU fits into a link MTU of {mtu} bytes", f"an MTU of {min(sizes) + around}"
-            )
+                name, f"no payload MTU fits into a link MTU of {mtu} bytes", f"an MTU of {min(sizes) + around}",
+                id="mtu-too-small"
+            )  # fmt: skip
         return max(fitting)
 
     def fabric(self, local: str, payload_mtu: int, peer_port: int | None = None) -> fi.Fabric:
@@ -382,7 +388,7 @@ def of_key(name: str, text: str, key: KeyType) -> int:
     try:
         found: int = key.check(int(text) if text.isdecimal() else text)
     except ValueError:
-        raise LocalError(name, f"{text!r} is not legal", key.legal) from None
+        raise LocalError(name, f"{text!r} is not legal", key.legal, id="wrong-format") from None
     return found
 
 
@@ -391,7 +397,7 @@ def number_of(name: str, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise LocalError(name, f"{text!r} is not legal", "a number, such as 7 or 0x10") from None
+        raise LocalError(name, f"{text!r} is not legal", "a number, such as 7 or 0x10", id="wrong-format") from None
 
 
 def around_uet(options: LinkOptions, version: int) -> int:
@@ -402,7 +408,7 @@ def around_uet(options: LinkOptions, version: int) -> int:
 def _of_24_bits(name: str, text: str | None, least: int, usual: int, most: int) -> int:
     found = usual if text is None else number_of(name, text)
     if not least <= found <= most:
-        raise LocalError(name, f"{text} is not legal", f"{least} … {most:#x}")
+        raise LocalError(name, f"{text} is not legal", f"{least} … {most:#x}", id="out-of-range")
     return found
 
 
@@ -413,7 +419,9 @@ def prefixes(name: str, texts: tuple[str, ...]) -> list[Network]:
         try:
             found.append(ip_network(text, strict=False))
         except ValueError:
-            raise LocalError(name, f"{text!r} is not legal", "a prefix, such as 10.0.0.0/24") from None
+            raise LocalError(
+                name, f"{text!r} is not legal", "a prefix, such as 10.0.0.0/24", id="wrong-address"
+            ) from None
     return found
 
 

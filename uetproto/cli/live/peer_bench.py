@@ -101,7 +101,9 @@ def facts_of(options: LinkOptions, peer: str, local: str, told: Json) -> PeerFac
     port = number(told, "udp_port", 1, 65535) if told.get("udp_port") is not None else None
     if told and (port is None) != (options.ip_protocol is not None):
         takes = f"IP protocol {told.get('ip_protocol')}" if port is None else f"UDP port {port}"
-        raise LocalError("--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends")
+        raise LocalError(
+            "--ip-protocol", f"the peer takes {takes}", "the same encapsulation at both ends", id="peer-differs"
+        )
     how = replace(options.how(port), crc=bool(told.get("crc", options.crc == "on")))
     relative = end.get("relative", options.relative)
     return PeerFacts(

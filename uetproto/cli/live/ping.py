@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from uetproto import LocalError, RemoteError
+from uetproto import LocalError, RemoteError, UetError
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.initiator import Initiator, OperationFailedError, connected
 from uetproto.cli.live.options import LinkOptions, link_options, of_size
-from uetproto.cli.live.words import link_lines
+from uetproto.cli.live.words import failure, link_lines
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import many, printable, status, tell
 from uetproto.errors import similar
@@ -54,9 +54,11 @@ def command(options: LinkOptions, peer: str, operations: str, sizes: str, iterat
     for name in names:
         if name not in OPERATIONS:
             legal = ", ".join(OPERATIONS)
-            raise LocalError("--operations", f"{name!r} is not legal{similar(name, OPERATIONS)}", legal)
+            raise LocalError(
+                "--operations", f"{name!r} is not legal{similar(name, OPERATIONS)}", legal, id="unknown-name"
+            )
     lengths = [of_size("--sizes", size, 0, _LARGEST) for size in sizes.split(",")]
-    error: str | None = None
+    error: UetError | None = None
     with Interrupt() as interrupt:
         with connected(options, peer) as one:
             try:
@@ -70,14 +72,14 @@ def command(options: LinkOptions, peer: str, operations: str, sizes: str, iterat
                         else:
                             tell([_line(row)], aside=options.output == "-")
             except (OperationFailedError, RemoteError) as failed:
-                error = str(failed)
-        summary: dict[str, Any] = {"kind": "summary", "error": error, "rtt_ps": one.rtt} | one.summary()
+                error = failed
+        summary: dict[str, Any] = {"kind": "summary", **failure(error), "rtt_ps": one.rtt} | one.summary()
     if options.as_json:
         click.echo(json.dumps(summary))
     else:
         sent, again = summary["packets_sent"], sum(summary["retransmissions"].values())
         lines = [f"{many(sent, 'packet')} sent, {many(again, 'retransmission')}, {'; '.join(one.world.path.notes)}"]
-        lines += [] if error is None else [f"  failed: {printable(error)}"]
+        lines += [] if error is None else [f"  failed: {printable(str(error))} [{error.id}]"]
         tell(lines + link_lines(summary), aside=options.output == "-")
     if interrupt:
         raise click.exceptions.Exit(interrupt.status)
@@ -92,7 +94,10 @@ def _rows(
         for length in lengths:
             most = one.receive_size if name == "send" else one.room
             if length > most:
-                raise LocalError("--sizes", f"{length} is more than the peer has room for", f"at most {most} bytes")
+                raise LocalError(
+                    "--sizes", f"{length} is more than the peer has room for", f"at most {most} bytes",
+                    id="wrong-length"
+                )  # fmt: skip
             data = bytearray(length)
             begin = partial(_begin, one, name, data)
             clock, times = one.world.clock, []

@@ -61,7 +61,7 @@ def command(options: LinkOptions, peer: str) -> None:
 
 def _probe(one: Initiator, options: LinkOptions) -> dict[str, Any]:
     if not isinstance(one, UetInitiator):
-        raise LocalError("--transport", "rc is not probed", "uet")
+        raise LocalError("--transport", "rc is not probed", "uet", id="not-with-protocol")
     world, path, version = one.world, one.world.path, ip_address(one.peer).version
     rtts = _round_trips(one)
     answered = world.driver.seen.get(one.peer_address, {})

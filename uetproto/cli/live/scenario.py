@@ -53,7 +53,7 @@ def loaded(name: str) -> Scenario:
     for what, given in reasons.items():
         if given:
             legal = "over UET: [[operation]] of two nodes, an input, or [[step]] with a scripted SES"
-            raise LocalError("SCENARIO", f"{name} {what}", legal)
+            raise LocalError("SCENARIO", f"{name} {what}", legal, id="wrong-scenario")
     if not scenario.operations and not scenario.script:
         scenario = replace(scenario, operations=_transfer(scenario))
     return scenario
@@ -97,7 +97,12 @@ def fabric_of(
     sealed = member_of_scenario(scenario, node, local, peer)
     if sealed is not None:
         if options.domain is not None:
-            raise LocalError("--keys", f"does not go with {scenario.name}, which has keys of its own", "one of them")
+            raise LocalError(
+                "--keys",
+                f"does not go with {scenario.name}, which has keys of its own",
+                "one of them",
+                id="conflicting-arguments",
+            )
         interface = replace(interface, security=sealed)
     elif options.domain is not None:
         pds = replace(pds, secure_start="expected")
@@ -273,7 +278,9 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
     scenario = loaded(name)
     found = options.rendezvous_at
     if found is None:
-        raise LocalError("--rendezvous", "off does not go with SCENARIO", "the TCP port of the peer")
+        raise LocalError(
+            "--rendezvous", "off does not go with SCENARIO", "the TCP port of the peer", id="conflicting-arguments"
+        )
     peer = str(address_of("--peer", peer))
     local = local_towards(options, peer)
     rendezvous = meet(options, found, peer, local)

@@ -19,7 +19,7 @@ def member_of_scenario(scenario: Scenario, node: str, local: str, peer: str | No
     ssis, servers = member.domain.ssis, member.domain.servers
     if servers and scenario.nodes[run.target].address not in servers:
         legal = "the target is the server"
-        raise LocalError("SCENARIO", f"{scenario.name} has security.server {run.initiator}", legal)
+        raise LocalError("SCENARIO", f"{scenario.name} has security.server {run.initiator}", legal, id="wrong-scenario")
     at_server = {here} if node == run.target else {int(ip_address(peer or local))}
     domain = replace(
         member.domain, ssis={here: ssis[scenario.nodes[node].address]} if ssis else {},

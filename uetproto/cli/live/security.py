@@ -18,12 +18,19 @@ def domain_of_file(file: str, sdi: int | None) -> DomainConfig:
     """Return the secure domain of a key file: the only one, or that with an SDI. Raises `LocalError` without one."""
     ring = KeyRing.read(file)
     if sdi is None and len(ring) > 1:
-        raise LocalError("--sdi", "is missing", f"one of {', '.join(map(str, ring))}, which {file} has")
+        raise LocalError(
+            "--sdi", "is missing", f"one of {', '.join(map(str, ring))}, which {file} has", id="missing-keys"
+        )
     if sdi is not None and sdi not in ring:
-        raise LocalError("--sdi", f"{sdi} is not in {file}", ", ".join(map(str, ring)))
+        raise LocalError("--sdi", f"{sdi} is not in {file}", ", ".join(map(str, ring)), id="unknown-domain")
     found = ring[next(iter(ring)) if sdi is None else sdi]
     if found.mode == "client-server" and not found.servers:
-        raise LocalError("--keys", f"SDI {found.sdi} has no servers in {file}", 'servers = ["10.0.0.2"], its address')
+        raise LocalError(
+            "--keys",
+            f"SDI {found.sdi} has no servers in {file}",
+            'servers = ["10.0.0.2"], its address',
+            id="unknown-domain",
+        )
     return replace(found, strict_tsc_halves=True)
 
 
@@ -34,9 +41,16 @@ def member_at(local: str, domain: DomainConfig, ssi: int | None, habits: dict[st
     """
     address = ip_address(local)
     if ssi is not None and domain.mode == "client-server":
-        raise LocalError("--ssi", "does not go with mode client-server here", "mode direct or cluster, or a scenario")
+        raise LocalError(
+            "--ssi",
+            "does not go with mode client-server here",
+            "mode direct or cluster, or a scenario",
+            id="not-with-mode",
+        )
     if ssi is None and domain.mode == "direct" and address.version == 6:
-        raise LocalError("--ssi", "is missing: mode direct over IPv6 needs one of each end", "0 … 2^32 - 1")
+        raise LocalError(
+            "--ssi", "is missing: mode direct over IPv6 needs one of each end", "0 … 2^32 - 1", id="ssi-needed"
+        )
     habits = dict(habits)
     of_member: dict[str, Any] = {name: habits.pop(name) for name in ("plain", "epoch") if name in habits}
     if "clear_nacks" in habits:

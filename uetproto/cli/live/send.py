@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from uetproto import LocalError, RemoteError
+from uetproto import LocalError, RemoteError, UetError
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.initiator import Initiator, OperationFailedError, connected
 from uetproto.cli.live.options import LinkOptions, link_options, number_of, of_size
-from uetproto.cli.live.words import duration, link_lines, rate
+from uetproto.cli.live.words import duration, failure, link_lines, rate
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import many, printable, status, tell
@@ -58,14 +58,15 @@ def command(
     ]
     if len(given) != 1:
         raise LocalError(
-            "send", f"{' and '.join(given) or 'nothing'} is given", "one of SCENARIO, --write, --read, --send"
-        )
+            "send", f"{' and '.join(given) or 'nothing'} is given", "one of SCENARIO, --write, --read, --send",
+            id="conflicting-arguments"
+        )  # fmt: skip
     if to is not None and read is None:
-        raise LocalError("--to", "goes with --read")
+        raise LocalError("--to", "goes with --read", id="no-effect")
     check_outputs([("-o", options.output), ("--to", to)], [("--write", write), ("--send", send)])
     at = number_of("--offset", offset)
     if not 0 <= at < 1 << 64:
-        raise LocalError("--offset", f"{offset} is not legal", "0 … 2^64 - 1")
+        raise LocalError("--offset", f"{offset} is not legal", "0 … 2^64 - 1", id="out-of-range")
     if scenario is not None:
         from uetproto.cli.live.scenario import play
 
@@ -96,15 +97,17 @@ def _perform(
     size, world = len(data), one.world
     if what != "--send" and offset + size > one.room:
         raise LocalError(
-            "--offset", f"{offset} and {size} bytes are beyond the peer's memory", f"{one.room} bytes in all"
-        )
+            "--offset", f"{offset} and {size} bytes are beyond the peer's memory", f"{one.room} bytes in all",
+            id="wrong-length"
+        )  # fmt: skip
     begin = {
         "--write": lambda piece, at: one.write(piece, offset + at),
         "--read": lambda piece, at: one.read(piece, offset + at),
         "--send": lambda piece, at: one.send(piece),
     }[what]  # fmt: skip
     before = one.rendezvous.ask("received") if what == "--send" and one.rendezvous is not None else {}
-    moved, error, match, began = 0, None, None, world.now
+    error: UetError | None = None
+    moved, match, began = 0, None, world.now
     try:
         with status() as show:
             for _ in range(repeat):
@@ -118,10 +121,10 @@ def _perform(
         if not interrupt:
             match = _match(one, what, data, offset, verify, before, repeat)
     except (OperationFailedError, RemoteError) as failed:
-        error, took = str(failed), world.now - began
+        error, took = failed, world.now - began
     return {
         "operation": what.lstrip("-"), "peer": one.peer, "bytes": moved, "time_ps": took, "match": match,
-        "sha256": hashlib.sha256(data).hexdigest(), "error": error, "rtt_ps": one.rtt,
+        "sha256": hashlib.sha256(data).hexdigest(), **failure(error), "rtt_ps": one.rtt,
         "path": world.path.name, "notes": world.path.notes,
     }  # fmt: skip
 
@@ -158,5 +161,5 @@ def _summary(result: dict[str, Any]) -> list[str]:
     said = {True: "equal at both ends", False: "DIFFERS at the peer", None: "not compared"}[result["match"]]
     lines.append(f"  sha256 {result['sha256']}  {said}")
     if result["error"] is not None:
-        lines.append(f"  failed: {printable(result['error'])}")
+        lines.append(f"  failed: {printable(result['error'])} [{result['error_id']}]")
     return lines + link_lines(result)

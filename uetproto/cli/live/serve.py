@@ -60,7 +60,10 @@ def command(
     the same address, or by hand from what this command prints. Exit status 1 if an operation of a peer failed.
     """
     if options.local is None:
-        raise LocalError("--local", "is missing", "the address of this host at which to serve, such as 127.0.0.2")
+        raise LocalError(
+            "--local", "is missing", "the address of this host at which to serve, such as 127.0.0.2",
+            id="missing-argument"
+        )  # fmt: skip
     size = of_size("--memory", memory, 1, 1 << 34)
     allowed = prefixes("--allow", allow)
     with Interrupt() as interrupt:

@@ -49,9 +49,12 @@ def step_fabric(options: LinkOptions, scenario: Scenario, local: str) -> fi.Fabr
     for option, given in (("--faults", options.faults), ("--udp-port", options.udp_port), ("--keys", options.keys),
                           ("--local-udp-port", options.local_udp_port)):  # fmt: skip
         if given is not None:
-            raise LocalError(option, f"does not go with {scenario.name}, whose steps say what happens", "nothing")
+            raise LocalError(
+                option, f"does not go with {scenario.name}, whose steps say what happens", "nothing",
+                id="not-with-script"
+            )  # fmt: skip
     if not scenario.encapsulation.udp and options.ip_protocol is None:
-        raise LocalError("--ip-protocol", f"is missing: {scenario.name} is of native IP", "253")
+        raise LocalError("--ip-protocol", f"is missing: {scenario.name} is of native IP", "253", id="missing-argument")
     return fi.Fabric(live=options.live_interface(local), how=scenario.encapsulation)
 
 
@@ -115,7 +118,7 @@ class ScriptedEnd:
         stop = self._stop
         found = self._world.wait(lambda: condition() or stop(), timeout)
         if stop():
-            raise LocalError("script", f"interrupted, {self.crossed} packets have crossed the link")
+            raise LocalError("script", f"interrupted, {self.crossed} packets have crossed the link", id="interrupted")
         return found
 
     def _send(self, frame: bytes) -> None:
@@ -123,7 +126,7 @@ class ScriptedEnd:
         end = world.now + _PATIENCE
         while not world.path.send((frame,)):
             if world.now > end:
-                raise LocalError("path", "the kernel takes no packet", "a link that is up")
+                raise LocalError("path", "the kernel takes no packet", "a link that is up", id="send-buffer-full")
             world.advance(SECOND // 1000)
         self._tap.sent((frame,), world.now)
 
@@ -134,7 +137,9 @@ class ScriptedEnd:
             others = sum(arrived.values())
             told = f"packet {self.crossed + 1} of the script did not arrive in {_PATIENCE // SECOND} s"
             more = f"; {others} others did" if others else ""
-            raise LocalError("script", told + more, "a link without loss, and path packet for trimmed packets")
+            raise LocalError(
+                "script", told + more, "a link without loss, and path packet for trimmed packets", id="packet-lost"
+            )
         arrived[wanted] -= 1
 
 
@@ -166,9 +171,13 @@ class StepTarget(Target):
 
     def _begun(self, session: PeerSession, offer: Json) -> Json:
         if offer.get("scenario") != identity(self._scenario):
-            raise LocalError("SCENARIO", "differs from the one that is served", f"{self._name}, the same file")
+            raise LocalError(
+                "SCENARIO", "differs from the one that is served", f"{self._name}, the same file", id="peer-differs"
+            )
         if self._at is not None:
-            raise LocalError("SCENARIO", "is being played with another peer, or was", "one session; serve it again")
+            raise LocalError(
+                "SCENARIO", "is being played with another peer, or was", "one session; serve it again", id="peer-busy"
+            )
         return super()._begun(session, offer)
 
     def _asks(self) -> dict[str, Answer]:

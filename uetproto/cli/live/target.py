@@ -86,7 +86,9 @@ class Target(ABC):
         if at is not None:
             if at[0] is None and own_address(self.options, local):
                 told = f"TCP needs an address of the kernel, and {local} is none"
-                raise LocalError("--rendezvous", told, "ADDRESS:PORT with an address of this host, or off")
+                raise LocalError(
+                    "--rendezvous", told, "ADDRESS:PORT with an address of this host, or off", id="wrong-local-address"
+                )
             asks: dict[str, Answer] = {
                 "echo": lambda session, told: {"echo": True}, "ready": self._ready, "digest": self._digest,
                 "received": self._received, "seen": self._seen, "native": self._native,
@@ -115,18 +117,24 @@ class Target(ABC):
 
     def _begun(self, session: PeerSession, offer: Json) -> Json:
         if offer.get("transport") != self.options.transport:
-            raise LocalError("transport", f"{offer.get('transport')!r} is not served here", self.options.transport)
+            raise LocalError(
+                "transport", f"{offer.get('transport')!r} is not served here", self.options.transport, id="peer-refused"
+            )
         sdis = offer.get("sdi"), None if self.options.domain is None else self.options.domain.sdi
         if sdis[0] != sdis[1]:
             said = ["travel in clear" if sdi is None else f"are sealed in SDI {shown(sdi)}" for sdi in sdis]
-            raise LocalError("--keys", f"packets of this end {said[0]}, and those of the peer {said[1]}", "one domain")
+            raise LocalError(
+                "--keys", f"packets of this end {said[0]}, and those of the peer {said[1]}", "one domain",
+                id="peer-differs"
+            )  # fmt: skip
         if self.options.domain is not None:
             _compare_ssis(self.options.ssi, offer.get("ssi"))
         port = self.told["peer_udp_port"]
         if offer.get("udp_port", port) != port:
             raise LocalError(
-                "local_udp_port", f"{offer.get('udp_port')!r} is not the port to which this end sends", port
-            )
+                "local_udp_port", f"{offer.get('udp_port')!r} is not the port to which this end sends", port,
+                id="peer-differs"
+            )  # fmt: skip
         if offer.get("own_address") is True:  # its packets have another address than its TCP connection
             session.peer = self._owned(session, offer.get("address"))
         self.on_session(session.peer, "begins")
@@ -137,7 +145,7 @@ class Target(ABC):
         """Return the address of a client that is not its kernel's. Raises `LocalError` if it is not allowed."""
         found = address_of("address", text if isinstance(text, str) else "")
         if found.version != self.world.interface.address.version or not is_allowed(str(found), self.allowed):
-            raise LocalError("address", f"{found} is not served here", "an address of --allow")
+            raise LocalError("address", f"{found} is not served here", "an address of --allow", id="peer-refused")
         return str(found)
 
     def _ready(self, session: PeerSession, told: Json) -> Json:
@@ -169,7 +177,10 @@ class Target(ABC):
         if listener is None:
             protocol = number(told, "ip_protocol", 1, 255)
             if protocol in _TAKEN:
-                raise LocalError("ip_protocol", f"{protocol} is that of the system", "an unassigned one, such as 253")
+                raise LocalError(
+                    "ip_protocol", f"{protocol} is that of the system", "an unassigned one, such as 253",
+                    id="peer-refused"
+                )  # fmt: skip
             local = int(self.world.interface.address)
             listener = session.state["native"] = NativeListener(local, address.version, protocol)
         return {"arrived": listener.count(int(address))}
@@ -372,10 +383,13 @@ class ScenarioTarget(Target):
 
         if offer.get("scenario") != self._identity:
             raise LocalError(
-                "SCENARIO", "differs from the one that is served", f"{self.told['scenario']}, the same file"
-            )
+                "SCENARIO", "differs from the one that is served", f"{self.told['scenario']}, the same file",
+                id="peer-differs"
+            )  # fmt: skip
         if self._script is not None:
-            raise LocalError("SCENARIO", "is being played with another peer, or was", "one session; serve it again")
+            raise LocalError(
+                "SCENARIO", "is being played with another peer, or was", "one session; serve it again", id="peer-busy"
+            )
         self._script = end_of(self.world, self._fabric, self._scenario, int(ip_address(session.peer)))
         security = self.world.interface.security
         if security is not None:
@@ -395,13 +409,13 @@ class ScenarioTarget(Target):
         assert self._script is not None
         state = self._script.states.get(self._number(told))
         if state is None:
-            raise LocalError("row", "has not begun")
+            raise LocalError("row", "has not begun", id="rendezvous-message")
         return {"code": state.code, "length": state.length, "sha256": state.digest()}
 
     def _number(self, told: Json) -> int:
         at = number(told, "row", 0, len(self._scenario.operations) - 1)
         if self._scenario.operations[at].node != self._scenario.run.target:
-            raise LocalError("row", f"{at} is not of this node", self._scenario.run.target)
+            raise LocalError("row", f"{at} is not of this node", self._scenario.run.target, id="rendezvous-message")
         return at
 
     def _collect(self) -> None:
@@ -452,10 +466,15 @@ class RoceTarget(Target):
     def _expect(self, peer: str | None) -> "RoceSession":
         """Return the session of the peer that is known by hand, with a queue pair for it."""
         if peer is None:
-            raise LocalError("--peer-gid", "is missing", "the address or GID of the peer, or a rendezvous")
+            raise LocalError(
+                "--peer-gid", "is missing", "the address or GID of the peer, or a rendezvous", id="missing-argument"
+            )
         found, local = address_of("--peer-gid", peer), self.world.interface.address
         if found.version != local.version:
-            raise LocalError("--peer-gid", f"{peer} is not legal", f"an address of IPv{local.version}, or its GID")
+            raise LocalError(
+                "--peer-gid", f"{peer} is not legal", f"an address of IPv{local.version}, or its GID",
+                id="wrong-address"
+            )  # fmt: skip
         if self._pairs_file is not None:
             return RoceSession(str(found), tested=self._tested_by_hand(self._pairs_file, int(found)))
         numbers = self.options.by_hand
@@ -473,7 +492,9 @@ class RoceTarget(Target):
         text = file.read_text(encoding="utf-8")
         known = RocePeerFile(file, text).known(filled=False)
         if known.hand is None:
-            raise LocalError("--pairs", f"{file} has no [pairs]", "a file of conform --init with --rendezvous off")
+            raise LocalError(
+                "--pairs", f"{file} has no [pairs]", "a file of conform --init with --rendezvous off", id="missing-key"
+            )
         mtu = known.told.get("payload_mtu", self.told["payload_mtu"])
         tested = TestedPairs(self._pd, self._other, peer, mtu)
         numbers = tested.open_by_hand(known.hand, known.names)
@@ -527,14 +548,14 @@ class RoceTarget(Target):
     def _tester(self, session: PeerSession) -> "TestedPairs":
         """Return the queue pairs of the present test, once what they have completed is known."""
         if session not in self._tested:
-            raise LocalError("pairs", "there are no queue pairs of a test", "pairs first")
+            raise LocalError("pairs", "there are no queue pairs of a test", "pairs first", id="rendezvous-message")
         self._tested[session].collect()
         return self._tested[session]
 
     def _connect(self, session: PeerSession, told: Json) -> Json:
         """Bring up a queue pair for the one of a client."""
         if "qp" in session.state:
-            raise LocalError("connect", "the session has a queue pair already", "once a session")
+            raise LocalError("connect", "the session has a queue pair already", "once a session", id="peer-busy")
         theirs, psn = number(told, "qp_num", 2, _PSN - 1), number(told, "psn", 0, _PSN - 1)
         ours = self._device.psns.getrandbits(24)
         qp = session.state["qp"] = self._queue_pair(session.peer, theirs, ours, psn)
@@ -589,9 +610,9 @@ def _compare_ssis(ours: int | None, theirs: Any) -> None:
     if (ours is None) is not (theirs is None):
         said = ["have none" if ssi is None else f"have SSI {shown(ssi)}" for ssi in (ours, theirs)]
         told = f"packets of this end {said[0]}, and those of the peer {said[1]}"
-        raise LocalError("--ssi", told, "an SSI of its own at each end, or none at either")
+        raise LocalError("--ssi", told, "an SSI of its own at each end, or none at either", id="peer-differs")
     if ours is not None and ours == theirs:
-        raise LocalError("--ssi", f"both ends have {ours}", "an SSI of its own at each end")
+        raise LocalError("--ssi", f"both ends have {ours}", "an SSI of its own at each end", id="peer-differs")
 
 
 @dataclass
@@ -615,7 +636,9 @@ def target(
     by_hand = options.is_roce and options.rendezvous_at is None and scenario is None
     for name, value in (("--peer-gid", peer), ("--pairs", pairs)):
         if value is not None and not by_hand:
-            raise LocalError(name, "goes with --transport rc and --rendezvous off: the rendezvous tells it")
+            raise LocalError(
+                name, "goes with --transport rc and --rendezvous off: the rendezvous tells it", id="no-effect"
+            )
     if pairs is not None:
         from uetproto.conform.roce.peer_file import RocePeerFile
 

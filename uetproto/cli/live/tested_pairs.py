@@ -85,10 +85,16 @@ class TestedPairs:
         self.close()
         wishes = told.get("pairs")
         if not isinstance(wishes, list) or not 1 <= len(wishes) <= MOST_AT_ONCE or not all(map(_is_wish, wishes)):
-            raise LocalError("pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST_AT_ONCE} objects with kind")
+            raise LocalError(
+                "pairs", f"{str(wishes)[:80]} is not legal", f"1 … {MOST_AT_ONCE} objects with kind",
+                id="rendezvous-message"
+            )  # fmt: skip
         room = sum(_set(wish, "receives", 4) * _set(wish, "receive_size", 2 * self._path_mtu) for wish in wishes)
         if room > MOST_ROOM:
-            raise LocalError("receive_size", f"the receives of all queue pairs have {room:,} bytes", f"{MOST_ROOM:,}")
+            raise LocalError(
+                "receive_size", f"the receives of all queue pairs have {room:,} bytes", f"{MOST_ROOM:,}",
+                id="rendezvous-message"
+            )  # fmt: skip
         most = sum(_set(wish, "receives", 4) + _MESSAGES for wish in wishes)
         self._cq = self._pd.device.create_cq(most)  # of its own: what a client does fills no other
         try:
@@ -181,13 +187,18 @@ class TestedPairs:
         served = self._of(told)
         opcode = told.get("opcode")
         if opcode not in POSTS or len(served.posted) >= _MESSAGES:
-            raise LocalError("opcode", f"{str(opcode)[:40]!r} is not legal", f"{', '.join(POSTS)}, {_MESSAGES} times")
+            raise LocalError(
+                "opcode", f"{str(opcode)[:40]!r} is not legal", f"{', '.join(POSTS)}, {_MESSAGES} times",
+                id="rendezvous-message"
+            )  # fmt: skip
         atomic = opcode.startswith("atomic")
         length = ATOMIC_SIZE if atomic else number(told, "length", 0, _SHOWN, 0)
         try:
             data = bytes.fromhex(told["data"]) if "data" in told else bytes(length)
         except (TypeError, ValueError):
-            raise LocalError("data", f"{str(told['data'])[:40]!r} is not legal", "hexadecimal text") from None
+            raise LocalError(
+                "data", f"{str(told['data'])[:40]!r} is not legal", "hexadecimal text", id="rendezvous-message"
+            ) from None
         names = [] if opcode.startswith("send") else ["remote_addr", "rkey"]
         names += ["compare_add", "swap"] if atomic else []
         fields = {name: number(told, name, 0, 2**64 - 1, 0) for name in names}
@@ -207,7 +218,10 @@ class TestedPairs:
     def _of(self, told: Json) -> _Served:
         served = self.served.get(number(told, "qp_num", 2, _PSN - 1))
         if served is None:
-            raise LocalError("qp_num", f"{told['qp_num']} is no queue pair of this test", "one of the last pairs")
+            raise LocalError(
+                "qp_num", f"{told['qp_num']} is no queue pair of this test", "one of the last pairs",
+                id="rendezvous-message"
+            )  # fmt: skip
         return served
 
     def messages(self, told: Json) -> Json:
@@ -239,10 +253,14 @@ def _sizes_of(told: Json) -> list[int]:
     """Return the sizes of further memory that a client wishes."""
     wished = told.get("regions", [])
     if not isinstance(wished, list) or len(wished) > MOST_REGIONS:
-        raise LocalError("regions", f"{str(wished)[:80]} is not legal", f"at most {MOST_REGIONS} sizes")
+        raise LocalError(
+            "regions", f"{str(wished)[:80]} is not legal", f"at most {MOST_REGIONS} sizes", id="rendezvous-message"
+        )
     sizes = [number({"regions": size}, "regions", 1, MOST_ROOM) for size in wished]
     if sum(sizes) > MOST_ROOM:
-        raise LocalError("regions", f"{sum(sizes):,} bytes are more than this peer has", f"{MOST_ROOM:,}")
+        raise LocalError(
+            "regions", f"{sum(sizes):,} bytes are more than this peer has", f"{MOST_ROOM:,}", id="rendezvous-message"
+        )
     return sizes
 
 
@@ -326,7 +344,9 @@ def opened_of(wishes: Sequence[PairWish], answer: Json, regions: int = 0) -> Pee
     """Return what a peer says that it made. Raises `LocalError` for what is no answer."""
     pairs, memory = answer.get("pairs"), answer.get("memory")
     if not isinstance(pairs, list) or len(pairs) != len(wishes) or not isinstance(memory, dict):
-        raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
+        raise LocalError(
+            "pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory", id="peer-refused"
+        )
     found = [
         OpenPair(
             wish.kind, wish.number, number(pair, "qp_num", 0, _PSN - 1), wish.psn,
@@ -342,7 +362,9 @@ def opened_of(wishes: Sequence[PairWish], answer: Json, regions: int = 0) -> Pee
     told = answer.get("regions", [])
     more = [_memory_of(place) for place in told if isinstance(place, dict)] if isinstance(told, list) else []
     if len(found) != len(wishes) or "" not in places or len(more) != regions:
-        raise LocalError("pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory")
+        raise LocalError(
+            "pairs", f"the peer answers {str(answer)[:80]}", f"{len(wishes)} queue pairs and memory", id="peer-refused"
+        )
     return PeerSetup(found, places, more)
 
 
@@ -358,5 +380,7 @@ def work_of(told: Json) -> CompletedWork:
     """Return completed work that a peer tells of. Raises `LocalError` for what is none."""
     status = str(told.get("status"))
     if status not in verbs.Status.__members__:
-        raise LocalError("status", f"{status[:40]!r} is not legal", ", ".join(verbs.Status.__members__))
+        raise LocalError(
+            "status", f"{status[:40]!r} is not legal", ", ".join(verbs.Status.__members__), id="rendezvous-message"
+        )
     return CompletedWork(status, bytes_told(told))

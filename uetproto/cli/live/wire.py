@@ -10,6 +10,7 @@ from uetproto import LocalError
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.faults import faults_of
 from uetproto.cli.live.options import of_key, of_size
+from uetproto.cli.live.words import failure
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_output
 from uetproto.cli.terminal import many, printable, status, tell
@@ -52,7 +53,7 @@ def command(
     addresses here: the kernel would take part. Exit status 1 if an interface goes down meanwhile.
     """
     if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
+        raise LocalError("-o - and --json both want standard output", id="stdout-taken")
     check_output("-o", output, ())
     config = WireConfig(
         rate=None if rate is None else of_key("--rate", rate, RATE), delay=of_key("--delay", delay, time()),
@@ -80,7 +81,7 @@ def command(
         finally:
             summary = {"kind": "summary"} | wire.summary() if problem is None else _last(wire)
             wire.close()
-    summary |= {"error": None if problem is None else str(problem), "capture": output}
+    summary |= failure(problem) | {"capture": output}
     if as_json:
         click.echo(json.dumps(summary))
     else:
@@ -109,9 +110,13 @@ def _red(text: str) -> Red:
     try:
         kmin, kmax, pmax = int(parts[0]), int(parts[1]), float(parts[2])
     except (ValueError, IndexError):
-        raise LocalError("--red", f"{text!r} is not legal", "KMIN,KMAX,PMAX, such as 30000,90000,0.5") from None
+        raise LocalError(
+            "--red", f"{text!r} is not legal", "KMIN,KMAX,PMAX, such as 30000,90000,0.5", id="wrong-format"
+        ) from None
     if len(parts) > 3:
-        raise LocalError("--red", f"{text!r} is not legal", "KMIN,KMAX,PMAX, such as 30000,90000,0.5")
+        raise LocalError(
+            "--red", f"{text!r} is not legal", "KMIN,KMAX,PMAX, such as 30000,90000,0.5", id="wrong-format"
+        )
     return Red(kmin=kmin, kmax=kmax, pmax=pmax)
 
 
@@ -143,7 +148,7 @@ def _summary(summary: dict[str, Any]) -> list[str]:
             f"{summary['superframes']:,} superframes of TCP may be too long: ethtool -K IF gro off; tso off at the ends"
         )
     if summary["error"] is not None:
-        lines.append(f"failed: {printable(summary['error'])}")
+        lines.append(f"failed: {printable(summary['error'])} [{summary['error_id']}]")
     if summary["capture"] is not None:
         lines.append(f"capture {printable(summary['capture'])}")
     return lines

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from uetproto import UetError
 from uetproto.cli.terminal import many, printable
 from uetproto.framing.tss import SealingFramer
 from uetproto.live.faulty_path import FaultyPath
@@ -34,6 +35,11 @@ def link_lines(summary: dict[str, Any]) -> list[str]:
     if summary["capture"] is not None:
         lines.append(f"  capture {printable(summary['capture'])}")
     return lines
+
+
+def failure(error: UetError | None) -> dict[str, str | None]:
+    """Return the error that ended a command, and its id, for JSON."""
+    return {"error": None if error is None else str(error), "error_id": None if error is None else error.id}
 
 
 def link_facts(world: LiveWorld, capture: str | None) -> dict[str, Any]:

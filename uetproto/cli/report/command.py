@@ -69,7 +69,9 @@ def command(
     bytes of each packet, and needs no other file and no network.
     """
     if output == "-":
-        raise LocalError("-o -", "a page is not written to standard output", "the name of a file")
+        raise LocalError(
+            "-o -", "a page is not written to standard output", "the name of a file", id="stdout-not-possible"
+        )
     check_files(files)
     check_offsets(offsets, files)
     check_output("-o", output, [*(("FILE", file) for file in files), ("--keys", keys_file)])

@@ -35,7 +35,10 @@ def list_(glob: str, as_json: bool) -> None:
     """List the shipped scenarios whose names match GLOB, with a few words each."""
     found = [name for name in names() if fnmatchcase(name, glob)]
     if not found:
-        raise LocalError("GLOB", f"{glob!r} matches no scenario{similar(glob.strip('*?'), names())}", "* for all")
+        raise LocalError(
+            "GLOB", f"{glob!r} matches no scenario{similar(glob.strip('*?'), names())}", "* for all",
+            id="unknown-scenario"
+        )  # fmt: skip
     about = {name: _description(name) for name in found}
     if as_json:
         for name, words in about.items():
@@ -62,7 +65,7 @@ def new(file: str, source: str | None) -> None:
     A file that exists is not overwritten.
     """
     if not file.endswith(".toml"):
-        raise LocalError("FILE", f"{file!r} is no name of a scenario", "a name that ends with .toml")
+        raise LocalError("FILE", f"{file!r} is no name of a scenario", "a name that ends with .toml", id="wrong-suffix")
     text = template() if source is None else _text(source)
     copied = [] if source is None else [path for path in SHIPPED.glob("*.npy") if f'"{path.name}"' in text]
     for path in copied:
@@ -71,7 +74,7 @@ def new(file: str, source: str | None) -> None:
         with open(file, "x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise LocalError("FILE", f"{file} exists", "a name that no file has") from None
+        raise LocalError("FILE", f"{file} exists", "a name that no file has", id="file-exists") from None
     tell([f"{printable(file)}: play it with: uetproto run {printable(file)} -o out.pcapng"], aside=True)
 
 
@@ -79,7 +82,7 @@ def _text(name: str) -> str:
     known = names()
     if name not in known:
         legal = f"{', '.join(known)}; uetproto scenario list has all"
-        raise LocalError(name, f"no such scenario{similar(name, known)}", legal)
+        raise LocalError(name, f"no such scenario{similar(name, known)}", legal, id="unknown-scenario")
     return (SHIPPED / f"{name}.toml").read_text(encoding="utf-8")
 
 

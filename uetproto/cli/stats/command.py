@@ -36,7 +36,7 @@ from uetproto.cli.outputs import check_output
 from uetproto.cli.stats import text as stats_text
 from uetproto.cli.stats.per_packet import lines as per_packet_lines
 from uetproto.cli.terminal import console, painter, printable, status
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, identified
 from uetproto.filters.display_filter import DisplayFilter
 from uetproto.wire.capture.pcap import CaptureReader, open_capture
 from uetproto.wire.words.summary import count
@@ -111,7 +111,9 @@ def command(
         check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
     if per_packet:
         if number is not None or plot is not None or mirror:
-            raise click.UsageError("--per-packet does not go with --pdc, --plot or --mirror")
+            raise identified(
+                click.UsageError("--per-packet does not go with --pdc, --plot or --mirror"), "conflicting-arguments"
+            )
         _per_packet(ctx, files, decoding._replace(keys=read_keys(keys_file)), interface, wanted)
         return
     opener: Callable[[str], CaptureReader] = open_capture
@@ -136,7 +138,9 @@ def command(
         )  # fmt: skip
     if not measured and interface is not None and report.vantages:
         names = ", ".join(printable(name) or "0" for _, name in report.vantages)
-        raise LocalError(f"--interface {interface}", f"there is no such interface; there are {names}")
+        raise LocalError(
+            f"--interface {interface}", f"there is no such interface; there are {names}", id="unknown-interface"
+        )
     audit_plot.check_number(measured, number)
     for finding in report.findings:
         click.echo(f"uetproto: {printable(finding.file)}: damaged {printable(finding.seen)}", err=True)
@@ -179,7 +183,10 @@ def _per_packet(
                 names |= {printable(one.name) or str(number): None for number, one in enumerate(reader.interfaces)}
                 found |= any(interface in (one.name, str(number)) for number, one in enumerate(reader.interfaces))
     if not found and interface is not None and names:
-        raise LocalError(f"--interface {interface}", f"there is no such interface; there are {', '.join(names)}")
+        raise LocalError(
+            f"--interface {interface}", f"there is no such interface; there are {', '.join(names)}",
+            id="unknown-interface"
+        )  # fmt: skip
     keys = decoding.keys
     closed = keys is not None and keys.total.sealed and not keys.total.opened
     if closed:

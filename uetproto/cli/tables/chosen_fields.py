@@ -31,11 +31,16 @@ class ChosenFields:
         """Take names with commas between them. Raises `LocalError` for an unknown name, and for none."""
         self._columns = [column_of(name.strip()) for name in text.split(",") if name.strip()]
         if not self._columns:
-            raise LocalError("--fields", "has no name", "names with commas between them, as in uetp.psn,uetp.opcode")
+            raise LocalError(
+                "--fields", "has no name", "names with commas between them, as in uetp.psn,uetp.opcode",
+                id="missing-argument"
+            )  # fmt: skip
         names = [one.name for one in self._columns]
         for name in names:
             if name in OWN and name not in _OWN:
-                raise LocalError("--fields", f"{name} is a column of tables alone", ", ".join(_OWN))
+                raise LocalError(
+                    "--fields", f"{name} is a column of tables alone", ", ".join(_OWN), id="unknown-column"
+                )
         self.analysed, self.late = needs_analysis(names)
         self._cells = [None if one.name in OWN else cell_of(fields()[one.name], one) for one in self._columns]
 

@@ -91,11 +91,14 @@ def command(
     if not folder:
         check_output("-o", output, others)
     elif any(os.path.dirname(os.path.abspath(file)) == os.path.abspath(output) for file in files):
-        raise LocalError(f"-o {output}", "is the folder of an input", "another folder")
+        raise LocalError(f"-o {output}", "is the folder of an input", "another folder", id="would-overwrite")
     names = None if fields is None else [name.strip() for name in fields.split(",") if name.strip()]
     parallel = jobs > 1 and len(files) > 1
     if parallel and wanted is not None and (wanted.analysed or not wanted.names.isdisjoint(OF_PLACE)):
-        raise LocalError(f"--jobs {jobs}", "cannot filter by what packets of several captures say", "--jobs 1")
+        raise LocalError(
+            f"--jobs {jobs}", "cannot filter by what packets of several captures say", "--jobs 1",
+            id="conflicting-arguments"
+        )  # fmt: skip
     once = not needs_packets(chosen(names, analysis, len(files) > 1), keys_file is not None)
     once = once and (wanted is None or is_streamed(wanted))
     table = captures(ctx, files, decoding, keys_file, None if parallel else wanted, once).table(names, analysis)
@@ -138,7 +141,7 @@ def captures(
     """Open the captures of a command that makes tables, a pipe as a temporary copy unless it is read `once`. Raises
     `LocalError` for a pipe among several captures, because the tables have a column with their names."""
     if len(files) > 1 and not all(map(os.path.isfile, files)):
-        raise LocalError("FILE", "a pipe or folder among several captures", "files, or one pipe alone")
+        raise LocalError("FILE", "a pipe or folder among several captures", "files, or one pipe alone", id="read-twice")
     owned = ctx.with_resource(ExitStack())
     first = files[0] if once else readable_again(files[0], owned, "queries, filters and analysis")
     found = open_captures(first, *files[1:], keys=keys_file, **decoding.transports)

@@ -59,7 +59,7 @@ def command(
     answers, opened = SqlSource(), None
     of_tables = os.path.isdir(source) or source.endswith(TABLES)
     if of_tables and (wanted is not None or keys_file is not None or analysis):
-        raise LocalError("--filter, --keys, --analysis", "with tables", "with a capture")
+        raise LocalError("--filter, --keys, --analysis", "with tables", "with a capture", id="no-effect")
     if os.path.isdir(source):
         answers.add_folder(source)
     elif source.endswith(TABLES):

@@ -34,8 +34,9 @@ def xor(request: ScheduleRequest) -> PlannedSchedule:
     of two."""
     if request.size & (request.size - 1):
         raise LocalError(
-            "size", f"{request.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
-        )
+            "size", f"{request.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck",
+            id="uneven-split"
+        )  # fmt: skip
     return _direct(request, to=np.bitwise_xor, source=np.bitwise_xor)
 
 
@@ -106,7 +107,9 @@ def bruck(request: ScheduleRequest) -> PlannedSchedule:
     the rank by distance, then the blocks of a message to send, then the blocks of a received message.
     """
     if request.splits is not None:
-        raise LocalError("splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear")
+        raise LocalError(
+            "splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear", id="uneven-split"
+        )
     size, each, rounds = request.size, request.count // request.size, steps_for(request.size)
     room = max((len(_travelling(size, k)) for k in range(rounds)), default=0)
     outgoing, incoming = size * each, (size + room) * each

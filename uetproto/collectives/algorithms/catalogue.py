@@ -161,17 +161,21 @@ def schedule(
     """
     maker = maker_of(op, algorithm)
     if size < 1:
-        raise LocalError("size", f"{size} ranks; legal is 1 and more")
+        raise LocalError("size", f"{size} ranks; legal is 1 and more", id="out-of-range")
     if not 0 <= root < size:
-        raise LocalError("root", f"{root} is not in 0 .. {size - 1}")
+        raise LocalError("root", f"{root} is not in 0 .. {size - 1}", id="out-of-range")
     if slices < 1:
-        raise LocalError("slices", f"{slices}; legal is 1 and more")
+        raise LocalError("slices", f"{slices}; legal is 1 and more", id="out-of-range")
     if sockets < 1:
-        raise LocalError("sockets", f"{sockets}; legal is 1 and more")
+        raise LocalError("sockets", f"{sockets}; legal is 1 and more", id="out-of-range")
     if between not in BETWEEN:
-        raise LocalError("between", f"{between!r} is not legal{similar(between, BETWEEN)}", ", ".join(BETWEEN))
+        raise LocalError(
+            "between", f"{between!r} is not legal{similar(between, BETWEEN)}", ", ".join(BETWEEN), id="unknown-name"
+        )
     if algorithm in HIERARCHICAL and nodes is None:
-        raise LocalError("nodes", f"{algorithm} needs to know them: a number, or the ranks of each")
+        raise LocalError(
+            "nodes", f"{algorithm} needs to know them: a number, or the ranks of each", id="missing-argument"
+        )
     matrix = _matrix(op, size, splits)
     request = ScheduleRequest(
         op=op, algorithm=algorithm, size=size, count=_count(op, size, count, sizes, matrix), root=root,
@@ -204,7 +208,9 @@ def expected(
     formula = rows[algorithm].formula if algorithm in rows else None
     if formula is None:
         known = ", ".join(name for name, one in rows.items() if one.formula) or "none"
-        raise LocalError("algorithm", f"no formula for {op} by {algorithm!r}; there are {known}")
+        raise LocalError(
+            "algorithm", f"no formula for {op} by {algorithm!r}; there are {known}", id="unknown-algorithm"
+        )
     return formula(CostCase(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
 
 
@@ -228,14 +234,20 @@ def maker_of(op: str, algorithm: str) -> Maker:
     """Return the function that makes the schedules of an algorithm. Raises `LocalError` if the algorithm is unknown or
     has no schedules."""
     if op not in ALGORITHMS:
-        raise LocalError("op", f"{op!r} is not legal{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS))
+        raise LocalError(
+            "op", f"{op!r} is not legal{similar(op, ALGORITHMS)}", ", ".join(ALGORITHMS), id="unknown-operation"
+        )
     legal = ", ".join(scheduled(op))
     if algorithm not in ALGORITHMS[op]:
-        raise LocalError("algorithm", f"{algorithm!r} of {op}{similar(algorithm, scheduled(op))}", legal)
+        raise LocalError(
+            "algorithm", f"{algorithm!r} of {op}{similar(algorithm, scheduled(op))}", legal, id="unknown-algorithm"
+        )
     make = ALGORITHMS[op][algorithm].make
     if make is None:
         raise LocalError(
-            "algorithm", f"{algorithm!r} of {op} is done by the network itself, there is no schedule; legal are {legal}"
+            "algorithm",
+            f"{algorithm!r} of {op} is done by the network itself, there is no schedule; legal are {legal}",
+            id="unknown-algorithm",
         )
     return make
 
@@ -244,21 +256,25 @@ def _count(op: str, size: int, count: int, sizes: Sequence[int] | None, splits: 
     """Return the number of elements of the full vector. If `sizes` are given, it is their sum; if `splits` are given,
     it is 0."""
     if count < 0:
-        raise LocalError("count", f"{count} elements; legal is 0 and more")
+        raise LocalError("count", f"{count} elements; legal is 0 and more", id="out-of-range")
     if op == "barrier" and count:
-        raise LocalError("count", f"{count} elements; a barrier has 0")
+        raise LocalError("count", f"{count} elements; a barrier has 0", id="wrong-count")
     if splits is not None:
         return 0
     if sizes is not None:
         if op not in SPLIT:
-            raise LocalError("sizes", f"{op} has no blocks of different sizes; {', '.join(sorted(SPLIT))} have")
+            raise LocalError(
+                "sizes", f"{op} has no blocks of different sizes; {', '.join(sorted(SPLIT))} have", id="uneven-split"
+            )
         if len(sizes) != size or min(sizes) < 0:
-            raise LocalError("sizes", f"{list(sizes)} are not {size} numbers from 0 on")
+            raise LocalError("sizes", f"{list(sizes)} are not {size} numbers from 0 on", id="uneven-split")
         if count not in (0, sum(sizes)):
-            raise LocalError("count", f"{count} elements, but the sizes make {sum(sizes)}")
+            raise LocalError("count", f"{count} elements, but the sizes make {sum(sizes)}", id="uneven-split")
         return sum(sizes)
     if op == "all_to_all" and count % size:
-        raise LocalError("count", f"{count} elements are not {size} equal blocks; splits gives others")
+        raise LocalError(
+            "count", f"{count} elements are not {size} equal blocks; splits gives others", id="uneven-split"
+        )
     return count
 
 
@@ -266,9 +282,9 @@ def _matrix(op: str, size: int, splits: Sequence[Sequence[int]] | None) -> Ints 
     if splits is None:
         return None
     if op != "all_to_all":
-        raise LocalError("splits", f"{op} has none, only all_to_all")
+        raise LocalError("splits", f"{op} has none, only all_to_all", id="not-with-operation")
     if len(splits) != size or any(len(row) != size or min(row) < 0 for row in splits):
-        raise LocalError("splits", f"not {size} rows of {size} numbers from 0 on")
+        raise LocalError("splits", f"not {size} rows of {size} numbers from 0 on", id="uneven-split")
     return np.array(splits, dtype=np.int64)
 
 
@@ -279,8 +295,8 @@ def _places(size: int, nodes: int | Sequence[Sequence[int]] | None) -> Ints:
     if isinstance(nodes, int):
         if nodes < 1 or size % nodes:
             legal = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
-            raise LocalError("nodes", f"{nodes} do not share {size} ranks evenly; legal are {legal}")
+            raise LocalError("nodes", f"{nodes} do not share {size} ranks evenly; legal are {legal}", id="uneven-split")
         return np.arange(size, dtype=np.int32).reshape(nodes, -1)
     if len({len(node) for node in nodes}) != 1 or sorted(rank for node in nodes for rank in node) != list(range(size)):
-        raise LocalError("nodes", f"they are not as many ranks each, all of 0 .. {size - 1} once")
+        raise LocalError("nodes", f"they are not as many ranks each, all of 0 .. {size - 1} once", id="uneven-split")
     return np.array(nodes, dtype=np.int32)

@@ -169,7 +169,9 @@ def all_gather(request: ScheduleRequest) -> PlannedSchedule:
     """Return the plan of the second half of `halving_doubling`, which is an all_gather. Raises `LocalError` if the
     number of ranks is no power of two."""
     if Folding(request.size).extras:
-        raise LocalError("size", f"{request.size} is no power of two", "powers of two; for any size: bruck, ring")
+        raise LocalError(
+            "size", f"{request.size} is no power of two", "powers of two; for any size: bruck, ring", id="uneven-split"
+        )
     return request.all_gather(request.phase(HalvingDoubling(request.size, reduces=False, own_blocks=True)))
 
 

@@ -94,7 +94,10 @@ def hcoll(request: ScheduleRequest) -> PlannedSchedule:
     nodes, local = request.places.shape
     if local % request.sockets:
         legal = ", ".join(str(n) for n in range(1, local + 1) if local % n == 0)
-        raise LocalError("sockets", f"{request.sockets} do not share {local} ranks a node evenly; legal are {legal}")
+        raise LocalError(
+            "sockets", f"{request.sockets} do not share {local} ranks a node evenly; legal are {legal}",
+            id="uneven-split"
+        )  # fmt: skip
     sockets = request.places.reshape(nodes * request.sockets, -1)
     leaders = sockets[:, 0].reshape(nodes, request.sockets)
     step = 0
@@ -120,7 +123,9 @@ def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
     """Return the first element and the number of elements of each channel's share."""
     local, count = request.places.shape[1], request.count
     if not 1 <= request.channels <= local:
-        raise LocalError("channels", f"{request.channels} is not in 1 .. {local}, the ranks of a node")
+        raise LocalError(
+            "channels", f"{request.channels} is not in 1 .. {local}, the ranks of a node", id="out-of-range"
+        )
     index = range(request.channels)
     return [(chunks.offset_of(c, count, request.channels), chunks.size_of(c, count, request.channels)) for c in index]
 

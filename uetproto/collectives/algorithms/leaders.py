@@ -113,7 +113,9 @@ def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[in
 def _sockets(node: list[int], sockets: int) -> list[list[int]]:
     if len(node) % sockets:
         legal = ", ".join(str(count) for count in range(1, len(node) + 1) if len(node) % count == 0)
-        raise LocalError("sockets", f"{sockets} do not share {len(node)} ranks a node evenly; legal are {legal}")
+        raise LocalError(
+            "sockets", f"{sockets} do not share {len(node)} ranks a node evenly; legal are {legal}", id="uneven-split"
+        )
     each = len(node) // sockets
     return [node[first : first + each] for first in range(0, len(node), each)]
 

@@ -87,7 +87,9 @@ def _check_barrier(size: int, sender: Ints, receiver: Ints, of_step: list[slice]
         first = np.flatnonzero(np.diff(target, prepend=-1))
         knows[target[first]] |= np.logical_or.reduceat(sent, first, axis=0)
     for rank in np.flatnonzero(~knows.all(axis=1)).tolist():
-        raise LocalError(f"rank {rank} leaves the barrier without knowing of rank {int(np.argmin(knows[rank]))}")
+        raise LocalError(
+            f"rank {rank} leaves the barrier without knowing of rank {int(np.argmin(knows[rank]))}", id="wrong-schedule"
+        )
 
 
 def _run(schedule: Schedule, messages: _Copies, of_step: list[slice]) -> None:
@@ -129,7 +131,7 @@ class _Memory:
         if schedule.op in IN_PLACE:
             self.counts[:, Buffer.INPUT] = 0  # INPUT was copied to OUTPUT
         if any((part.to_buffer == Buffer.INPUT).any() for part in copies):
-            raise LocalError("the schedule writes to INPUT, which is the caller's")
+            raise LocalError("the schedule writes to INPUT, which is the caller's", id="wrong-schedule")
         promise = [] if schedule.op in IN_PLACE else [_promise(schedule, self.counts)]
         cuts = _cuts(self.counts.max(axis=0), copies + promise)
         self.first = np.cumsum([0, *(np.count_nonzero(at) - 1 for at in cuts)])  # by buffer
@@ -210,7 +212,9 @@ class _Memory:
             else:
                 wrong = np.unique(target[self.labels[target] != expected] // self.cells).tolist()
         if wrong:
-            raise LocalError(f"{len(wrong)} ranks end without the result of {op}, the first is rank {wrong[0]}")
+            raise LocalError(
+                f"{len(wrong)} ranks end without the result of {op}, the first is rank {wrong[0]}", id="wrong-schedule"
+            )
 
 
 def _promise(schedule: Schedule, counts: Ints) -> _Copies:

@@ -86,7 +86,9 @@ def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
     """Return the pairs of ranks that exchange messages, as source * ranks + target, and the bytes of each pair."""
     for name, values, most in zip(("source", "target", "size"), columns, (ranks, ranks, 1 << 62), strict=True):
         if values.size and (values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= most):
-            raise LocalError(name, f"{values.dtype} from {values.min()} to {values.max()}", f"0 … {most - 1}")
+            raise LocalError(
+                name, f"{values.dtype} from {values.min()} to {values.max()}", f"0 … {most - 1}", id="out-of-range"
+            )
     source, target, size = columns
     if ranks > DENSE or size.size < ranks:
         found, index = np.unique(source.astype(np.int64) * ranks + target, return_inverse=True)

@@ -44,7 +44,7 @@ def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: Reduc
         what = (
             f"equal blocks of {dtype.name} over {size} ranks" if op in ON_BLOCKS else f"whole elements of {dtype.name}"
         )
-        raise LocalError("bytes", f"{length}, but {op} takes {what}", f"multiples of {item}")
+        raise LocalError("bytes", f"{length}, but {op} takes {what}", f"multiples of {item}", id="uneven-split")
     return length // dtype.itemsize
 
 

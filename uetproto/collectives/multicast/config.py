@@ -58,15 +58,15 @@ class MulticastConfig:
         if self.link_rate is not None:
             _whole("link_rate", self.link_rate, 1, "None, or bytes a second from 1 on")
         if self.depth > MOST_DEPTH:
-            raise LocalError("depth", self.depth, f"1 … {MOST_DEPTH}")
+            raise LocalError("depth", self.depth, f"1 … {MOST_DEPTH}", id="out-of-range")
         if type(self.scale) not in (int, float) or not 0 < self.scale <= MOST_SCALE:
-            raise LocalError("scale", f"{self.scale!r}", f"a number above 0, up to {MOST_SCALE:,}")
+            raise LocalError("scale", f"{self.scale!r}", f"a number above 0, up to {MOST_SCALE:,}", id="out-of-range")
         if type(self.fetch_from) is not int or self.fetch_from not in (-1, 1):
-            raise LocalError("fetch_from", f"{self.fetch_from!r}", "-1, 1")
+            raise LocalError("fetch_from", f"{self.fetch_from!r}", "-1, 1", id="out-of-range")
         if self.order not in ORDERS:
-            raise LocalError("order", f"{self.order!r}", ", ".join(ORDERS))
+            raise LocalError("order", f"{self.order!r}", ", ".join(ORDERS), id="unknown-name")
 
 
 def _whole(name: str, value: object, least: int, legal: str) -> None:
     if type(value) is not int or value < least:
-        raise LocalError(name, f"{value!r}", legal)
+        raise LocalError(name, f"{value!r}", legal, id="out-of-range")

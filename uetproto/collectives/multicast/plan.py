@@ -125,19 +125,19 @@ def all_gather(size: int, length: int, config: MulticastConfig | None = None) ->
 def broadcast(size: int, length: int, root: int, config: MulticastConfig | None = None) -> MulticastPlan:
     """Return the plan of a broadcast among `size` ranks, in which the root sends `length` bytes to all ranks."""
     if not 0 <= root < size:
-        raise LocalError("root", root, f"0 … {size - 1}")
+        raise LocalError("root", root, f"0 … {size - 1}", id="out-of-range")
     return _plan("broadcast", size, length, (root,), config)
 
 
 def _plan(op: str, size: int, length: int, owners: Sequence[int], config: MulticastConfig | None) -> MulticastPlan:
     config = config or MulticastConfig()
     if not 1 <= size < CHUNK_IDS:
-        raise LocalError("size", size, f"1 … {CHUNK_IDS - 1}")
+        raise LocalError("size", size, f"1 … {CHUNK_IDS - 1}", id="out-of-range")
     parts, mtu, blocks = config.subgroups, config.mtu, len(owners)
     most = min((CHUNK_IDS - 1) // blocks * mtu * parts, config.most_bytes // blocks)
     if not 0 <= length <= most:
         text = f"legal: 0 … {most} with {blocks} blocks, MTU {mtu}, {parts} subgroups"
-        raise LocalError("length", f"{length}; {text}, receive buffer up to {config.most_bytes}")
+        raise LocalError("length", f"{length}; {text}, receive buffer up to {config.most_bytes}", id="out-of-range")
     ends = [w * length // parts for w in range(parts + 1)]
     subgroups = tuple(Subgroup(w, ends[w], ends[w + 1] - ends[w], mtu) for w in range(parts))
     return MulticastPlan(op, size, length, owners, config, subgroups)

@@ -68,15 +68,21 @@ class MulticastRank:
         """
         owns = plan.owns(self.end.rank)
         if plan.size != self.end.size or plan.config != self.config:
-            raise LocalError("plan", f"of {plan.size} ranks", f"of {self.end.size}, with the same config as the rank")
+            raise LocalError(
+                "plan", f"of {plan.size} ranks", f"of {self.end.size}, with the same config as the rank",
+                id="foreign-object"
+            )  # fmt: skip
         if (source is not None) != owns:
-            raise LocalError("source", "missing" if owns else "not None", "bytes where a rank sends, else None")
+            raise LocalError(
+                "source", "missing" if owns else "not None", "bytes where a rank sends, else None",
+                id="missing-argument"
+            )  # fmt: skip
         source, into = _flat("source", source, plan.length), _flat("into", into, plan.bytes)
         if into is not None and into.readonly:
-            raise LocalError("into", "read-only", "a writable buffer")
+            raise LocalError("into", "read-only", "a writable buffer", id="read-only")
         busy = len(self._waiting) + (self.operation is not None and not self.operation.ended)
         if busy == self.config.tasks:
-            raise LocalError("post", f"{busy} operations are not done", f"at most {self.config.tasks}")
+            raise LocalError("post", f"{busy} operations are not done", f"at most {self.config.tasks}", id="queue-full")
         posted = PostedOperation(plan, source, into, done)
         self._waiting.append(posted)
         self._next()
@@ -136,5 +142,7 @@ def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
     if view is None:
         return None
     if view.nbytes != legal or not view.c_contiguous:
-        raise LocalError(name, f"{view.nbytes} bytes{'' if view.c_contiguous else ' in pieces'}", legal)
+        raise LocalError(
+            name, f"{view.nbytes} bytes{'' if view.c_contiguous else ' in pieces'}", legal, id="not-contiguous"
+        )
     return view.cast("B") if legal else memoryview(bytearray())  # no bytes cannot be cast

@@ -39,10 +39,9 @@ def draw(schedule: Schedule) -> str:
     messages = len(columns["step"])
     if schedule.size > MOST_RANKS or messages > MOST_MESSAGES:
         raise LocalError(
-            "schedule",
-            f"{schedule.size} ranks and {messages} messages are too many to be read",
-            f"{MOST_RANKS} and {MOST_MESSAGES}",
-        )
+            "schedule", f"{schedule.size} ranks and {messages} messages are too many to be read",
+            f"{MOST_RANKS} and {MOST_MESSAGES}", id="too-many"
+        )  # fmt: skip
     wide, bottom = _LEFT + _GAP * schedule.size, _TOP + _ROW * schedule.length
     high = bottom + 56
     title = escape(f"{schedule.op} by {schedule.algorithm}, {schedule.size} ranks, {schedule.length} steps")

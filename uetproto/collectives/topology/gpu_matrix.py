@@ -100,7 +100,7 @@ class Speeds:
     def __post_init__(self) -> None:
         for name, speed in asdict(self).items():
             if speed <= 0:
-                raise LocalError(name, speed, "more than 0 bytes a second")
+                raise LocalError(name, speed, "more than 0 bytes a second", id="wrong-matrix")
 
     def bandwidth(self, connection: GpuConnection) -> int:
         """Return the rate of a connection in bytes per second. The slowest part of the path determines the rate."""
@@ -133,23 +133,30 @@ class GpuMatrix:
     def __post_init__(self) -> None:
         size = len(self.devices)
         if len(set(self.devices)) < size or not self.gpus or self.devices[: len(self.gpus)] != self.gpus:
-            raise LocalError("devices", ", ".join(self.devices), "different names, GPU0 and so on first")
+            raise LocalError(
+                "devices", ", ".join(self.devices), "different names, GPU0 and so on first", id="wrong-matrix"
+            )
         if len(self.rows) != size or any(len(row) != size for row in self.rows):
-            raise LocalError("rows", f"{[len(row) for row in self.rows]} connections", f"{size} rows of {size}")
+            raise LocalError(
+                "rows", f"{[len(row) for row in self.rows]} connections", f"{size} rows of {size}", id="wrong-matrix"
+            )
         for a in range(size):
             if self.rows[a][a] != X:
-                raise LocalError("rows", f"{self.devices[a]} to itself is {self.rows[a][a]}", "X")
+                raise LocalError("rows", f"{self.devices[a]} to itself is {self.rows[a][a]}", "X", id="wrong-matrix")
             for b in range(a):
                 here, there = self.rows[a][b], self.rows[b][a]
                 if here != there or here == X:
                     names = f"{self.devices[a]} and {self.devices[b]}"
-                    raise LocalError("rows", f"{here} and {there} between {names}", "the same both ways, and not X")
+                    raise LocalError(
+                        "rows", f"{here} and {there} between {names}", "the same both ways, and not X",
+                        id="wrong-matrix"
+                    )  # fmt: skip
         for name, values, devices in (
             ("cpu_affinity", self.cpu_affinity, self.gpus), ("numa_affinity", self.numa_affinity, self.gpus),
             ("gpu_numa_id", self.gpu_numa_id, self.gpus), ("nic_names", self.nic_names, self.nics),
         ):  # fmt: skip
             if len(values) not in (0, len(devices)):
-                raise LocalError(name, f"{len(values)} values", f"{len(devices)}, or none")
+                raise LocalError(name, f"{len(values)} values", f"{len(devices)}, or none", id="wrong-matrix")
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:
@@ -164,7 +171,10 @@ class GpuMatrix:
             return self.devices.index(device)
         if isinstance(device, int) and 0 <= device < len(self.devices):
             return device
-        raise LocalError("device", f"{device!r}", f"0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
+        raise LocalError(
+            "device", f"{device!r}", f"0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}",
+            id="wrong-matrix"
+        )  # fmt: skip
 
     def between(self, a: int | str, b: int | str) -> GpuConnection:
         """Return the connection between two devices, which are given by number or by name."""
@@ -198,7 +208,7 @@ class GpuMatrix:
     def _gpu(self, gpu: int | str) -> int:
         number = self._index(gpu)
         if number >= len(self.gpus):
-            raise LocalError("gpu", f"{gpu!r} is a NIC", ", ".join(self.gpus))
+            raise LocalError("gpu", f"{gpu!r} is a NIC", ", ".join(self.gpus), id="wrong-matrix")
         return number
 
     def ring_order(self, first: int | str = 0) -> tuple[int, ...]:
@@ -253,7 +263,7 @@ def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
     share a PCIe switch, and the host has two sockets. If `nics` is False, the host has no NICs.
     """
     if gpus < 1:
-        raise LocalError("gpus", gpus, "1 and more")
+        raise LocalError("gpus", gpus, "1 and more", id="wrong-matrix")
 
     def connection(a: int, b: int) -> GpuConnection:
         if a == b:

@@ -26,14 +26,14 @@ class _Word(NamedTuple):
 
 
 def _refused(line: int, column: int, found: str, legal: str) -> LocalError:
-    return LocalError(f"topo -m: line {line}, column {column}", found, legal)
+    return LocalError(f"topo -m: line {line}, column {column}", found, legal, id="wrong-matrix")
 
 
 def parse(text: str) -> GpuMatrix:
     """Return the matrix that a text shows, with or without its legends. Raises `LocalError`, which names line and
     column, for a wrong text."""
     if not isinstance(text, str):
-        raise LocalError("topo -m", type(text).__name__, "a text")
+        raise LocalError("topo -m", type(text).__name__, "a text", id="wrong-matrix")
     lines = [_ESCAPE.sub("", line).rstrip("\r") for line in text.split("\n")]
     first = next((number for number, line in enumerate(lines) if line.strip()), None)
     if first is None:

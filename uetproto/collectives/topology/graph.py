@@ -45,10 +45,13 @@ class Topology:
             object.__setattr__(self, "places", tuple(range(self.size)))
         ends = [end for cable in self.cables for end in cable if end < self.size]
         if not ends or sorted(ends) != list(range(self.size)):
-            raise LocalError("cables", f"{len(ends)} ends at ranks", f"exactly one for each of {self.size} ranks")
+            raise LocalError(
+                "cables", f"{len(ends)} ends at ranks", f"exactly one for each of {self.size} ranks",
+                id="wrong-topology"
+            )  # fmt: skip
         far = self._far(self.neighbour(0))
         if self.size != 2 and any(far[self.neighbour(rank)] < 0 for rank in range(self.size)):
-            raise LocalError("cables", "not all ranks are joined", "a way from each to each")
+            raise LocalError("cables", "not all ranks are joined", "a way from each to each", id="wrong-topology")
 
     # Parts
 
@@ -117,7 +120,7 @@ class Topology:
         (collectives.md §4.2)."""
         gpus = self.gpus_per_node
         if not 0 <= rail < gpus:
-            raise LocalError("rail", rail, f"0 … {gpus - 1}")
+            raise LocalError("rail", rail, f"0 … {gpus - 1}", id="out-of-range")
         nodes = sorted({place // gpus for place in self.places})
         slots = (node * gpus + (rail + turn) % gpus for node in nodes for turn in range(gpus))
         return tuple(self._at[slot] for slot in slots if slot in self._at)
@@ -208,5 +211,5 @@ class Topology:
 
     def _rank(self, rank: int) -> int:
         if not 0 <= rank < self.size:
-            raise LocalError("rank", rank, f"0 … {self.size - 1}")
+            raise LocalError("rank", rank, f"0 … {self.size - 1}", id="out-of-range")
         return rank

@@ -20,7 +20,7 @@ class IntraNode:
     def __init__(self, bandwidth: Callable[[int, int], int], *, latency: int = 1_000_000) -> None:
         """Make the links. `latency` is the time in picoseconds that each message takes in addition to its bytes."""
         if latency < 0:
-            raise LocalError("latency", latency, "0 picoseconds and more")
+            raise LocalError("latency", latency, "0 picoseconds and more", id="out-of-range")
         self._bandwidth = bandwidth
         self._out: dict[int, int] = {}  # time until which each link is occupied
         self._in: dict[int, int] = {}
@@ -34,12 +34,14 @@ class IntraNode:
         """Send a message of `size` bytes at the instant `now`, and return the instant at which its last byte arrives.
         Both instants are in picoseconds. A message from a rank to itself takes no time."""
         if size < 0:
-            raise LocalError("size", size, "0 bytes and more")
+            raise LocalError("size", size, "0 bytes and more", id="out-of-range")
         if source == target:
             return now
         bandwidth = self._bandwidth(source, target)
         if bandwidth <= 0:
-            raise LocalError("bandwidth", f"{bandwidth} from {source} to {target}", "more than 0 bytes a second")
+            raise LocalError(
+                "bandwidth", f"{bandwidth} from {source} to {target}", "more than 0 bytes a second", id="out-of-range"
+            )
         start = max(now, self._out.get(source, 0), self._in.get(target, 0))
         end = start - (-size * SECOND // bandwidth)  # rounded up
         self._out[source] = self._in[target] = end

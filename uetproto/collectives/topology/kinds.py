@@ -50,11 +50,11 @@ def _fat_tree(ranks: int, gpus_per_node: int, k: int | None = None, levels: int 
     """Return a fat tree of switches with k ports, by default the least k that has room. It has k²/2 hosts in two
     levels, or k³/4 in three."""
     if levels not in (2, 3):
-        raise LocalError("levels", levels, "2, 3")
+        raise LocalError("levels", levels, "2, 3", id="out-of-range")
     fitting = next(even for even in range(2, ranks + 3, 2) if _fat_tree_hosts(even, levels) >= ranks)
     k = fitting if k is None else k
     if k % 2:
-        raise LocalError("k", f"{k} ports a switch", "an even number")
+        raise LocalError("k", f"{k} ports a switch", "an even number", id="out-of-range")
     half, hosts, room = k // 2, _fat_tree_hosts(k, levels), f"k {fitting} and more"
     if levels == 2:
         return _two_levels(hosts, lambda slot: slot // half, k, half, room)
@@ -90,7 +90,7 @@ def _two_levels(slots: int, leaf: Callable[[int], int], leaves: int, spines: int
 
 def _check_cables(cables: int) -> None:
     if cables > MOST_CABLES:
-        raise LocalError("topology", f"{cables} cables between switches", f"at most {MOST_CABLES}")
+        raise LocalError("topology", f"{cables} cables between switches", f"at most {MOST_CABLES}", id="too-many")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +120,26 @@ GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:
     """Return a topology. Raises `LocalError` for an illegal parameter, or if the ranks do not fit into the topology."""
     if kind not in PARAMETERS:
-        raise LocalError("topology", f"{kind!r} is not legal{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS))
+        raise LocalError(
+            "topology", f"{kind!r} is not legal{similar(kind, PARAMETERS)}", ", ".join(PARAMETERS),
+            id="unknown-topology"
+        )  # fmt: skip
     for name, value in (("ranks", ranks), *parameters.items()):
         if name not in ("ranks", *PARAMETERS[kind]):
             legal = ", ".join(PARAMETERS[kind]) or "no parameter"
-            raise LocalError(name, f"does not go with topology {kind}", legal)
+            raise LocalError(name, f"does not go with topology {kind}", legal, id="not-with-topology")
         if type(value) is not int or value < 1:
-            raise LocalError(name, f"{value!r}", "a whole number, 1 and more")
+            raise LocalError(name, f"{value!r}", "a whole number, 1 and more", id="out-of-range")
     if kind == "pair":
         if ranks != 2:
-            raise LocalError("topology", f"{ranks} ranks do not fit a pair", "2 ranks")
+            raise LocalError("topology", f"{ranks} ranks do not fit a pair", "2 ranks", id="wrong-count")
         return Topology(kind, 2, (), ((0, 1),), places=_placed(places, 2, 2))
     gpus = parameters.pop("gpus_per_node", _KINDS[kind].gpus_per_node)
     shape = _KINDS[kind].shape(ranks, gpus, **parameters)
     if ranks > shape.slots:
-        raise LocalError("topology", f"{ranks} ranks do not fit this {kind}", f"{shape.slots} ranks, or {shape.room}")
+        raise LocalError(
+            "topology", f"{ranks} ranks do not fit this {kind}", f"{shape.slots} ranks, or {shape.room}", id="too-many"
+        )
     slots = _placed(places, ranks, shape.slots)
     hosts = tuple((rank, ranks + shape.leaf(slot)) for rank, slot in enumerate(slots))
     trunks = tuple((ranks + a, ranks + b) for a, b in shape.trunks)
@@ -145,5 +150,5 @@ def _placed(places: Sequence[int] | None, ranks: int, slots: int) -> tuple[int, 
     if places is None:
         return tuple(range(ranks))
     if len(places) != ranks or len(set(places)) < ranks or not all(0 <= place < slots for place in places):
-        raise LocalError("places", list(places), f"{ranks} different slots, 0 … {slots - 1}")
+        raise LocalError("places", list(places), f"{ranks} different slots, 0 … {slots - 1}", id="wrong-count")
     return tuple(places)

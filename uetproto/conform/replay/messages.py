@@ -175,6 +175,7 @@ class MessageReader:
             raise LocalError(
                 self._file, f"at {numbered(one.number)}, {many}",
                 f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit",
+                id="too-many",
             )  # fmt: skip
         if message._whole:
             yield MessageBegan(message)

@@ -75,7 +75,9 @@ def places_for(
     wanted = [one for one in survey.pairs.values() if service in (None, one.kind)]
     if not wanted:
         kinds = ", ".join(sorted({one.kind for one in survey.pairs.values()}))
-        raise LocalError("--transport", f"this side sends nothing over {str(service).upper()}", kinds)
+        raise LocalError(
+            "--transport", f"this side sends nothing over {str(service).upper()}", kinds, id="nothing-to-replay"
+        )
     captured, found = wanted[:MOST_AT_ONCE], dict[CapturedPair, OpenPair]()
     if isinstance(facts.pairs, HandPairs):
         free = [pair for pair in facts.pairs.pairs if not pair.dead and not pair.settings]
@@ -86,7 +88,9 @@ def places_for(
                 found[one] = fitting
         if not found:
             kinds = ", ".join(sorted({one.kind.upper() for one in captured}))
-            raise LocalError("--peer-qpn", f"no queue pair by hand is one of {kinds}", "a rendezvous")
+            raise LocalError(
+                "--peer-qpn", f"no queue pair by hand is one of {kinds}", "a rendezvous", id="nothing-to-replay"
+            )
         regions = survey.placed(facts.pairs.memory[""])
     else:
         numbers = rng.sample(range(0x100, 0xFFFFF0), len(captured))
@@ -96,7 +100,10 @@ def places_for(
         ]
         opened = facts.pairs.open(wishes, survey.regions[:MOST_REGIONS])
         if isinstance(opened, str):
-            raise LocalError("--peer", opened, "a peer whose rendezvous makes queue pairs, or --rendezvous off")
+            raise LocalError(
+                "--peer", opened, "a peer whose rendezvous makes queue pairs, or --rendezvous off",
+                id="nothing-to-replay"
+            )  # fmt: skip
         found, regions = dict(zip(captured, opened.pairs, strict=True)), [*opened.regions]
     of_key = {
         key: (region.key, region.address + low % PAGE - low)

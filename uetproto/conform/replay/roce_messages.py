@@ -145,7 +145,7 @@ class RoceMessageReader:
         if self._bytes > MOST_BYTES or self._open > MOST_OPEN:
             many = f"{count(self._open, 'message')} of {count(self._bytes, 'byte')} are open"
             legal = f"at most {MOST_OPEN:,} messages and {MOST_BYTES:,} bytes; --frames has no such limit"
-            raise LocalError(self._file, f"at {numbered(one.number)}, {many}", legal)
+            raise LocalError(self._file, f"at {numbered(one.number)}, {many}", legal, id="too-many")
 
     def _lose(self, stream: _Stream) -> None:
         """Give up the message that is not whole, as a packet of it is missing."""

@@ -97,7 +97,10 @@ class RoceSurvey(SideSurvey):
             at += size + -size % PAGE
         if memory.length and at > memory.address + memory.length:
             needed = f"the messages of this side need {at - memory.address:,} bytes of memory"
-            raise LocalError("--peer", f"it has {memory.length:,} bytes, and {needed}", "more memory at the peer")
+            raise LocalError(
+                "--peer", f"it has {memory.length:,} bytes, and {needed}", "more memory at the peer",
+                id="nothing-to-replay"
+            )  # fmt: skip
         return found
 
 
@@ -155,7 +158,10 @@ def roce_survey(packets: Iterable[tuple[Record, Packet]], version: int, address:
         raise found.nobody(version, address, file, "RoCEv2", "uet" if others else "")
     if not found.pairs:
         told = f"{found.senders[address]} sends no request of RC, UC or UD in {file}"
-        raise LocalError("--as", told, ", ".join(islice(askers, 12)) or "a sender of requests; the capture has none")
+        raise LocalError(
+            "--as", told, ", ".join(islice(askers, 12)) or "a sender of requests; the capture has none",
+            id="nothing-to-replay"
+        )  # fmt: skip
     aliases = streams.alias
     of_index |= {aliases[index]: pair for index, pair in of_index.items() if index in aliases}
     found.answering = {

@@ -61,6 +61,7 @@ class SideSurvey:
             raise LocalError(
                 file, f"{numbered(number)} has {len(record.data)}{size} bytes",
                 "whole packets; the capture was cut (snap length)",
+                id="nothing-to-replay",
             )  # fmt: skip
         lower = next(layer for layer in packet.layers if layer.form in ("ipv4", "ipv6"))
         self.longest = max(self.longest, record.length - lower.offset)
@@ -70,11 +71,13 @@ class SideSurvey:
         `--transport` has it, or empty."""
         told = f"{_text(version, address)} sends no {protocol} packet in {file}"
         if other:
-            return LocalError("--transport", told, other)
+            return LocalError("--transport", told, other, id="nothing-to-replay")
         names = [self.senders[sender] for sender in sorted(self.senders)]
         more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
         legal = ", ".join(names[:_TOLD]) + more
-        return LocalError("--as", told, legal or f"a sender of {protocol}; the capture has none")
+        return LocalError(
+            "--as", told, legal or f"a sender of {protocol}; the capture has none", id="nothing-to-replay"
+        )
 
 
 def _text(version: int, address: int) -> str:
@@ -115,7 +118,10 @@ def survey(packets: Iterable[tuple[Record, Packet]], version: int, address: int,
         if not ours:
             continue
         if sealed:
-            raise LocalError(file, f"{numbered(number)} is sealed", "--captured-keys FILE with the key that opens it")
+            raise LocalError(
+                file, f"{numbered(number)} is sealed", "--captured-keys FILE with the key that opens it",
+                id="missing-keys"
+            )  # fmt: skip
         found.measure(number, record, packet, file)
     if address not in found.senders:
         raise found.nobody(version, address, file, "UET", "rc" if roce else "")

@@ -86,11 +86,13 @@ class HandPairs:
             try:
                 told = json.loads(line)
                 if not isinstance(told, dict):
-                    raise LocalError("report", "is no object", "a JSON object a line")
+                    raise LocalError("report", "is no object", "a JSON object a line", id="broken-json")
                 self._taken[number(told, "qp_num", 2, 2**24 - 1)].append(message_of(told))
             except (ValueError, LocalError) as error:
                 place = Location(str(self.reports), self._line)
-                raise LocalError("", str(error), "what a receive has taken (docs/conform.md)", place=place) from None
+                raise LocalError(
+                    "", str(error), "what a receive has taken (docs/conform.md)", place=place, id="wrong-report"
+                ) from None
 
     def post(self, pair: OpenPair, work: Mapping[str, Any]) -> None:
         """Do nothing: such a peer lacks posts."""

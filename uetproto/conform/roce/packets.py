@@ -110,7 +110,7 @@ class RoceCraft:
             at += layer.size
         wrong = step.get("icrc", "right")
         if wrong not in ("right", "wrong"):
-            raise LocalError("icrc", f"{shown(wrong)} is not legal", "right, wrong")
+            raise LocalError("icrc", f"{shown(wrong)} is not legal", "right, wrong", id="test-file")
         frame[end:] = (icrc(bytes(frame), placed, end) ^ (wrong == "wrong")).to_bytes(ICRC_SIZE, "little")
         return bytes(frame)
 
@@ -119,14 +119,18 @@ class RoceCraft:
         hexadecimal text, or "@NAME" for earlier ones. `name` names them."""
         if isinstance(told, str) and told.startswith("@"):
             if told[1:] not in self.data:
-                raise LocalError("data", f"{told!r} is not known{similar(told[1:], self.data)}", ", ".join(self.data))
+                raise LocalError(
+                    "data", f"{told!r} is not known{similar(told[1:], self.data)}", ", ".join(self.data), id="test-file"
+                )
             found = self.data[told[1:]]
         elif isinstance(told, str) and _HEX.fullmatch(told):
             found = bytes.fromhex(told)
         else:
             size = value_of("data", told, _SIZE, variables)
             if size > 1 << 14:
-                raise LocalError("data", f"{shown(told)} is not legal", "0 … 16384, a sum, hexadecimal text, @NAME")
+                raise LocalError(
+                    "data", f"{shown(told)} is not legal", "0 … 16384, a sum, hexadecimal text, @NAME", id="test-file"
+                )
             found = self._rng.randbytes(size)
         if name is not None:
             self.data[str(name)] = found
@@ -142,14 +146,18 @@ class RoceCraft:
         kind = str(step["send"])
         transport = _TRANSPORTS.get(str(step.get("transport", pair.kind)))
         if transport is None:
-            raise LocalError("transport", f"{shown(step['transport'])} is not legal", ", ".join(_TRANSPORTS))
+            raise LocalError(
+                "transport", f"{shown(step['transport'])} is not legal", ", ".join(_TRANSPORTS), id="test-file"
+            )
         if kind == CNP:
             opcode = CNP_OPCODE
         elif kind in _OPERATIONS:
             opcode = opcode_of(transport, _OPERATIONS[kind])
         else:
             known = (CNP, *_OPERATIONS)
-            raise LocalError("send", f"there is no packet {kind!r}{similar(kind, known)}", ", ".join(known))
+            raise LocalError(
+                "send", f"there is no packet {kind!r}{similar(kind, known)}", ", ".join(known), id="test-file"
+            )
         own = SEQUENCES.get(opcode)
         if own is None:  # an operation that this transport does not have
             own = (*((DETH,) if transport == Transport.UD else ()), *OPERATIONS[_OPERATIONS[kind]].headers)
@@ -166,7 +174,9 @@ class RoceCraft:
             if name in SEND_KEYS:
                 continue
             if name not in rows:
-                raise LocalError(name, f"is no field of {' / '.join(forms)}{similar(name, rows)}", ", ".join(rows))
+                raise LocalError(
+                    name, f"is no field of {' / '.join(forms)}{similar(name, rows)}", ", ".join(rows), id="test-file"
+                )
             values[name] = value_of(name, told, rows[name], variables)
         return [Layer(form, {row.name: values[row.name] for row in FORMS[form].fields if row.name in values})
                 for form in forms]  # fmt: skip

@@ -178,4 +178,6 @@ def bytes_told(told: Json) -> bytes:
     try:
         return bytes.fromhex(str(told.get("data")))
     except ValueError:
-        raise LocalError("data", f"{str(told.get('data'))[:40]!r} is not legal", "hexadecimal text") from None
+        raise LocalError(
+            "data", f"{str(told.get('data'))[:40]!r} is not legal", "hexadecimal text", id="wrong-format"
+        ) from None

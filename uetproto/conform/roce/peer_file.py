@@ -110,13 +110,15 @@ class RocePeerFile(SectionedFile):
         by_hand = "rendezvous" not in peer
         if by_hand is not ("pairs" in self.data):
             wrong = "is missing: nobody makes queue pairs" if by_hand else "goes without pairs, which it makes"
-            raise self.refuse("peer.rendezvous", wrong, "one of peer.rendezvous, [pairs]")
+            raise self.refuse("peer.rendezvous", wrong, "one of peer.rendezvous, [pairs]", id="wrong-peer-file")
         address = peer.get("address")
         if address is not None:
             try:
                 address = str(address_of("peer.address", address))
             except LocalError:
-                raise self.refuse("peer.address", f"{shown(address)} is not legal", "an address or a GID") from None
+                raise self.refuse(
+                    "peer.address", f"{shown(address)} is not legal", "an address or a GID", id="wrong-peer-file"
+                ) from None
         pairs = self._pairs(filled) if by_hand else {}
         return KnownRocePeer(
             address=address, transport=peer.get("transport", "rc"), rendezvous=peer.get("rendezvous"),
@@ -135,7 +137,7 @@ class RocePeerFile(SectionedFile):
         for name in ("memory", *_OTHERS):
             place = found[name]
             if "key" not in place and (place or name == "memory"):
-                raise self.refuse(f"{name}.key", "is missing", ROCE_SECTIONS[name]["key"].legal)
+                raise self.refuse(f"{name}.key", "is missing", ROCE_SECTIONS[name]["key"].legal, id="wrong-peer-file")
             if place:
                 where = PeerMemory(place["key"], place.get("address", 0), place.get("length", 1 << 16))
                 memory["" if name == "memory" else name] = where
@@ -151,7 +153,7 @@ class RocePeerFile(SectionedFile):
         """Return the queue pairs of [pairs] by their names."""
         table = self.data["pairs"]
         if not isinstance(table, dict) or not table:
-            raise self.refuse("pairs", "has no queue pair", "a table for each queue pair")
+            raise self.refuse("pairs", "has no queue pair", "a table for each queue pair", id="wrong-peer-file")
         found: dict[str, OpenPair] = {}
         for name, row in table.items():
             at = f"pairs.{name}"
@@ -159,7 +161,7 @@ class RocePeerFile(SectionedFile):
             needs = ["kind", "qpn", "peer_qpn", *(["q_key"] if values.get("kind") == "ud" else [])]
             for key in needs:
                 if key not in values or (key == "peer_qpn" and filled and values[key] < 2):
-                    raise self.refuse(f"{at}.{key}", "is missing", _PAIR[key].doc)
+                    raise self.refuse(f"{at}.{key}", "is missing", _PAIR[key].doc, id="wrong-peer-file")
             pair = OpenPair(
                 values["kind"], values["qpn"], values["peer_qpn"], values.get("psn", 0),
                 q_key=values.get("q_key", 0), first=values.get("peer_psn", 0),
@@ -168,7 +170,9 @@ class RocePeerFile(SectionedFile):
             for other, one in found.items():
                 if one.number == pair.number or (pair.theirs and one.theirs == pair.theirs):
                     key = "qpn" if one.number == pair.number else "peer_qpn"
-                    raise self.refuse(f"{at}.{key}", f"is that of pairs.{other}", "a number for each queue pair")
+                    raise self.refuse(
+                        f"{at}.{key}", f"is that of pairs.{other}", "a number for each queue pair", id="wrong-peer-file"
+                    )
             found[name] = pair
         return found
 

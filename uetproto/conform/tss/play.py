@@ -38,7 +38,7 @@ class SealedPlay(UetPlay):
     def frame(self, step: Mapping[str, Any]) -> bytes:
         if "copy" in step:  # the same bytes again, as a network or somebody else may send them
             if step["copy"] not in self._kept:
-                raise LocalError("copy", f"{step['copy']!r} is not known", ", ".join(self._kept))
+                raise LocalError("copy", f"{step['copy']!r} is not known", ", ".join(self._kept), id="test-file")
             return self._kept[step["copy"]]
         plain = {name: value for name, value in step.items() if name not in _KEYS}
         if step.get("tss") == NONE:

@@ -95,22 +95,24 @@ class Sealing:
         sealed = changed.encode() + sealed[header.size :]
         icv = step.get("icv", "right")
         if icv not in ("right", "wrong"):
-            raise LocalError("icv", f"{shown(icv)} is not legal", "right, wrong")
+            raise LocalError("icv", f"{shown(icv)} is not legal", "right, wrong", id="test-file")
         return head + (sealed if icv == "right" else sealed[:-1] + bytes((sealed[-1] ^ 1,)))
 
     def _header(self, told: Any, variables: Variables, base: SecurityHeader | None = None) -> SecurityHeader:
         """Return a security header with the next counter, or `base`, with the fields that a test chooses."""
         if not isinstance(told, dict):
-            raise LocalError("tss", f"{shown(told)} is not legal", f"{NONE}, or a table of {', '.join(FIELDS)}")
+            raise LocalError(
+                "tss", f"{shown(told)} is not legal", f"{NONE}, or a table of {', '.join(FIELDS)}", id="test-file"
+            )
         if base is None:
             base = SecurityHeader(self.domain.sdi, self.an, self.ssi, self.epoch, self._half + self._counter)
             self._counter += 1
         for name, value in told.items():
             if name not in FIELDS:
-                raise LocalError(name, f"is no field of tss{similar(name, FIELDS)}", ", ".join(FIELDS))
+                raise LocalError(name, f"is no field of tss{similar(name, FIELDS)}", ", ".join(FIELDS), id="test-file")
             number = None if name == "ssi" and value == NONE else value_of(name, value, FIELDS[name], variables)
             if number is not None and not 0 <= number <= FIELDS[name].high:
-                raise LocalError(name, f"{number} is not legal", f"0 … {FIELDS[name].high}")
+                raise LocalError(name, f"{number} is not legal", f"0 … {FIELDS[name].high}", id="test-file")
             base = SecurityHeader(**{**base._asdict(), name: number})
         return base
 

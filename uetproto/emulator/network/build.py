@@ -62,7 +62,10 @@ def build(
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
     if config.trains == "on" and not any(nic.trains for nic in builder.network.nics.values()):
-        raise LocalError("trains", "on, but no node of this network can handle packets together", "auto, off")
+        raise LocalError(
+            "trains", "on, but no node of this network can handle packets together", "auto, off",
+            id="inconsistent-values"
+        )  # fmt: skip
     builder.network.longest_flight = longest_flight(config, nodes)
     return builder.network
 
@@ -72,10 +75,10 @@ def _check_ports(config: NetworkConfig, nodes: Nodes) -> None:
     ports = {name: node.ports for name, node in nodes.items()}
     obstacle = port_obstacle(ports, config.topology, pfc=config.pfc is not None)
     if obstacle is not None:
-        raise LocalError("ports", f"{obstacle.node}: {obstacle.value}", obstacle.legal)
+        raise LocalError("ports", f"{obstacle.node}: {obstacle.value}", obstacle.legal, id="wrong-ports")
     inner = next((name for name, node in nodes.items() if node.ports > 1 and node.at is not None), None)
     if inner is not None:
-        raise LocalError("ports", f"{inner}: {ports[inner]}, within a switch", "1")
+        raise LocalError("ports", f"{inner}: {ports[inner]}, within a switch", "1", id="wrong-ports")
 
 
 def time_between(config: NetworkConfig) -> int:
@@ -194,7 +197,9 @@ class _NetworkBuilder:
                 capture.on_cable = config.vlan.tagger(self.dscp)
             if config.pfc is not None and config.pfc.priority != config.vlan.priority:
                 legal = f"{config.vlan.priority}, the priority of data"
-                raise LocalError("pfc_priority", f"{config.pfc.priority} pauses no data", legal)
+                raise LocalError(
+                    "pfc_priority", f"{config.pfc.priority} pauses no data", legal, id="inconsistent-values"
+                )
         self._meter = PayloadSize(self.dscp, sharp=config.sharp) if config.metered else None
         self._payload_of = self._meter if self._encodes or self._meter is None else unencoded_frames.payload_of
 
@@ -235,7 +240,7 @@ class _NetworkBuilder:
         hosts = {name: node for name, node in self.nodes.items() if node.at is None}
         if layout is None or layout.size != len(hosts):
             size = "none" if layout is None else f"one for {layout.size} stations"
-            raise LocalError("layout", size, f"one for {len(hosts)} stations")
+            raise LocalError("layout", size, f"one for {len(hosts)} stations", id="wrong-count")
         self._check_headroom()
         vertices = {mac_bytes(node): rank for rank, node in enumerate(hosts.values())}
         trees = MulticastTrees(layout, network)
@@ -269,14 +274,18 @@ class _NetworkBuilder:
             return
         least, room = headroom(config, config.pfc, self.nodes.values()), config.capacity
         if room < least:
-            raise LocalError("queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more")
+            raise LocalError(
+                "queue_capacity", f"{room} bytes leave no headroom for pfc", f"{least} bytes and more",
+                id="inconsistent-values"
+            )  # fmt: skip
         buffer = None if config.rules is None else config.rules.shared_buffer
         if buffer is not None:
             least = headroom(config, config.pfc, self.nodes.values(), shared=True)
             if buffer < least:
                 raise LocalError(
-                    "shared_buffer", f"{buffer} bytes leave no headroom for pfc", f"{least} bytes and more"
-                )
+                    "shared_buffer", f"{buffer} bytes leave no headroom for pfc", f"{least} bytes and more",
+                    id="inconsistent-values"
+                )  # fmt: skip
 
     def _pauser(self) -> Pauser | None:
         return None if self.config.pfc is None else Pauser(self.clock, self.config.pfc, self.dscp)
@@ -285,7 +294,7 @@ class _NetworkBuilder:
         for name, node in self.nodes.items():
             if node.at is not None:
                 legal = f"none, topology {self.config.topology} has no switches"
-                raise LocalError("at", f"{name} is at {node.at}", legal)
+                raise LocalError("at", f"{name} is at {node.at}", legal, id="unknown-place")
 
     # Parts
 
@@ -311,7 +320,7 @@ class _NetworkBuilder:
         switches = self.network.switches
         if node.at not in switches:
             legal = ", ".join(switches) or "a topology with switches"
-            raise LocalError("at", f"{name} is at {node.at}", legal)
+            raise LocalError("at", f"{name} is at {node.at}", legal, id="unknown-place")
         return switches[node.at]
 
     def _attach(self, name: str, node: NodeAttachment, port: SwitchPort, pauser: Pauser | None = None) -> None:

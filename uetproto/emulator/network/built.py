@@ -133,7 +133,7 @@ class BuiltNetwork:
             return
         members = self.members.get(group, set())
         if node not in members:
-            raise LocalError("station", f"{node} has not joined {group.hex(':')}", _names(members))
+            raise LocalError("station", f"{node} has not joined {group.hex(':')}", _names(members), id="not-registered")
         members.remove(node)
         port.switch.leave(group, port.mac)
         if not members:
@@ -146,7 +146,7 @@ class BuiltNetwork:
         """Return the port of a node; None in a network without switches, where every frame reaches the other node."""
         check_group(group)
         if node not in self.nics:
-            raise LocalError("station", f"there is no {node}", _names(self.nics))
+            raise LocalError("station", f"there is no {node}", _names(self.nics), id="not-registered")
         return self.seats.get(node)
 
     def _renew(self) -> None:

@@ -76,7 +76,7 @@ class Clock:
         """Add an event to the span that runs, or as the first one of a later span."""
         number = time >> _SPAN
         if time < self.now:
-            raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps")
+            raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps", id="time-passed")
         if number != self._number:
             self._spans[number] = [(-time, action, argument)]
             heappush(self._numbers, number)

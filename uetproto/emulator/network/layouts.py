@@ -31,14 +31,16 @@ def layout_of(kind: str, stations: int, parameters: Mapping[str, Any]) -> Layout
         for name in parameters:
             having = [other for other in LAYOUTS if name in PARAMETERS[other]]
             legal = f"topology {', '.join(having)}" if having else ", ".join(KEYS)
-            raise LocalError(name, f"does not go with topology {kind}", legal)
+            raise LocalError(name, f"does not go with topology {kind}", legal, id="not-with-topology")
         return None
     for name in parameters:
         if name not in PARAMETERS[kind]:
-            raise LocalError(name, f"does not go with topology {kind}", ", ".join(PARAMETERS[kind]))
+            raise LocalError(
+                name, f"does not go with topology {kind}", ", ".join(PARAMETERS[kind]), id="not-with-topology"
+            )
     layout = topology(kind, stations, **parameters)
     if len(layout.cables) > MOST_CABLES:
-        raise LocalError("topology", f"{len(layout.cables)} cables", f"at most {MOST_CABLES}")
+        raise LocalError("topology", f"{len(layout.cables)} cables", f"at most {MOST_CABLES}", id="too-many")
     return layout
 
 
@@ -61,7 +63,10 @@ def cable_of(layout: Layout | None, name: str) -> str:
         if name == back.replace(" > ", "."):
             return found
     shown = ", ".join(list(cables)[:8]) + (" …" if len(cables) > 8 else "")
-    raise LocalError("link", f"there is no {name}{similar(name, cables)}", shown or "none, there is only one switch")
+    raise LocalError(
+        "link", f"there is no {name}{similar(name, cables)}", shown or "none, there is only one switch",
+        id="unknown-place"
+    )  # fmt: skip
 
 
 def places_of(layout: Layout | None, name: str, hosts: Sequence[str]) -> tuple[str, ...]:
@@ -77,7 +82,7 @@ def places_of(layout: Layout | None, name: str, hosts: Sequence[str]) -> tuple[s
             kinds = (hosts, () if layout is None else layout.switches, tuple(cables_between_switches(layout)))
             known = [*hosts, *kinds[1], *kinds[2]]
             legal = "; ".join(", ".join(one[:4]) + (" …" if len(one) > 4 else "") for one in kinds if one)
-            raise LocalError("tap", f"there is no {name}{similar(name, known)}", legal) from None
+            raise LocalError("tap", f"there is no {name}{similar(name, known)}", legal, id="unknown-place") from None
     vertex, cables = layout.size + layout.switches.index(name), cables_between_switches(layout)
     others = [layout.links[link].target for link in layout.leaving[vertex]]
     ends = {frozenset(cable.split(" > ")): known for known, (cable, _) in cables.items()}

@@ -58,13 +58,17 @@ class Pfc:
 
     def __post_init__(self) -> None:
         if not 0 <= self.priority <= 7:
-            raise LocalError("pfc", f"priority {self.priority}", "0 … 7")
+            raise LocalError("pfc", f"priority {self.priority}", "0 … 7", id="out-of-range")
         if not 0 < self.xon <= self.xoff:
-            raise LocalError("pfc", f"xon {self.xon}, xoff {self.xoff}", "0 < xon ≤ xoff, bytes")
+            raise LocalError(
+                "pfc", f"xon {self.xon}, xoff {self.xoff}", "0 < xon ≤ xoff, bytes", id="inconsistent-values"
+            )
         if not 1 < self.quanta <= 0xFFFF:
-            raise LocalError("pfc", f"quanta {self.quanta}", "2 … 65535")
+            raise LocalError("pfc", f"quanta {self.quanta}", "2 … 65535", id="out-of-range")
         if not 0 < self.repeat < self.quanta:
-            raise LocalError("pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta")
+            raise LocalError(
+                "pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta", id="inconsistent-values"
+            )
 
     def frame(self, quanta: int) -> bytes:
         """Return a pause frame for the class `priority`. A frame with 0 quanta means resume."""

@@ -81,7 +81,10 @@ class ScriptedWire:
         act = WIRE_ACTIONS[step.action]
         for number in numbers:
             if number not in self._frames:
-                raise LocalError(f"frame {number} is not on the wire; {legal_frames(self._frames)}", place=step.where)
+                raise LocalError(
+                    f"frame {number} is not on the wire; {legal_frames(self._frames)}", place=step.where,
+                    id="step-impossible"
+                )  # fmt: skip
             act(self, number, step)
 
     def _deliver(self, number: int, step: FrameStep) -> None:
@@ -101,14 +104,19 @@ class ScriptedWire:
     def _trim(self, number: int, step: FrameStep) -> None:
         short = trim(self._frames[number], self._dscp, last_hop=True)
         if short is None:
-            raise LocalError(f"frame {number} must not be trimmed: it is control, or short already", place=step.where)
+            raise LocalError(
+                f"frame {number} must not be trimmed: it is control, or short already", place=step.where,
+                id="step-impossible"
+            )  # fmt: skip
         self._change(number, short, FrameOutcome.TRIMMED)
 
     def _corrupt(self, number: int, step: FrameStep) -> None:
         frame = bytearray(self._frames[number])
         if step.at >= len(frame):
             legal = f"at = 0 … {len(frame) - 1}"
-            raise LocalError("", f"frame {number} has {len(frame)} bytes", legal, place=step.where)
+            raise LocalError(
+                "", f"frame {number} has {len(frame)} bytes", legal, place=step.where, id="step-impossible"
+            )
         frame[step.at] ^= 1
         self._change(number, bytes(frame), FrameOutcome.DAMAGED)
 

@@ -148,7 +148,9 @@ class Switch:
         """
         check_group(group)
         if port not in self._queues:
-            raise LocalError("port", f"{port.hex(':')} is none", ", ".join(mac.hex(":") for mac in self._queues))
+            raise LocalError(
+                "port", f"{port.hex(':')} is none", ", ".join(mac.hex(":") for mac in self._queues), id="not-registered"
+            )
         self.hold(group)
         self._groups[group][port] = queue or self._queues[port]
         self.renew()
@@ -157,7 +159,7 @@ class Switch:
         """Raise `LocalError` for a new multicast group if the switch holds as many groups as it can."""
         if group not in self._groups and len(self._groups) >= self.most_groups:
             held = f"{self.name} holds {len(self._groups)} of them"
-            raise LocalError("group", held, f"at most {self.most_groups}")
+            raise LocalError("group", held, f"at most {self.most_groups}", id="resources-exhausted")
 
     def hold(self, group: bytes) -> None:
         """Make frames to the multicast group `group` leave only by ports that joined it. Raises `LocalError` if the
@@ -322,4 +324,6 @@ class Switch:
 def check_group(mac: bytes) -> None:
     """Raise `LocalError` for an address that is not that of an IPv4 or IPv6 group."""
     if not mac.startswith(GROUPS):
-        raise LocalError("group", f"{mac.hex(':')} is none", " and ".join(g.hex(":") + ":…" for g in GROUPS))
+        raise LocalError(
+            "group", f"{mac.hex(':')} is none", " and ".join(g.hex(":") + ":…" for g in GROUPS), id="not-registered"
+        )

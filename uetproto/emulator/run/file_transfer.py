@@ -27,9 +27,11 @@ class FileTransfer:
             self.file = owned.enter_context(run.input.open("rb"))
             self.extent = data_extent(self.file)
         except OSError as error:
-            raise LocalError(name, f"{run.input}: {error.strerror}", "the path of a file", place=place) from error
+            raise LocalError(
+                name, f"{run.input}: {error.strerror}", "the path of a file", place=place, id="wrong-input-file"
+            ) from error
         except LocalError as error:
-            raise LocalError(name, f"{run.input}: {error.value}", error.legal, place=place) from error
+            raise LocalError(name, f"{run.input}: {error.value}", error.legal, place=place, id=error.id) from error
         self.memory: Memory
         if self.extent.length > IN_MEMORY:
             self.memory = FileMemory(owned.enter_context(tempfile.TemporaryFile()), self.extent.length)  # noqa: SIM115

@@ -37,14 +37,16 @@ def data_extent(file: BinaryIO) -> Extent:
     """
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
-        raise LocalError("is not a regular file; an input is read twice, to send and to compare")
+        raise LocalError("is not a regular file; an input is read twice, to send and to compare", id="wrong-input-file")
     size = status.st_size
     if Path(file.name).suffix != ".npy":
         return Extent(0, size)
     file.seek(0)
     head = file.read(12)
     if len(head) < 12 or not head.startswith(_NPY) or head[6] not in (1, 2, 3):
-        raise LocalError("is not a .npy file (versions 1 to 3); another suffix takes its bytes as they are")
+        raise LocalError(
+            "is not a .npy file (versions 1 to 3); another suffix takes its bytes as they are", id="wrong-input-file"
+        )
     width = 2 if head[6] == 1 else 4
     start = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
     file.seek(8 + width)
@@ -53,13 +55,13 @@ def data_extent(file: BinaryIO) -> Extent:
         kind, shape = described["descr"], described["shape"]
         items = math.prod(shape)
     except (ValueError, SyntaxError, TypeError, KeyError) as error:
-        raise LocalError("its header is not that of a .npy file") from error
+        raise LocalError("its header is not that of a .npy file", id="wrong-input-file") from error
     if match := re.fullmatch(r"[<>|=][biufcmMSVU?](\d+).*", kind if isinstance(kind, str) else ""):
         expected = items * int(match[1]) * (4 if kind[1] == "U" else 1)
         if size - start != expected:
-            raise LocalError(f"{size - start} bytes of data, its header says {expected}")
+            raise LocalError(f"{size - start} bytes of data, its header says {expected}", id="wrong-input-file")
     elif isinstance(kind, str):
-        raise LocalError(f"holds objects ({kind}), which are not plain bytes")
+        raise LocalError(f"holds objects ({kind}), which are not plain bytes", id="wrong-input-file")
     return Extent(start, size - start)
 
 
@@ -90,10 +92,10 @@ class SourceFile:
         return [self.read(at, size) for at in range(offset, offset + count * size, size)]
 
     def write(self, offset: int, data: Buffer) -> None:
-        raise LocalError("memory", "an input is only read")
+        raise LocalError("memory", "an input is only read", id="wrong-input-file")
 
     def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
-        raise LocalError("memory", "an input is only read")
+        raise LocalError("memory", "an input is only read", id="read-only")
 
     def flush(self) -> None:
         """Do nothing."""

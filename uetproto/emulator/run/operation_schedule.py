@@ -100,7 +100,7 @@ class OperationSchedule(Generic[OperationT]):
             try:
                 self.begin(operation)
             except LocalError as error:
-                raise LocalError(*error.args, place=operation.row.where) from error
+                raise LocalError(*error.args, place=operation.row.where, id=error.id) from error
         return True
 
     def end(self, operation: OperationT, status: str) -> None:

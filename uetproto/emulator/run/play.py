@@ -91,7 +91,7 @@ def run(
     for what, wanted in (("a capture", output is not None or writer is not None), ("a check of frames", check)):
         if wanted and scenario.fabric.wire != "bytes":
             name, place = scenario.wire_told
-            raise LocalError(name, f"objects, with {what}", "bytes", place=place)
+            raise LocalError(name, f"objects, with {what}", "bytes", place=place, id="wire-objects")
     with ExitStack() as owned:
         played = RUNS[scenario.run.transport == UET, kind_of(scenario)](scenario, owned, check)
         judge = FrameJudge(scenario) if check else None

@@ -175,7 +175,7 @@ class RoceOperationsRun(RoceRun):
     def _deregister(self, operation: RoceOperation) -> None:
         node, key = operation.row.node, operation.get("key")
         if (node, key) not in self.effects.regions:
-            raise LocalError("key", f"{key:#x} is not registered at {node}")
+            raise LocalError("key", f"{key:#x} is not registered at {node}", id="not-registered")
         self.hcas[node].dereg_mr(self.effects.regions[node, key][1])
 
     def _modify(self, operation: RoceOperation) -> None:

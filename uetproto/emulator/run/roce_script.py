@@ -42,7 +42,10 @@ class RoceScript(ScriptRun[RoceStep]):
         """Return the settings that `[qp.NAME]` gives the queue pair of a node."""
         setup = next((qp for qp in self.scenario.qps.values() if qp.node == node), None)
         if setup is None:
-            raise LocalError(self.scenario.name, f"a script needs a queue pair of node {node}", "one of each end")
+            raise LocalError(
+                self.scenario.name, f"a script needs a queue pair of node {node}", "one of each end",
+                id="step-impossible"
+            )  # fmt: skip
         own = {"number": setup.number, "sq_psn": setup.sq_psn or 0, "srq": setup.srq is not None}
         return {**setup.attributes, **own}
 

@@ -232,7 +232,9 @@ class ScriptRun(ABC, Generic[StepT]):
             else:
                 self._apply(row)
         except LocalError as error:
-            raise LocalError(error.name, f"{error.value}{self._told()}", error.legal, place=row.where) from error
+            raise LocalError(
+                error.name, f"{error.value}{self._told()}", error.legal, place=row.where, id=error.id
+            ) from error
         if self.simulator.now > before:
             self.wait(self.simulator.now - before)
 
@@ -248,7 +250,7 @@ class ScriptRun(ABC, Generic[StepT]):
         if step.number == ALL:
             return list(flight)
         if step.number not in flight:
-            raise LocalError(f"frame {step.number} is not on the wire; {legal_frames(flight)}")
+            raise LocalError(f"frame {step.number} is not on the wire; {legal_frames(flight)}", id="step-impossible")
         return [step.number]
 
     def _deliver(self, number: int, step: Any) -> None:
@@ -286,7 +288,9 @@ class ScriptRun(ABC, Generic[StepT]):
     def _corrupt(self, number: int, step: Any) -> None:
         frame = bytearray(self.wire.frames[number])
         if step.at >= len(frame):
-            raise LocalError("", f"frame {number} has {len(frame)} bytes", f"at = 0 … {len(frame) - 1}")
+            raise LocalError(
+                "", f"frame {number} has {len(frame)} bytes", f"at = 0 … {len(frame) - 1}", id="step-impossible"
+            )
         frame[step.at] ^= 1
         self.wire.change(number, bytes(frame), FrameOutcome.DAMAGED)
         self._changed.add(bytes(frame))

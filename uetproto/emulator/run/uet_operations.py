@@ -261,14 +261,16 @@ class UetOperationsRun(UetRun):
     def _withdraw(self, operation: UetOperation) -> None:
         region = self.processes[operation.row.node].regions.get(self._key(operation))
         if region is None:
-            raise LocalError("key", f"{self._key(operation):#x} is not registered")
+            raise LocalError("key", f"{self._key(operation):#x} is not registered", id="not-registered")
         region.enabled = False
 
     def _index(self, operation: UetOperation) -> Any:
         number = operation.get("resource_index", self.scenario.run.resource_index)
         indices = self.processes[operation.row.node].spaces[operation.get("space")]
         if number not in indices:
-            raise LocalError("resource_index", f"{number} is not open", ", ".join(map(str, indices)))
+            raise LocalError(
+                "resource_index", f"{number} is not open", ", ".join(map(str, indices)), id="not-registered"
+            )
         return indices[number]
 
     # Events

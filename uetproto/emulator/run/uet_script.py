@@ -84,9 +84,12 @@ class UetScript(ScriptRun[UetStep]):
                     self._trim(number, step)
             case "dup" if step.number != ALL and self.wire.recent(step.number) is None:
                 can = filter(self.wire.recent, range(max(0, self.wire.sent - HISTORY), self.wire.sent))
-                raise LocalError(f"frame {step.number} cannot be copied; {legal_frames(can)}")
+                raise LocalError(f"frame {step.number} cannot be copied; {legal_frames(can)}", id="step-impossible")
             case "close" if not self._opened(step.node):
-                raise LocalError(f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed")
+                raise LocalError(
+                    f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed",
+                    id="step-impossible",
+                )
             case "respond":
                 ses = simulator.ses[step.node]
                 simulator.apply(step)

@@ -66,7 +66,7 @@ class UetTransfer(UetRun):
                 left = self.extent.length - submitted
                 length = left if step.numbers[0] == ALL else step.numbers[0]
                 if length > left:
-                    raise LocalError(f"the input has only {left} bytes left", place=step.where)
+                    raise LocalError(f"the input has only {left} bytes left", place=step.where, id="input-too-short")
                 self._submit(submitted, length)
                 submitted += length
             elif step.action == "respond":

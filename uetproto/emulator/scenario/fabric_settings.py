@@ -106,18 +106,22 @@ def vlan_of(reader: SectionReader, values: dict[str, Any], pfc: Pfc | None) -> V
     of data. Raises `LocalError` for values that are not legal."""
     own = {name: values.pop(name) for name in VLAN_KEYS if name in values}
     if own and "vlan" not in own:
-        raise reader.refuse(f"fabric.{next(iter(own))}", "has no effect without fabric.vlan", VLAN_KEYS["vlan"].legal)
+        raise reader.refuse(
+            f"fabric.{next(iter(own))}", "has no effect without fabric.vlan", VLAN_KEYS["vlan"].legal, id="no-effect"
+        )
     if not own:
         return None
     given = {name.removeprefix("vlan_"): value for name, value in own.items() if name != "vlan"} | {"id": own["vlan"]}
     if pfc is not None and given.setdefault("priority", pfc.priority) != pfc.priority:
         wrong = f"PFC pauses the priority {pfc.priority}, and data has {given['priority']}"
-        raise reader.refuse("fabric.vlan_priority", wrong, f"{pfc.priority}, or another pfc_priority")
+        raise reader.refuse(
+            "fabric.vlan_priority", wrong, f"{pfc.priority}, or another pfc_priority", id="inconsistent-values"
+        )
     try:
         return Vlan(**given)
     except LocalError as error:
         key = "vlan" if error.name == "id" else f"vlan_{error.name}"
-        raise reader.refuse(f"fabric.{key}", error.value, error.legal) from None
+        raise reader.refuse(f"fabric.{key}", error.value, error.legal, id=error.id) from None
 
 
 def check_unencoded(
@@ -132,7 +136,7 @@ def check_unencoded(
     }  # fmt: skip
     for name, used in wanted.items():
         if used:
-            raise reader.refuse("fabric.wire", f"objects, with {name}", "bytes")
+            raise reader.refuse("fabric.wire", f"objects, with {name}", "bytes", id="wire-objects")
 
 
 def slow_links(layout: Layout | None, chosen: tuple[tuple[str, int], ...]) -> dict[str, int]:
@@ -168,9 +172,11 @@ def network_with_plane(
     switch = reader.table("switch", SWITCH_KEYS, reader.data.get("switch", {}))
     algorithm = cc.pop("algorithm", OFF)
     if algorithm == OFF and cc:
-        raise reader.refuse(f"cc.{next(iter(cc))}", "has no effect without cc.algorithm", CC_KEYS["algorithm"].legal)
+        raise reader.refuse(
+            f"cc.{next(iter(cc))}", "has no effect without cc.algorithm", CC_KEYS["algorithm"].legal, id="no-effect"
+        )
     if algorithm != OFF and not may_control:
-        raise reader.refuse("cc.algorithm", "goes with UET", OFF)
+        raise reader.refuse("cc.algorithm", "goes with UET", OFF, id="not-with-protocol")
     if algorithm == OFF and not switch:
         return network, None
     rates = [network.rate, *(node.rate for node in nodes.values() if node.rate is not None)]
@@ -184,7 +190,7 @@ def network_with_plane(
         plane.check()
     except LocalError as error:
         section = "cc" if error.name in CC_KEYS else "switch"
-        raise reader.refuse(f"{section}.{error.name}", error.value, error.legal) from None
+        raise reader.refuse(f"{section}.{error.name}", error.value, error.legal, id=error.id) from None
     red = network.red if marks else plane.red
     return replace(
         network, queue_capacity=plane.queue, rules=plane.rules, red=red, host_marks=plane.host_marks,
@@ -203,10 +209,11 @@ def checked_headroom(reader: SectionReader, network: NetworkConfig, nodes: Mappi
         network = with_headroom(network, rates)
     elif network.capacity < (least := headroom(network, pfc, rates)):
         wrong = f"{network.capacity} bytes leave no headroom for pfc"
-        raise reader.refuse("fabric.queue_capacity", wrong, f"{least} bytes and more")
+        raise reader.refuse("fabric.queue_capacity", wrong, f"{least} bytes and more", id="inconsistent-values")
     buffer = None if network.rules is None else network.rules.shared_buffer
     if buffer is not None and buffer < (least := headroom(network, pfc, rates, shared=True)):
         raise reader.refuse(
-            "switch.shared_buffer", f"{buffer} bytes are no headroom for pfc", f"{least} bytes and more"
-        )
+            "switch.shared_buffer", f"{buffer} bytes are no headroom for pfc", f"{least} bytes and more",
+            id="inconsistent-values"
+        )  # fmt: skip
     return network

@@ -63,7 +63,9 @@ def faults_of(reader: SectionReader) -> tuple[dict[str, Any], tuple[str, ...] | 
     values = reader.table("faults", FAULT_KEYS, reader.data.get("faults", {}), nested=("target",))
     for key, of in _FAULT_OF.items():
         if key in values and not values.get(of):
-            raise reader.refuse(f"faults.{key}", f"has no effect without faults.{of}", f"with faults.{of}")
+            raise reader.refuse(
+                f"faults.{key}", f"has no effect without faults.{of}", f"with faults.{of}", id="no-effect"
+            )
     return values, values.pop("from", None)
 
 
@@ -73,9 +75,9 @@ def target_fault(reader: SectionReader, number: int, row: Any, ends: tuple[str, 
     path = f"faults.target.{number}"
     values = reader.table(path, TARGET_FAULT_KEYS, row, nested=("match",))
     if "answer" not in values:
-        raise reader.refuse(path, "answer is missing", TARGET_FAULT_KEYS["answer"].legal)
+        raise reader.refuse(path, "answer is missing", TARGET_FAULT_KEYS["answer"].legal, id="missing-key")
     node = values.get("node", ends[1])
     if node not in ends:
-        raise reader.refuse(f"{path}.node", f"no such end: {node!r}", ", ".join(ends))
+        raise reader.refuse(f"{path}.node", f"no such end: {node!r}", ", ".join(ends), id="unknown-node")
     fits = reader.table(f"{path}.match", MATCH_KEYS, row.get("match", {}))
     return TargetFault(node, fits, fits.pop("packet", None), values["answer"])

@@ -226,18 +226,24 @@ def checked_rows(
         do = values.pop("do", None)
         if do not in kinds:
             raise refuse(
-                f"{path}.do", f"{do!r}{similar(do, kinds)}" if do is not None else "is missing", ", ".join(kinds)
-            )
+                f"{path}.do", f"{do!r}{similar(do, kinds)}" if do is not None else "is missing", ", ".join(kinds),
+                id="missing-key"
+            )  # fmt: skip
         kind = kinds[do]
         for name in values:
             if name not in (*_ALWAYS, *kind.keys):
-                raise refuse(f"{path}.{name}", f"does not go with {do}", ", ".join((*_ALWAYS, *kind.keys)))
+                raise refuse(
+                    f"{path}.{name}", f"does not go with {do}", ", ".join((*_ALWAYS, *kind.keys)),
+                    id="not-with-operation"
+                )  # fmt: skip
         for name in kind.needed:
             if name not in values:
-                raise refuse(path, f"{do} needs {name}", keys[name].legal)
+                raise refuse(path, f"{do} needs {name}", keys[name].legal, id="missing-key")
         at = values.pop("at", 0)
         if 0 < at < latest:
-            raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps", "rows in order")
+            raise refuse(
+                f"{path}.at", f"{at} ps is before the row above, {latest} ps", "rows in order", id="inconsistent-values"
+            )
         latest = max(latest, at)
         yield CheckedRow(path, row, do, kind, values, at)
 
@@ -251,7 +257,9 @@ def operations_of(
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         if do in PATTERNS:
             if "node" in values:
-                raise refuse(f"{path}.node", f"does not go with {do}, which is between all nodes")
+                raise refuse(
+                    f"{path}.node", f"does not go with {do}, which is between all nodes", id="not-with-operation"
+                )
             _carried(path, "write", values, run.mode, refuse)
             first = values.pop("key", None)
             found += _flows(where(path), do, at, values, nodes, keys if first is None else count(first))
@@ -260,11 +268,14 @@ def operations_of(
         peer = values.pop("peer", run.initiator if node == run.target else run.target)
         for key, name in (("node", node), ("peer", peer)):
             if name not in nodes:
-                raise refuse(f"{path}.{key}", f"no such node: {name!r}{similar(name, nodes)}", ", ".join(nodes))
+                raise refuse(
+                    f"{path}.{key}", f"no such node: {name!r}{similar(name, nodes)}", ", ".join(nodes),
+                    id="unknown-node"
+                )  # fmt: skip
         if peer == node:
-            raise refuse(f"{path}.peer", "is the node itself", "another node")
+            raise refuse(f"{path}.peer", "is the node itself", "another node", id="same-node")
         if ("value" in values) != ("datatype" in values) and do != "atomic":
-            raise refuse(path, "has one of value and datatype", "both, or neither")
+            raise refuse(path, "has one of value and datatype", "both, or neither", id="conflicting-arguments")
         for name in ("operand", "compare", "value"):
             if name in values and "datatype" in values:
                 numbers, datatype = values[name], values["datatype"]
@@ -272,7 +283,7 @@ def operations_of(
                     elements(datatype, numbers if isinstance(numbers, tuple) else (numbers,))
                 except (ValueError, OverflowError):
                     what = f"{_short(row[name])} is no element of {datatype.name}"
-                    raise refuse(f"{path}.{name}", what, range_of(datatype)) from None
+                    raise refuse(f"{path}.{name}", what, range_of(datatype), id="out-of-range") from None
         _together(path, do, values, refuse)
         _carried(path, do, values, run.mode, refuse)
         found.append(OperationRow(
@@ -309,9 +320,11 @@ def _together(path: str, do: str, values: Mapping[str, Any], refuse: Refuse) -> 
     length = values.get("length", 0)
     if "value" in values and length % (element := ELEMENT_SIZE[values["datatype"]]):
         legal = f"a multiple of {element}, the size of {values['datatype'].name}"
-        raise refuse(f"{path}.length", f"{length} bytes are no whole elements", legal)
+        raise refuse(f"{path}.length", f"{length} bytes are no whole elements", legal, id="wrong-length")
     if values.get("least", 0) > length and do == "receive":
-        raise refuse(f"{path}.least", f"{values['least']} is more than the buffer has", f"0 … {length}")
+        raise refuse(
+            f"{path}.least", f"{values['least']} is more than the buffer has", f"0 … {length}", id="wrong-length"
+        )
 
 
 def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse: Refuse) -> None:
@@ -323,7 +336,7 @@ def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse
     if mode not in legal:
         names = ", ".join(name for name, one in MODES.items() if one in legal)
         where, whose = (f"{path}.mode", "") if "mode" in values else ("run.mode", f" ({path})")
-        raise refuse(where, f"{mode.name.lower()!r} does not carry {do}{whose}", names)
+        raise refuse(where, f"{mode.name.lower()!r} does not carry {do}{whose}", names, id="not-with-mode")
 
 
 _CARRIED = {

@@ -114,7 +114,9 @@ def operations_of(
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         if do in PATTERNS:
             if "node" in values:
-                raise refuse(f"{path}.node", f"does not go with {do}, which is between all nodes")
+                raise refuse(
+                    f"{path}.node", f"does not go with {do}, which is between all nodes", id="not-with-operation"
+                )
             _check_carried(path, "write", values, run.transport, qps, refuse)
             first = values.pop("key", None)
             found += _flows(where(path), do, at, values, tuple(nodes), keys if first is None else count(first))
@@ -161,7 +163,9 @@ def _node(
         setup = qps.get(values.get("qp", ""))
         return setup.node if setup else default
     if node not in nodes:
-        raise refuse(f"{path}.node", f"no such node: {node!r}{similar(node, nodes)}", ", ".join(nodes))
+        raise refuse(
+            f"{path}.node", f"no such node: {node!r}{similar(node, nodes)}", ", ".join(nodes), id="unknown-node"
+        )
     return str(node)
 
 
@@ -171,7 +175,10 @@ def _qp(path: str, values: Mapping[str, Any], node: str, qps: Mapping[str, QpSet
     name = values.get("qp", here[0] if here else None)
     if name not in here:
         legal = ", ".join(here) if here else f"none, {node} has no queue pair"
-        raise refuse(f"{path}.qp" if "qp" in values else path, f"{name!r} is no queue pair of {node}", legal)
+        raise refuse(
+            f"{path}.qp" if "qp" in values else path, f"{name!r} is no queue pair of {node}", legal,
+            id="unknown-queue-pair"
+        )  # fmt: skip
     return str(name)
 
 
@@ -183,24 +190,32 @@ def _check_carried(
     if kind not in services:
         legal = ", ".join(service.name.lower() for service in services)
         what = " with invalidate" if "invalidate" in values else ""
-        raise refuse(f"{path}.do", f"{do}{what} is not there on {kind.name.lower()}; transports that have it: {legal}")
+        raise refuse(
+            f"{path}.do", f"{do}{what} is not there on {kind.name.lower()}; transports that have it: {legal}",
+            id="not-with-mode"
+        )  # fmt: skip
     for name, other in (("imm", "invalidate"), ("lkey", "inline")):
         if name in values and values.get(other, False) is not False:
-            raise refuse(f"{path}.{name}", f"does not go with {other}", "one of them")
+            raise refuse(f"{path}.{name}", f"does not go with {other}", "one of them", id="conflicting-arguments")
     if kind is not QpType.UD:
         for name in ("to", "qkey"):
             if name in values:
-                raise refuse(f"{path}.{name}", "goes with ud only: the peer of a queue pair is in [qp.NAME]")
+                raise refuse(
+                    f"{path}.{name}", "goes with ud only: the peer of a queue pair is in [qp.NAME]",
+                    id="not-with-protocol"
+                )  # fmt: skip
         return
     to = values.get("to")
     if to is None:
         others = [name for name in qps if name != values["qp"]]
         if len(others) != 1:
-            raise refuse(path, "to is missing", f"one of {', '.join(others)}, or the address of a group")
+            raise refuse(
+                path, "to is missing", f"one of {', '.join(others)}, or the address of a group", id="missing-key"
+            )
         values["to"] = others[0]
     elif to not in qps:
         try:
             values["to"] = ADDRESS.check(to)[0]
         except ValueError:
             legal = f"{', '.join(qps)}, or the address of a multicast group"
-            raise refuse(f"{path}.to", f"{to!r} is no queue pair", legal) from None
+            raise refuse(f"{path}.to", f"{to!r} is no queue pair", legal, id="unknown-queue-pair") from None

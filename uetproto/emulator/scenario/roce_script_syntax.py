@@ -63,7 +63,9 @@ def roce_steps(action: str, value: Any, more: Mapping[str, Any], context: RowCon
         case "recv":
             fault = more.get("fault", "")
             if fault not in RECV_FAULTS:
-                raise context.refuse("fault", f"{fault!r} is not legal", ", ".join(filter(None, RECV_FAULTS)))
+                raise context.refuse(
+                    "fault", f"{fault!r} is not legal", ", ".join(filter(None, RECV_FAULTS)), id="unknown-name"
+                )
             yield RoceStep(action, node, value, more.get("cut", 0), fault=fault)
         case "deliver" | "drop" | "dup" | "mark":
             yield from (RoceStep(action, number=number) for number in value)

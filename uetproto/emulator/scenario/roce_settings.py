@@ -107,13 +107,15 @@ def check_sections(reader: SectionReader, kind: Any) -> None:
             if name in table:
                 there = "; the payload of a packet is roce.path_mtu" if "payload_mtu" in table[name] else ""
                 text = f"does not go with this transport; run.transport may be {transports}{there}"
-                raise reader.refuse(f"{where}.{name}".lstrip("."), text)
+                raise reader.refuse(f"{where}.{name}".lstrip("."), text, id="not-with-protocol")
     for where, table in of_nodes.items():
         if kind == UET and "data_path" in table:
             text = f"does not go with uet: data paths are those of RoCE; run.transport may be {transports}"
-            raise reader.refuse(f"{where}.data_path", text)
+            raise reader.refuse(f"{where}.data_path", text, id="not-with-protocol")
     if "path" in reader.data and not any("data_path" in table for table in of_nodes.values()):
-        raise reader.refuse("path", "has no effect: no node has a data_path", "with nodes.NAME.data_path")
+        raise reader.refuse(
+            "path", "has no effect: no node has a data_path", "with nodes.NAME.data_path", id="no-effect"
+        )
 
 
 def qp_name(node: str, peer: str) -> str:
@@ -130,9 +132,12 @@ def queue_pairs(
     legal."""
     tables = reader.data.get("qp")
     if pairs and tables is not None:
-        raise reader.refuse("qp", "does not go with rows of traffic patterns, which make queue pairs", "without [qp]")
+        raise reader.refuse(
+            "qp", "does not go with rows of traffic patterns, which make queue pairs", "without [qp]",
+            id="not-with-script"
+        )  # fmt: skip
     if pairs and kind is QpType.UD:
-        raise reader.refuse("run.transport", "'ud' carries no write of a traffic pattern", "rc, uc")
+        raise reader.refuse("run.transport", "'ud' carries no write of a traffic pattern", "rc, uc", id="not-with-mode")
     if pairs:
         tables = {
             qp_name(*two): {"node": two[0], "peer": qp_name(*reversed(two))}
@@ -141,7 +146,7 @@ def queue_pairs(
     elif tables is None:
         tables = {name: {} for name in ends}
     if not isinstance(tables, dict) or not tables:
-        raise reader.refuse("qp", "is no table", "tables [qp.NAME]")
+        raise reader.refuse("qp", "is no table", "tables [qp.NAME]", id="not-a-table")
     found: dict[str, QpSetup] = {}
     numbers: dict[tuple[str, int], str] = {}
     for index, (name, table) in enumerate(tables.items()):
@@ -150,19 +155,24 @@ def queue_pairs(
         node = values.pop("node", name)
         if node not in nodes:
             raise reader.refuse(f"{where}.node" if "node" in table else where,
-                                f"no such node: {node!r}", ', '.join(nodes))  # fmt: skip
+                                f"no such node: {node!r}", ', '.join(nodes), id="unknown-node")  # fmt: skip
         peer = values.pop("peer", None)
         if kind is QpType.UD:
             if peer is not None:
-                raise reader.refuse(f"{where}.peer", "does not go with ud: each send says where it goes")
+                raise reader.refuse(
+                    f"{where}.peer", "does not go with ud: each send says where it goes", id="not-with-mode"
+                )
         elif peer is None:
             if len(tables) != 2:
-                raise reader.refuse(where, "peer is missing", f"another of {', '.join(tables)}")
+                raise reader.refuse(where, "peer is missing", f"another of {', '.join(tables)}", id="missing-key")
             peer = next(other for other in tables if other != name)
         number = values.pop("number", _FIRST_NUMBER + index)
         if (node, number) in numbers:
-            raise reader.refuse(f"{where}.number" if "number" in table else where,
-                                f"{number:#x} is that of {numbers[node, number]}", "one for each")  # fmt: skip
+            at, told = (
+                f"{where}.number" if "number" in table else where,
+                f"{number:#x} is that of {numbers[node, number]}",
+            )
+            raise reader.refuse(at, told, "one for each", id="duplicate")
         numbers[node, number] = name
         own = {key: values.pop(key) for key in ("sq_psn", "p_key", "pd", "srq", "groups") if key in values}
         attributes = {"access_flags": values.pop("access", FULL_ACCESS), **values}
@@ -178,7 +188,9 @@ def _check_peer(reader: SectionReader, setup: QpSetup, found: Mapping[str, QpSet
     where = f"qp.{setup.name}"
     if setup.peer not in found or setup.peer == setup.name:
         legal = ", ".join(name for name in found if name != setup.name)
-        raise reader.refuse(f"{where}.peer", f"no such queue pair: {setup.peer!r}", legal)
+        raise reader.refuse(f"{where}.peer", f"no such queue pair: {setup.peer!r}", legal, id="unknown-queue-pair")
     theirs = found[setup.peer].peer
     if theirs != setup.name:
-        raise reader.refuse(where, f"its peer {setup.peer} has another one, {theirs}", "each the other")
+        raise reader.refuse(
+            where, f"its peer {setup.peer} has another one, {theirs}", "each the other", id="inconsistent-values"
+        )

@@ -134,7 +134,7 @@ class Refuse(Protocol):
     stands for the row itself.
     """
 
-    def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
+    def __call__(self, key: str, value: object, legal: str = "", /, *, id: str) -> LocalError: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,9 @@ class RowContext:
         an unknown node.
         """
         if name not in self.nodes:
-            raise self.refuse(key, f"no such node: {name!r}{similar(name, self.nodes)}", ", ".join(self.nodes))
+            raise self.refuse(
+                key, f"no such node: {name!r}{similar(name, self.nodes)}", ", ".join(self.nodes), id="unknown-node"
+            )
         return self.nodes.index(name)
 
 
@@ -187,16 +189,19 @@ def _message(packets: int, more: Mapping[str, Any], context: RowContext) -> Mess
     op = more.get("op", "send")
     name = mode.name.lower()
     if mode is Mode.RUDI and op == "send":
-        raise refuse("", f"op 'send' is not legal with mode {name}", "read, write")
+        raise refuse("", f"op 'send' is not legal with mode {name}", "read, write", id="not-with-mode")
     if mode is Mode.UUD and op != "send":
-        raise refuse("", f"op {op!r} is not legal with mode {name}", "send")
+        raise refuse("", f"op {op!r} is not legal with mode {name}", "send", id="not-with-mode")
     if mode is Mode.UUD and packets != 1:
-        raise refuse("submit", f"{packets} is not legal with mode {name}", "1")
+        raise refuse("submit", f"{packets} is not legal with mode {name}", "1", id="not-with-mode")
     if more.get("header") == "small" and (op != "read" or packets != 1 or mode not in PDC_MODES or "answer" in more):
-        raise refuse("header", "'small' is not legal here", "with op read, 1 packet, mode rud or rod, no answer")
+        raise refuse(
+            "header", "'small' is not legal here", "with op read, 1 packet, mode rud or rod, no answer",
+            id="not-with-mode"
+        )  # fmt: skip
     answer = more.get("answer", "return" if op == "read" else "ok")
     if answer in ("data", "return") and op != "read":
-        raise refuse("answer", f"{answer!r} is not legal with op {op}", ", ".join(_ANY))
+        raise refuse("answer", f"{answer!r} is not legal with op {op}", ", ".join(_ANY), id="not-with-operation")
     return MessageSpec(
         packets,
         mode,
@@ -215,7 +220,9 @@ def _answer(more: Mapping[str, Any], refuse: Refuse) -> str:
     """Return the answer that exactly one of `answer`, `gtd` and `code` gives."""
     said = [name for name in ("answer", "gtd", "code") if name in more]
     if len(said) != 1:
-        raise refuse("", f"says {' and '.join(said) or 'no answer'}", "one of answer, gtd, code")
+        raise refuse(
+            "", f"says {' and '.join(said) or 'no answer'}", "one of answer, gtd, code", id="conflicting-arguments"
+        )
     value = more[said[0]]
     return ("gtd" if value else "ok") if said[0] == "gtd" else value
 

@@ -51,7 +51,7 @@ from uetproto.engine.data_path import PathConfig
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError, Location, argument, similar
+from uetproto.errors import LocalError, Location, argument, similar, unfit
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
@@ -361,22 +361,28 @@ class _Reader(TomlFile):
             told = harmless(name)
             known = [f"{one.name}.{key}" for one in SECTIONS if "NAME" not in one.name for key in one.keys]
             what = f"needs a section, as in pds.{told}{similar(f'.{name}', known) or similar(name, ALIASES)}"
-            raise LocalError(argument("settings", told), what, f"without a section: {', '.join(ALIASES)}")
+            raise LocalError(
+                argument("settings", told), what, f"without a section: {', '.join(ALIASES)}", id="unknown-section"
+            )
         self.check_named(name, sections)
         table: Any = self.data
         for section in sections:
             if isinstance(table, list):  # rows [[operation]], by their numbers
                 if not section.isdecimal() or int(section) >= len(table):
                     raise LocalError(
-                        argument("settings", name), f"no such row: {section}", f"a number, 0 … {len(table) - 1}"
-                    )
+                        argument("settings", name), f"no such row: {section}", f"a number, 0 … {len(table) - 1}",
+                        id="not-a-table"
+                    )  # fmt: skip
                 table = table[int(section)]
             else:
                 table = table.setdefault(section, {})
             if not isinstance(table, dict | list):
-                raise LocalError(argument("settings", name), f"{section} is not a table that can be changed")
+                raise LocalError(
+                    argument("settings", name), f"{section} is not a table that can be changed", id="not-a-table"
+                )
         if not isinstance(table, dict):
-            raise LocalError(argument("settings", name), f"{last} is a row", f"a key of it, as in {key}.key")
+            raise LocalError(argument("settings", name), f"{last} is a row", f"a key of it, as in {key}.key",
+                             id="not-a-table")  # fmt: skip
         return table
 
     def check_named(self, name: str, sections: Sequence[str]) -> None:
@@ -396,9 +402,9 @@ class _Reader(TomlFile):
             more = (
                 "" if kind == "preset" else f"; a new one is a whole table, {argument('settings')} '{kind}.NAME={{…}}'"
             )
-            raise LocalError(argument("settings", told), what, f"{', '.join(of)}{more}")
+            raise LocalError(argument("settings", told), what, f"{', '.join(of)}{more}", id="unknown-node")
 
-    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+    def refuse(self, key: str, value: object, legal: str = "", *, id: str) -> LocalError:
         """Return the error for `key`, with the setting ("key=value") in place of the file if one set `key` or its
         table.
         """
@@ -406,17 +412,17 @@ class _Reader(TomlFile):
             by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
             if by_hand is not None and (at == by_hand or at not in self.lines):
                 told = "" if by_hand == key else f"{harmless(key)}: "
-                return LocalError(self.option(by_hand), f"{told}{value}", legal)
+                return LocalError(self.option(by_hand), f"{told}{value}", legal, id=id)
             if at in self.lines:
                 break
-        return super().refuse(key, value, legal)
+        return super().refuse(key, value, legal, id=id)
 
     def table(self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the checked values of one table; `nested` names sub-tables, which are left out. Raises
         `LocalError`.
         """
         if not isinstance(value, dict):
-            raise self.refuse(path, "is a value", f"the table [{path}]")
+            raise self.refuse(path, "is a value", f"the table [{path}]", id="not-a-table")
         checked = {}
         for name, raw in value.items():
             where = f"{path}.{name}"
@@ -424,7 +430,7 @@ class _Reader(TomlFile):
                 continue
             if name not in keys:
                 legal = (*keys, *nested)
-                raise self.refuse(where, f"unknown key{similar(name, legal)}", ", ".join(legal))
+                raise self.refuse(where, f"unknown key{similar(name, legal)}", ", ".join(legal), id="unknown-key")
             key = keys[name]
             if key.check in (TEXT.check, SECRET.check) and not isinstance(raw, str):
                 raw = self.given.get(where, raw)
@@ -432,17 +438,18 @@ class _Reader(TomlFile):
             try:
                 checked[name] = key.check(raw)
             except LocalError as error:  # raised by a region: it has the legal values
-                raise self.refuse(where, error.value, error.legal) from None
+                raise self.refuse(where, error.value, error.legal, id=error.id) from None
             except ValueError:
                 wrong = f"{harmless(repr(raw))} is not legal{similar(raw, key.names)}"
-                raise self.refuse(where, wrong, key.legal) from None
+                raise self.refuse(where, wrong, key.legal, id=unfit(raw, key.names)) from None
         return checked
 
     def scenario(self) -> Scenario:
         data = self.data
         for name in data:
             if name not in _SECTIONS:
-                raise self.refuse(name, f"unknown section{similar(name, _SECTIONS)}", ", ".join(_SECTIONS))
+                raise self.refuse(name, f"unknown section{similar(name, _SECTIONS)}", ", ".join(_SECTIONS),
+                                  id="unknown-section")  # fmt: skip
         given = data.setdefault("nodes", {})
         if isinstance(given, dict):
             for name, address in self.hosts.items():
@@ -467,7 +474,8 @@ class _Reader(TomlFile):
         tapped = "tap.nodes" in self.given or ("tap" in data and "fabric.wire" not in self.given)
         check_unencoded(self, fabric, faults, tapped=tapped, sealed=security is not None, scripted=bool(rows))
         if rows and faults:
-            raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]")
+            raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]",
+                              id="not-with-script")  # fmt: skip
         todo: tuple[OperationRow, ...]
         if run.transport == UET:
             todo = operations_of(operations, run, tuple(nodes), self.table, self.where, self.refuse)
@@ -479,10 +487,10 @@ class _Reader(TomlFile):
         cables = cables_between_switches(fabric.layout)
         taps = self.members("tap.nodes", chosen, nodes, fabric.layout) or (run.initiator,)
         fabric = replace(fabric, taps={end: taps.index(name) for name in taps for end in cables.get(name, ())})
-        told = self.refuse("fabric.wire", "")
+        told = self.refuse("fabric.wire", "", id="wire-objects")
         scripted = run.ses == "scripted"
         if scripted and not rows:
-            raise self.refuse("run.ses", "'scripted' needs rows [[step]]", "real, or a script")
+            raise self.refuse("run.ses", "'scripted' needs rows [[step]]", "real, or a script", id="not-with-script")
         return Scenario(
             name=self.path.stem,
             run=run,
@@ -516,9 +524,9 @@ class _Reader(TomlFile):
         """Return `rows` if they are rows [[name]]. Raises `LocalError` for any other value."""
         if not isinstance(rows, list):
             kind = "a table" if isinstance(rows, dict) else "a value"
-            raise self.refuse(name, f"is {kind}", f"rows [[{name}]]")
+            raise self.refuse(name, f"is {kind}", f"rows [[{name}]]", id="not-a-table")
         if name == "operation" and name in self.data and not rows:
-            raise self.refuse(name, "has no row", "rows [[operation]], or an input")
+            raise self.refuse(name, "has no row", "rows [[operation]], or an input", id="not-a-table")
         return rows
 
     def nodes(self, start: Mapping[str, str]) -> dict[str, NodeConfig]:
@@ -527,24 +535,30 @@ class _Reader(TomlFile):
         """
         tables = self.data.get("nodes", {})
         if not isinstance(tables, dict) or len(tables) < 2:
-            raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
+            raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]",
+                              id="inconsistent-values")  # fmt: skip
         presets = self.data.get("preset", {})
         if not isinstance(presets, dict):
-            raise self.refuse("preset", "is a value", "tables [preset.NAME]")
+            raise self.refuse("preset", "is a value", "tables [preset.NAME]", id="not-a-table")
         for name in presets:
             if name not in tables:
-                raise self.refuse(f"preset.{name}", f"no such node{similar(name, tables)}", ", ".join(tables))
+                raise self.refuse(f"preset.{name}", f"no such node{similar(name, tables)}", ", ".join(tables),
+                                  id="unknown-node")  # fmt: skip
         nodes: dict[str, NodeConfig] = {}
         for name, table in tables.items():
             values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
             if "address" not in values:
-                raise self.refuse(f"nodes.{name}", "address is missing", ADDRESS.legal)
+                raise self.refuse(f"nodes.{name}", "address is missing", ADDRESS.legal, id="missing-key")
             address, version = values["address"]
             for other in nodes.values():
                 if address & 0xFFFFFFFF == other.address & 0xFFFFFFFF:
-                    raise self.refuse(f"nodes.{name}.address", f"has the same last four bytes as that of {other.name}")
+                    raise self.refuse(f"nodes.{name}.address", f"has the same last four bytes as that of {other.name}",
+                                      id="duplicate")  # fmt: skip
                 if version != other.ip_version:
-                    raise self.refuse(f"nodes.{name}.address", f"is IPv{version}, but that of {other.name} is not")
+                    raise self.refuse(
+                        f"nodes.{name}.address", f"is IPv{version}, but that of {other.name} is not",
+                        id="inconsistent-values"
+                    )  # fmt: skip
             personality = values.get("personality", "default")
             pds = self.config(PdsConfig, _PDS, "pds", f"nodes.{name}", personality, start)
             preset, pkt_id = self.preset(f"preset.{name}", presets.get(name, {}), pds)
@@ -580,7 +594,7 @@ class _Reader(TomlFile):
             tables = ((f"{node}.{section}", own), (section, shared))
             where = next((f"{path}.{error.name}" for path, table in tables if error.name in table), None)
             value = error.value if where else f"{error.name}: {error.value}"
-            raise self.refuse(where or node, value, error.legal) from None
+            raise self.refuse(where or node, value, error.legal, id=error.id) from None
 
     def preset(self, path: str, table: Any, pds: PdsConfig) -> tuple[Preset, int | None]:
         """Return the preset numbers of a PDC, and the first pkt_id. Raises `LocalError` for illegal values."""
@@ -589,9 +603,11 @@ class _Reader(TomlFile):
         missing = [key for key in _LIVE if key not in values]
         if missing and set(live) - {"pdcid"}:
             also = ", ".join(missing)
-            raise self.refuse(f"{path}.{live[-1]}", f"a PDC in the middle of its life also needs {also}")
+            raise self.refuse(f"{path}.{live[-1]}", f"a PDC in the middle of its life also needs {also}",
+                              id="missing-key")  # fmt: skip
         if "expected_psn" in values and pds.secure_start != "expected":
-            raise self.refuse(f"{path}.expected_psn", "is not legal without secure_start = 'expected'")
+            raise self.refuse(f"{path}.expected_psn", "is not legal without secure_start = 'expected'",
+                              id="not-with-mode")  # fmt: skip
         pkt_id = values.pop("pkt_id", None)
         return Preset(**values), pkt_id
 
@@ -602,15 +618,18 @@ class _Reader(TomlFile):
             values = self.table(path, words.keys, row)
             actions = [name for name in values if name in words.actions]
             if len(actions) != 1:
-                raise self.refuse(path, f"has {len(actions)} actions", f"one of {', '.join(words.actions)}")
+                raise self.refuse(
+                    path, f"has {len(actions)} actions", f"one of {', '.join(words.actions)}",
+                    id="conflicting-arguments"
+                )  # fmt: skip
             action = actions[0]
             value = values.pop(action)
             for name in values:
                 if name not in words.together.get(action, ()):
-                    raise self.refuse(f"{path}.{name}", f"does not go with {action}")
+                    raise self.refuse(f"{path}.{name}", f"does not go with {action}", id="not-with-operation")
             for name in words.needed.get(action, ()):
                 if name not in values:
-                    raise self.refuse(path, f"{action} needs {name}", words.others[name].legal)
+                    raise self.refuse(path, f"{action} needs {name}", words.others[name].legal, id="missing-key")
             yield path, action, value, values
 
     def where(self, path: str) -> Location:
@@ -629,8 +648,8 @@ class _Reader(TomlFile):
         messages = 0
         for path, action, value, more in self.rows(rows, syntax):
 
-            def refuse(key: str, value: object, legal: str = "", path: str = path) -> LocalError:
-                return self.refuse(f"{path}.{key}" if key else path, value, legal)
+            def refuse(key: str, value: object, legal: str = "", /, path: str = path, *, id: str) -> LocalError:
+                return self.refuse(f"{path}.{key}" if key else path, value, legal, id=id)
 
             messages += action == "submit"
             context = RowContext((run.initiator, run.target), run.mode, refuse, messages)
@@ -643,47 +662,58 @@ class _Reader(TomlFile):
         for key, default in zip(("initiator", "target"), nodes, strict=False):
             name = values.setdefault(key, default)
             if name not in nodes:
-                raise self.refuse(f"run.{key}", f"no such node: {name!r}{similar(name, nodes)}", ", ".join(nodes))
+                raise self.refuse(f"run.{key}", f"no such node: {name!r}{similar(name, nodes)}", ", ".join(nodes),
+                                  id="unknown-node")  # fmt: skip
         if values["initiator"] == values["target"]:
-            raise self.refuse("run.target", "is the initiator", "another node")
+            raise self.refuse("run.target", "is the initiator", "another node", id="same-node")
         if (transport := values.get("transport", UET)) != UET:
             for key in values:
                 if key in _UET_ONLY:
-                    raise self.refuse(f"run.{key}", f"does not go with transport {transport.name.lower()}")
+                    raise self.refuse(f"run.{key}", f"does not go with transport {transport.name.lower()}",
+                                      id="not-with-transport")  # fmt: skip
             if values.get("key", 0) >> 32:
-                raise self.refuse("run.key", "is no r_key", "32 bits")
+                raise self.refuse("run.key", "is no r_key", "32 bits", id="out-of-range")
             if transport is QpType.UD and "input" in values:
-                raise self.refuse("run.input", "does not go with ud, which has no WRITE", "rows [[operation]]")
+                raise self.refuse("run.input", "does not go with ud, which has no WRITE", "rows [[operation]]",
+                                  id="not-with-mode")  # fmt: skip
         if transport != UET and "step" in self.data and "operation" not in self.data:
             if "input" in values:
-                raise self.refuse("run.input", "does not go with rows [[step]] over RoCE: they make the data up")
+                raise self.refuse("run.input", "does not go with rows [[step]] over RoCE: they make the data up",
+                                  id="not-with-script")  # fmt: skip
             if len(nodes) != 2:
-                raise self.refuse("step", f"rows [[step]] over RoCE have two nodes, here are {len(nodes)}")
+                raise self.refuse("step", f"rows [[step]] over RoCE have two nodes, here are {len(nodes)}",
+                                  id="not-with-script")  # fmt: skip
             return RunConfig(**values)
         if "operation" in self.data:
             for key in ("input", "ses", "source_base"):
                 if key in values:
-                    raise self.refuse(f"run.{key}", "does not go with rows [[operation]]", "without it")
+                    raise self.refuse(f"run.{key}", "does not go with rows [[operation]]", "without it",
+                                      id="not-with-script")  # fmt: skip
             if "step" in self.data:
-                raise self.refuse("operation", "does not go with rows [[step]]", "one of them")
+                raise self.refuse("operation", "does not go with rows [[step]]", "one of them",
+                                  id="conflicting-arguments")  # fmt: skip
             return RunConfig(**values)
         if values.get("ses") == "scripted":
             if "input" in values:
-                raise self.refuse("run.input", "does not go with ses = 'scripted': its steps make the data up")
+                raise self.refuse("run.input", "does not go with ses = 'scripted': its steps make the data up",
+                                  id="not-with-script")  # fmt: skip
             if len(nodes) != 2:
-                raise self.refuse("run.ses", f"'scripted' has two nodes, here are {len(nodes)}")
+                raise self.refuse("run.ses", f"'scripted' has two nodes, here are {len(nodes)}", id="not-with-script")
             return RunConfig(**values)
         if (mode := values.get("mode", Mode.ROD)) not in PDC_MODES:
             message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
-            raise self.refuse("run.mode", message, "rod, rud; with ses = 'scripted' also rudi, uud")
+            raise self.refuse("run.mode", message, "rod, rud; with ses = 'scripted' also rudi, uud",
+                              id="not-with-script")  # fmt: skip
         if "payload" in values:
-            raise self.refuse("run.payload", "goes with ses = 'scripted'", "without it; ses.payload_mtu")
+            raise self.refuse("run.payload", "goes with ses = 'scripted'", "without it; ses.payload_mtu",
+                              id="not-with-script")  # fmt: skip
         if "input" not in values:
             raise self.refuse(
-                "run", "input is missing", "the path of a .npy file or of any other file; or rows [[operation]]"
-            )
+                "run", "input is missing", "the path of a .npy file or of any other file; or rows [[operation]]",
+                id="missing-key"
+            )  # fmt: skip
         values["input"] = self.input(Path(values["input"]).expanduser())
-        told = self.refuse("run.input", "")
+        told = self.refuse("run.input", "", id="missing-key")
         values["input_told"] = (told.name, told.place)
         return RunConfig(**values)
 
@@ -710,7 +740,7 @@ class _Reader(TomlFile):
             values["udp"] = values.pop("encapsulation")
         dscp = Dscp(**{f.name: values.pop(f"dscp_{f.name}") for f in fields(Dscp) if f"dscp_{f.name}" in values})
         if len({getattr(dscp, f.name) for f in fields(Dscp)}) < len(fields(Dscp)):
-            raise self.refuse("fabric", f"two traffic classes have one DSCP: {dscp}")
+            raise self.refuse("fabric", f"two traffic classes have one DSCP: {dscp}", id="duplicate")
         how = {f.name: values.pop(f.name) for f in fields(Encapsulation) if f.name in values}
         told = any(node.roce.notifies for node in nodes.values()) and run.transport != UET
         layout = self.layout(values, len(nodes))
@@ -722,13 +752,13 @@ class _Reader(TomlFile):
         cut = self.cables("fail", failing, layout, cables)
         fabric = NetworkConfig(**values, layout=layout, red=red, pfc=pfc, slow=slow, vlan=vlan)
         if pfc is not None and fabric.topology == "pair":
-            raise self.refuse("fabric.pfc", "is what a switch does", "a topology with switches")
+            raise self.refuse("fabric.pfc", "is what a switch does", "a topology with switches", id="not-with-topology")
         if fabric.topology == "pair" and len(nodes) != 2:
-            raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
+            raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}", id="not-with-topology")
         topology = "scripted" if "step" in self.data else fabric.topology
         obstacle = port_obstacle({name: node.ports for name, node in nodes.items()}, topology, pfc=pfc is not None)
         if obstacle is not None:
-            raise self.refuse(f"nodes.{obstacle.node}.ports", obstacle.value, obstacle.legal)
+            raise self.refuse(f"nodes.{obstacle.node}.ports", obstacle.value, obstacle.legal, id="wrong-ports")
         return fabric, Encapsulation(**how, dscp=dscp), cut
 
     def cables(self, key: str, read: Callable[[Layout | None, Any], _T], layout: Layout | None, values: Any) -> _T:
@@ -736,7 +766,7 @@ class _Reader(TomlFile):
         try:
             return read(layout, values.get(key, ()))
         except LocalError as error:
-            raise self.refuse(f"fabric.{key}", error.value, error.legal) from None
+            raise self.refuse(f"fabric.{key}", error.value, error.legal, id=error.id) from None
 
     def plane(
         self, fabric: NetworkConfig, how: Encapsulation, nodes: Mapping[str, NodeConfig], run: RunConfig
@@ -771,8 +801,8 @@ class _Reader(TomlFile):
             raise self.refuse(
                 next((key for key in keys if key in self.given), keys[keys[1] in self.lines]),
                 f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is {fabric.mtu}",
-                f"a mtu of {needed} and more, or a smaller {name}",
-            )
+                f"a mtu of {needed} and more, or a smaller {name}", id="mtu-too-small"
+            )  # fmt: skip
 
     def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
         """Return the layout of a topology with several switches; its keys are removed from `values`."""
@@ -781,7 +811,7 @@ class _Reader(TomlFile):
             return layout_of(values.get("topology", "switch"), nodes, own)
         except LocalError as error:
             name = error.name if error.name in own else "topology"
-            raise self.refuse(f"fabric.{name}", error.value, error.legal) from None
+            raise self.refuse(f"fabric.{name}", error.value, error.legal, id=error.id) from None
 
     def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
         """Return an optional part of the fabric, or None.
@@ -791,21 +821,23 @@ class _Reader(TomlFile):
         own = {f.name: values.pop(f"{name}_{f.name}") for f in fields(kind) if f"{name}_{f.name}" in values}
         wanted = values.pop(name, bool(own) or default)
         if own and not wanted:
-            raise self.refuse(f"fabric.{name}_{next(iter(own))}", f"does not go with {name} = false")
+            raise self.refuse(f"fabric.{name}_{next(iter(own))}", f"does not go with {name} = false", id="no-effect")
         try:
             return kind(**own) if wanted else None
         except LocalError as error:
-            raise self.refuse("fabric", f"{error.name}: {error.value}", error.legal) from None
+            raise self.refuse("fabric", f"{error.name}: {error.value}", error.legal, id=error.id) from None
 
     def roce_fabric(self, values: dict[str, Any], nodes: dict[str, NodeConfig]) -> None:
         """Raise `LocalError` for fabric keys that RoCEv2 does not have; `crc` switches the ICRC."""
         if "trim" in self.data.get("faults", {}):
-            raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming", "drop")
+            raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming", "drop",
+                              id="not-with-protocol")  # fmt: skip
         for key in values:
             if key in _UET_FABRIC or (key == "encapsulation" and not values[key]):
-                raise self.refuse(f"fabric.{key}", "does not go with RoCEv2", "without it")
+                raise self.refuse(f"fabric.{key}", "does not go with RoCEv2", "without it", id="not-with-protocol")
         if len({(node.roce.dscp, node.roce.cnp_dscp, node.roce.udp_port) for node in nodes.values()}) > 1:
-            raise self.refuse("nodes", "dscp, cnp_dscp and udp_port differ", "the same for all, in [roce]")
+            raise self.refuse("nodes", "dscp, cnp_dscp and udp_port differ", "the same for all, in [roce]",
+                              id="inconsistent-values")  # fmt: skip
         if "crc" in values:
             for name, node in nodes.items():
                 nodes[name] = replace(node, roce=replace(node.roce, icrc=values["crc"]))
@@ -818,7 +850,7 @@ class _Reader(TomlFile):
         """Return the rows `[[faults.target]]`. Raises `LocalError` for illegal values."""
         rows = self.array("faults.target", self.data.get("faults", {}).get("target", []))
         if rows and run.ses == "scripted":
-            raise self.refuse("faults.target", "does not go with ses = 'scripted'", "real")
+            raise self.refuse("faults.target", "does not go with ses = 'scripted'", "real", id="not-with-script")
         return tuple(target_fault(self, number, row, (run.initiator, run.target)) for number, row in enumerate(rows))
 
     def members(
@@ -836,11 +868,11 @@ class _Reader(TomlFile):
                     places = places_of(layout, name, tuple(nodes))
                 except LocalError as error:
                     if layout is not None and "." in name:
-                        raise self.refuse(path, error.value, error.legal) from None
+                        raise self.refuse(path, error.value, error.legal, id=error.id) from None
                     known = ("all", *nodes, *(() if layout is None else layout.switches))
                     raise self.refuse(
-                        path, f"no such node: {short!r}{similar(short, known)}", ", ".join(known)
-                    ) from None
+                        path, f"no such node: {short!r}{similar(short, known)}", ", ".join(known), id="unknown-node"
+                    ) from None  # fmt: skip
             found |= dict.fromkeys(places)
         return tuple(found)
 

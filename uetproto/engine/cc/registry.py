@@ -31,7 +31,9 @@ def check_algorithm(text: str, name: str = "algorithm") -> None:
     wrong = next((one for one in names if one not in ALGORITHMS), None)
     if wrong is not None or len(set(names)) < len(names):
         hint = similar(wrong, ALGORITHMS) if wrong else ""
-        raise LocalError(name, f"{text!r} is not legal{hint}", f"{', '.join(ALGORITHMS)}, joined by +")
+        raise LocalError(
+            name, f"{text!r} is not legal{hint}", f"{', '.join(ALGORITHMS)}, joined by +", id="unknown-algorithm"
+        )
 
 
 class CongestionContexts:

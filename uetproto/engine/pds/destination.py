@@ -187,7 +187,7 @@ def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
     """
     slot = pdc.rx.slots.get(psn)
     if not isinstance(slot, UnansweredSlot):
-        raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response")
+        raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response", id="not-registered")
     if not answer.final:
         _send_placeholder(pdc, psn, slot, answer)
         return

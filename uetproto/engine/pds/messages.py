@@ -259,7 +259,7 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         if not syn:
             return Request(mode, next_hdr, retx, ar, 0, clear_psn, psn, spdcid, dpdcid, 0, size, 0, ccc_id, target)
         if not spdcid:
-            raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535")
+            raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535", id="malformed-packet")
         head = PdsRudReqSynHeader.read(data)
         start = (psn - head.psn_offset) & _M32
         reserved = _reserved(head.pdc_info)
@@ -283,7 +283,7 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         dpdcid, start, reserved = cp.dpdcid, 0, 0
         if cp.syn:
             if not cp.spdcid:
-                raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535")
+                raise RemoteError(0, 0, name="spdcid of a SYN packet", legal="1 … 65535", id="malformed-packet")
             head_syn = PdsCpSynHeader.read(data)
             dpdcid, start, reserved = 0, (cp.psn - head_syn.psn_offset) & _M32, _reserved(head_syn.pdc_info)
         return Control(
@@ -299,7 +299,7 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         if length < PdsUudReqHeader.size + SES_SIZE[next_hdr]:
             raise cut_short("UUD request", length, PdsUudReqHeader.size + SES_SIZE[next_hdr])
         return Uud(next_hdr, PdsUudReqHeader.size)
-    raise RemoteError(kind, 0, name="type", legal=", ".join(str(int(one)) for one in PdsType))
+    raise RemoteError(kind, 0, name="type", legal=", ".join(str(int(one)) for one in PdsType), id="malformed-packet")
 
 
 def cut_short(name: str, length: int, needed: int) -> RemoteError:
@@ -307,14 +307,17 @@ def cut_short(name: str, length: int, needed: int) -> RemoteError:
 
     A packet with this error is dropped without an answer.
     """
-    return RemoteError(f"cut short: {length} bytes", 0, name=name, legal=f"{needed} bytes and more")
+    return RemoteError(
+        f"cut short: {length} bytes", 0, name=name, legal=f"{needed} bytes and more", id="malformed-packet"
+    )
 
 
 def _wrong_next_hdr(where: str, next_hdr: int, legal: Iterable[int]) -> RemoteError:
     """Return the error for a next_hdr that is not legal in a packet; it is not answered."""
     return RemoteError(
-        next_hdr, 0, name=f"next_hdr of a {where}", legal=", ".join(str(int(one)) for one in sorted(legal))
-    )
+        next_hdr, 0, name=f"next_hdr of a {where}", legal=", ".join(str(int(one)) for one in sorted(legal)),
+        id="malformed-packet"
+    )  # fmt: skip
 
 
 def _reserved(info: int) -> int:

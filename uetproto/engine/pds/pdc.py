@@ -168,7 +168,9 @@ class Pdc:
         found = self.rows[event]
         if found is None:
             if event in LOCAL:
-                raise LocalError(f"PDC {self.local_id}: {event.name} is not possible in {self.state.name}")
+                raise LocalError(
+                    f"PDC {self.local_id}: {event.name} is not possible in {self.state.name}", id="wrong-state"
+                )
             return
         action, target = found
         before = self.state

@@ -54,7 +54,7 @@ class Preset:
         for name, limit in _PRESETS.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value not in limit):
-                raise LocalError(name, f"{value!r} is not legal", f"{limit.start} … {limit[-1]}")
+                raise LocalError(name, f"{value!r} is not legal", f"{limit.start} … {limit[-1]}", id="out-of-range")
 
 
 class PdcPool:
@@ -95,10 +95,13 @@ class PdcPool:
         start.
         """
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
-            raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC")
+            raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC", id="already-there")
         if preset.expected_psn is not None:
             if not isinstance(self.start_policy, ExpectedStart):
-                raise LocalError("expected_psn", f"{preset.expected_psn} is not legal without secure_start expected")
+                raise LocalError(
+                    "expected_psn", f"{preset.expected_psn} is not legal without secure_start expected",
+                    id="inconsistent-values"
+                )  # fmt: skip
             self.start_policy.expected = self.start_policy.begin = preset.expected_psn
         if preset.pdcid is not None or preset.start_psn is not None:
             self.presets.append(preset)
@@ -149,8 +152,9 @@ class PdcPool:
                 self.spare |= pair
                 return even
         raise LocalError(
-            "reserved_pdcs", f"{self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more"
-        )
+            "reserved_pdcs", f"{self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more",
+            id="resources-exhausted"
+        )  # fmt: skip
 
     def release(self, even: int) -> None:
         """Release the reserved PDCIDs `even` and `even` + 1. PDCs that still use these PDCIDs stay open."""
@@ -166,7 +170,7 @@ class PdcPool:
         """
         if preset.pdcid is not None:
             if preset.pdcid in self.pdcs:
-                raise LocalError(f"PDCID {preset.pdcid} is in use")
+                raise LocalError(f"PDCID {preset.pdcid} is in use", id="already-there")
             return preset.pdcid
         for _ in range(_MAX_PDCID):
             local = self.next_id
@@ -174,7 +178,7 @@ class PdcPool:
             taken = local in self.pdcs or local in self._quarantined or local in self._reserved
             if not taken and not self._is_preset(local):
                 return local
-        raise LocalError("no PDCID is free")
+        raise LocalError("no PDCID is free", id="resources-exhausted")
 
     def _is_preset(self, local: int) -> bool:
         return any(preset.pdcid == local for preset in self.presets)

@@ -357,7 +357,9 @@ class RudiUud:
         Raises `LocalError` for UUD, which is never answered.
         """
         if exchange.mode is not Mode.RUDI:
-            raise LocalError("exchange", f"a packet of mode {exchange.mode.name} is never answered", "RUDI")
+            raise LocalError(
+                "exchange", f"a packet of mode {exchange.mode.name} is never answered", "RUDI", id="not-with-mode"
+            )
         if response.final:
             message = Rudi(True, response.next_hdr, exchange.marked, exchange.retx, exchange.pkt_id, 0)
             self.owner.put(exchange.peer, message, exchange.entropy, response.header, b"", TrafficClass.DATA)

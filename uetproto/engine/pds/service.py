@@ -133,9 +133,11 @@ class Response:
         rereadable: bool = True,
     ) -> None:  # fmt: skip
         if type(header) is not bytes:
-            raise LocalError("header", f"{type(header).__name__} is not legal", "bytes")
+            raise LocalError("header", f"{type(header).__name__} is not legal", "bytes", id="wrong-type")
         if next_hdr not in _ANSWERS:
-            raise LocalError("next_hdr", f"{next_hdr!r} is not legal", ", ".join(n.name for n in _ANSWERS))
+            raise LocalError(
+                "next_hdr", f"{next_hdr!r} is not legal", ", ".join(n.name for n in _ANSWERS), id="unknown-name"
+            )
         self.header, self.gtd, self.final, self.next_hdr, self.rereadable = header, gtd, final, next_hdr, rereadable
 
 
@@ -151,7 +153,7 @@ class Refusal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.code, NackCode):
-            raise LocalError("code", f"{self.code!r} is not legal", "a NackCode")
+            raise LocalError("code", f"{self.code!r} is not legal", "a NackCode", id="wrong-type")
 
 
 class FollowedRun(Protocol):

@@ -75,26 +75,26 @@ ADDRESS_BITS = {4: 32, 6: 128}
 def check_number(name: str, value: object, least: int, bits: int) -> None:
     """Raise `LocalError` unless `value` is an integer from `least` to 2^`bits` − 1."""
     if type(value) is not int or not least <= value < 1 << bits:
-        raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}")
+        raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}", id="out-of-range")
 
 
 def check_endpoint(address: object, ip_version: object, config: object) -> None:
     """Raise `LocalError` if the arguments of an endpoint are not legal."""
     if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
-        raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6")
+        raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6", id="out-of-range")
     check_number("address", address, 1, ADDRESS_BITS[ip_version])
     if not isinstance(config, PdsConfig):
-        raise LocalError("config", f"{type(config).__name__} is not legal", "a PdsConfig")
+        raise LocalError("config", f"{type(config).__name__} is not legal", "a PdsConfig", id="wrong-type")
 
 
 def _check_mode(mode: object, legal: Iterable[Mode]) -> None:
     if not isinstance(mode, Mode) or mode not in legal:
-        raise LocalError("mode", f"{mode!r} is not legal here", ", ".join(m.name for m in legal))
+        raise LocalError("mode", f"{mode!r} is not legal here", ", ".join(m.name for m in legal), id="not-with-mode")
 
 
 def _check_response(response: object) -> None:
     if not isinstance(response, Response):
-        raise LocalError("response", f"{response!r} is not legal", "a Response")
+        raise LocalError("response", f"{response!r} is not legal", "a Response", id="wrong-type")
 
 
 class Pds:
@@ -182,7 +182,7 @@ class Pds:
         """
         if not isinstance(work, PdsWork):
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
-            raise LocalError("work", f"{type(work).__name__} is not legal", legal)
+            raise LocalError("work", f"{type(work).__name__} is not legal", legal, id="wrong-type")
         self._check(work)
         self._advance(now)
         if isinstance(work, Noop | Negotiate):
@@ -195,7 +195,7 @@ class Pds:
             and not (isinstance(work, AskClose) and p.role is not Role.TARGET)
         ]  # fmt: skip
         if not found:
-            raise LocalError(f"{work}: no such PDC")
+            raise LocalError(f"{work}: no such PDC", id="unknown-pdc")
         for pdc in found:
             if isinstance(work, Probe):
                 pdc.step(Input.SEND_PROBE, now)
@@ -221,7 +221,7 @@ class Pds:
             pdc = next((p for p in mine if p.allows(Input.SEND_CP)), None)
         if pdc is None:
             if not self.pool.has_room(False):
-                raise LocalError(f"{work}: no PDC is free")
+                raise LocalError(f"{work}: no PDC is free", id="resources-exhausted")
             pdc = self.open_initiator(work.peer, work.mode, now)
         if isinstance(work, Negotiate):
             pdc.step(Input.SEND_CP, CtlType.NEGOTIATION, work.features & _M32, now)
@@ -271,7 +271,7 @@ class Pds:
         pdc = self.pdcs.get(pdcid)
         if pdc is not None:
             if not pdc.locks:
-                raise LocalError(f"PDC {pdcid} is not locked")
+                raise LocalError(f"PDC {pdcid} is not locked", id="not-registered")
             pdc.locks -= 1
             self._after(pdc, now)
 
@@ -668,7 +668,7 @@ class Pds:
         not reserved or is in use.
         """
         if pdcid not in self.pool.spare:
-            raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
+            raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has", id="already-there")
         self._advance(now)
         pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
         pdc.idle_time, pdc.idle_wake = 0, NEVER
@@ -848,7 +848,7 @@ class Pds:
 
     def _advance(self, now: int) -> None:
         if now < self._now:
-            raise LocalError(f"time goes back from {self._now} to {now} ps")
+            raise LocalError(f"time goes back from {self._now} to {now} ps", id="time-passed")
         self._now = now
         if self.pool.expiring:
             self.pool.release_expired(now)

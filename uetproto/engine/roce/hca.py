@@ -106,7 +106,7 @@ class Hca:
 
     def _check_pd(self, pd: int) -> None:
         if not 1 <= pd <= self._pds:
-            raise LocalError("pd", f"{pd!r} is none of the {self._pds} allocated")
+            raise LocalError("pd", f"{pd!r} is none of the {self._pds} allocated", id="not-registered")
 
     def reg_mr(
         self, pd: int, memory: Any, *, addr: int = 0, access: int = Access.LOCAL_WRITE, rkey: int | None = None,
@@ -137,7 +137,7 @@ class Hca:
 
     def _srq(self, number: int) -> ReceiveQueue:
         if number not in self.srqs:
-            raise LocalError("srq_num", f"there is no shared receive queue {number!r}")
+            raise LocalError("srq_num", f"there is no shared receive queue {number!r}", id="not-registered")
         return self.srqs[number]
 
     def create_qp(
@@ -151,7 +151,9 @@ class Hca:
             while number in self.qps:
                 number += 1
         if not 0 <= number < MULTICAST_QP or number in self.qps:
-            raise LocalError("number", f"{number!r} is not legal", "24 bits that no other queue pair has")
+            raise LocalError(
+                "number", f"{number!r} is not legal", "24 bits that no other queue pair has", id="already-there"
+            )
         receives = ReceiveQueue(pd, number, False) if srq is None else self._srq(srq)
         self.qps[number] = Qp(self, number, QpType(kind), pd, receives, max_send_wr, max_recv_wr)
         return number
@@ -168,7 +170,7 @@ class Hca:
 
     def _qp(self, number: int) -> Qp:
         if number not in self.qps:
-            raise LocalError("qp_num", f"there is no queue pair {number!r}")
+            raise LocalError("qp_num", f"there is no queue pair {number!r}", id="unknown-queue-pair")
         return self.qps[number]
 
     def attach_mcast(self, number: int, gid: int) -> None:
@@ -181,15 +183,15 @@ class Hca:
         """Detach a queue pair from a multicast group (ibv_detach_mcast)."""
         members = self._members(number, gid)
         if number not in members:
-            raise LocalError("gid", f"queue pair {number:#x} is not attached to {gid:#x}")
+            raise LocalError("gid", f"queue pair {number:#x} is not attached to {gid:#x}", id="not-registered")
         members.remove(number)
 
     def _members(self, number: int, gid: int) -> list[int]:
         group = group_of(gid)
         if self._qp(number).kind is not QpType.UD:
-            raise LocalError("qp_num", f"{number:#x} is not legal", "a queue pair of type UD")
+            raise LocalError("qp_num", f"{number:#x} is not legal", "a queue pair of type UD", id="not-with-mode")
         if not is_multicast(group, self.ip_version):
-            raise LocalError("gid", f"{gid:#x} is no multicast group of IPv{self.ip_version}")
+            raise LocalError("gid", f"{gid:#x} is no multicast group of IPv{self.ip_version}", id="wrong-address")
         return self.groups.setdefault(group, [])
 
     # The five calls
@@ -232,7 +234,7 @@ class Hca:
             self._modify(self._qp(work.qp_num), work.state, work.attributes)
         else:
             legal = ", ".join(kind.__name__ for kind in get_args(RoceWork))
-            raise LocalError("work", f"{type(work).__name__} is not legal", legal)
+            raise LocalError("work", f"{type(work).__name__} is not legal", legal, id="wrong-type")
 
     def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
         """Run the timers that are due, and return the packets to send.
@@ -402,7 +404,9 @@ class Hca:
         qp = self._qp(work.qp_num)
         how = qp.behaviour.post_send
         if how == "refuse":
-            raise LocalError("qp_num", f"{qp.number:#x} is in {qp.state.name}; post_send is legal from RTS on")
+            raise LocalError(
+                "qp_num", f"{qp.number:#x} is in {qp.state.name}; post_send is legal from RTS on", id="wrong-state"
+            )
         check_send(qp, work)
         if how == "flush":
             qp.complete_send(work, KINDS[work.opcode].completion, Status.WR_FLUSH_ERR, 0, 0)
@@ -415,14 +419,18 @@ class Hca:
         qp = self._qp(work.qp_num)
         check_list(work.sg_list)
         if qp.receives.shared:
-            raise LocalError("qp_num", f"{qp.number:#x} has a shared receive queue", "PostSrqRecv")
+            raise LocalError("qp_num", f"{qp.number:#x} has a shared receive queue", "PostSrqRecv", id="not-with-mode")
         if qp.behaviour.post_recv == "refuse":
-            raise LocalError("qp_num", f"{qp.number:#x} is in {qp.state.name}; post_recv is legal from INIT on")
+            raise LocalError(
+                "qp_num", f"{qp.number:#x} is in {qp.state.name}; post_recv is legal from INIT on", id="wrong-state"
+            )
         if qp.behaviour.post_recv == "flush":
             qp.held = work
             qp.end_receive(Status.WR_FLUSH_ERR)
         elif len(qp.receives.items) >= qp.max_recv_wr:
-            raise LocalError("qp_num", f"{qp.max_recv_wr} receives are posted on {qp.number:#x} (max_recv_wr)")
+            raise LocalError(
+                "qp_num", f"{qp.max_recv_wr} receives are posted on {qp.number:#x} (max_recv_wr)", id="queue-full"
+            )
         else:
             qp.receives.items.append(work)
 
@@ -430,7 +438,7 @@ class Hca:
         old = qp.state
         if state not in LEGAL[old] or (old is QpState.SQD and state is QpState.RTS and not qp.drained):
             legal = ", ".join(to.name for to in LEGAL[old] if old is not QpState.SQD or qp.drained or to.name != "RTS")
-            raise LocalError("state", f"{old.name} → {QpState(state).name} is not legal", legal)
+            raise LocalError("state", f"{old.name} → {QpState(state).name} is not legal", legal, id="wrong-state")
         if state is QpState.RESET:
             qp.reset()
             self._active.pop(qp.number, None)

@@ -82,17 +82,23 @@ class Regions:
     ) -> RoceMemoryRegion:
         """Register a region. Raises `LocalError` for an address, rights or a key that are not legal."""
         if int(access) & ~sum(Access):
-            raise LocalError("access", f"{int(access):#x} is not legal", ", ".join(a.name or "" for a in Access))
+            raise LocalError(
+                "access", f"{int(access):#x} is not legal", ", ".join(a.name or "" for a in Access), id="unknown-name"
+            )
         if access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC) and not access & Access.LOCAL_WRITE:
-            raise LocalError("access", "REMOTE_WRITE and REMOTE_ATOMIC are legal with LOCAL_WRITE only")
+            raise LocalError(
+                "access", "REMOTE_WRITE and REMOTE_ATOMIC are legal with LOCAL_WRITE only", id="inconsistent-values"
+            )
         key = self._free() if rkey is None else rkey
         if not 0 <= key < 1 << _KEY_BITS or key in self.by_rkey:
-            raise LocalError("rkey", f"{key!r} is not legal", "32 bits that no other region has")
+            raise LocalError("rkey", f"{key!r} is not legal", "32 bits that no other region has", id="already-there")
         region = RoceMemoryRegion(pd, memory, addr, Access(access), key, key, kind)
         if access & Access.LOCAL_WRITE and region.length and getattr(region.memory, "read_only", False):
-            raise LocalError("memory", "read-only; legal without LOCAL_WRITE")
+            raise LocalError("memory", "read-only; legal without LOCAL_WRITE", id="read-only")
         if not 0 <= addr <= (1 << 64) - region.length:
-            raise LocalError("addr", f"{addr:#x} is not legal", f"0 … {(1 << 64) - region.length:#x}")
+            raise LocalError(
+                "addr", f"{addr:#x} is not legal", f"0 … {(1 << 64) - region.length:#x}", id="out-of-range"
+            )
         self.by_lkey[key] = self.by_rkey[key] = region
         return region
 
@@ -104,7 +110,7 @@ class Regions:
     def deregister(self, region: RoceMemoryRegion) -> None:
         """Deregister a region, after which every access to it fails (ibv_dereg_mr)."""
         if self.by_lkey.pop(region.lkey, None) is None:
-            raise LocalError("region", f"lkey {region.lkey:#x} is not registered")
+            raise LocalError("region", f"lkey {region.lkey:#x} is not registered", id="not-registered")
         del self.by_rkey[region.rkey]
         region.dead = True
 

@@ -145,25 +145,32 @@ class Attributes:
         known = _KNOWN[kind]
         for name in REQUIRED[kind].get(new, ()):
             if name not in given and old is _BEFORE.get(new):
-                raise LocalError(name, f"must be given to bring a queue pair of type {kind.name} to {new.name}")
+                raise LocalError(
+                    name, f"must be given to bring a queue pair of type {kind.name} to {new.name}",
+                    id="missing-argument"
+                )  # fmt: skip
         for name, value in given.items():
             if name not in known:
                 what = f"no attribute of type {kind.name}{similar(name, known)}"
-                raise LocalError(name, what, ", ".join(sorted(known)))
+                raise LocalError(name, what, ", ".join(sorted(known)), id="unknown-argument")
             if name in FIXED and (name not in REQUIRED[kind].get(new, ()) or old is not _BEFORE.get(new)):
-                raise LocalError(name, f"not legal from {old.name} to {new.name}")
+                raise LocalError(name, f"not legal from {old.name} to {new.name}", id="wrong-state")
             if name == "av":
                 if not isinstance(value, AddressVector):
-                    raise LocalError("av", f"{shown(value)} is no AddressVector")
+                    raise LocalError("av", f"{shown(value)} is no AddressVector", id="wrong-type")
             elif name == "access_flags":
                 if value & ~15:
-                    raise LocalError("access_flags", f"{shown(value)} is not legal", "0 … 15")
+                    raise LocalError("access_flags", f"{shown(value)} is not legal", "0 … 15", id="out-of-range")
             elif name == "pkey_index":
                 if value not in range(pkeys):
-                    raise LocalError("pkey_index", f"{shown(value)} is not legal", f"0 … {pkeys - 1}")
+                    raise LocalError(
+                        "pkey_index", f"{shown(value)} is not legal", f"0 … {pkeys - 1}", id="out-of-range"
+                    )
             elif name in _NUMBERS:
                 if not isinstance(value, int) or not 0 <= value <= _NUMBERS[name]:
-                    raise LocalError(name, f"{shown(value)} is not legal", f"0 … {_NUMBERS[name]:#x}")
+                    raise LocalError(
+                        name, f"{shown(value)} is not legal", f"0 … {_NUMBERS[name]:#x}", id="out-of-range"
+                    )
             else:
                 knobs_of(RoceConfig)[name].check(name, value)
 

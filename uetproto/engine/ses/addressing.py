@@ -84,10 +84,12 @@ class Process:
         """Open resource index `number` in `spaces`. Raises `LocalError` when the number is open already or not
         legal."""
         if type(number) is not int or not 0 < number < 1 << 12:
-            raise LocalError("resource_index", f"{number!r} is not legal", "1 … 0xfff (0 is reserved)")
+            raise LocalError(
+                "resource_index", f"{number!r} is not legal", "1 … 0xfff (0 is reserved)", id="out-of-range"
+            )
         for space in spaces:
             if number in self.spaces[space]:
-                raise LocalError("resource_index", f"{number} is taken in the space {space.name}")
+                raise LocalError("resource_index", f"{number} is taken in the space {space.name}", id="already-there")
             self.spaces[space][number] = ResourceIndex(space, number)
         self.on_change()
 
@@ -105,7 +107,7 @@ class Process:
     def register(self, region: Region) -> Region:
         """Let peers access a region by its key, and return the region. Raises `LocalError` when its key is in use."""
         if region.key in self.regions:
-            raise LocalError("key", f"{region.key:#x} is registered already")
+            raise LocalError("key", f"{region.key:#x} is registered already", id="already-there")
         self.regions[region.key] = region
         return region
 
@@ -153,15 +155,15 @@ class Processes:
         """Attach a process with its resource indices. Raises `LocalError` for a value that is in use or not legal."""
         own = job_id is not None and job_id != EVERY_JOB
         if own and (type(job_id) is not int or not 0 <= job_id < 1 << 24):
-            raise LocalError("job_id", f"{job_id!r} is not legal", "None, 0 … 0xffffff")
+            raise LocalError("job_id", f"{job_id!r} is not legal", "None, 0 … 0xffffff", id="out-of-range")
         if type(pid_on_fep) is not int or not 0 <= pid_on_fep < 1 << 12:
-            raise LocalError("pid_on_fep", f"{pid_on_fep!r} is not legal", "0 … 0xfff")
+            raise LocalError("pid_on_fep", f"{pid_on_fep!r} is not legal", "0 … 0xfff", id="out-of-range")
         process = Process(job_id, pid_on_fep, on_change=self._changed)
         for index in indices:
             process.open(index)
         place = self.services if job_id is None else self.jobs.setdefault(job_id, {})
         if pid_on_fep in place:
-            raise LocalError("pid_on_fep", f"{pid_on_fep} is attached already")
+            raise LocalError("pid_on_fep", f"{pid_on_fep} is attached already", id="already-there")
         place[pid_on_fep] = process
         self._changed()
         return process
@@ -174,7 +176,7 @@ class Processes:
         """
         place = self.services if process.job_id is None else self.jobs.get(process.job_id, {})
         if place.pop(process.pid_on_fep, None) is None:
-            raise LocalError("pid_on_fep", f"{process.pid_on_fep} is not attached")
+            raise LocalError("pid_on_fep", f"{process.pid_on_fep} is not attached", id="not-registered")
         if process.job_id is not None and not place:
             del self.jobs[process.job_id]
         self._changed()

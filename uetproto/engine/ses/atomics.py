@@ -334,14 +334,16 @@ def execute(
     code = check(opcode, datatype)
     if code is not None:
         told = f"{opcode:#04x} on datatype {datatype:#04x} is not supported"
-        raise RemoteError(told, code, name="AMO", legal="those of ses.md §6.3")
+        raise RemoteError(told, code, name="AMO", legal="those of ses.md §6.3", id="unsupported-atomic")
     amo, type_ = _A(opcode), _T(datatype)
     size = ELEMENT_SIZE[type_]
     if len(memory) % size:
         code = ReturnCode.AMO_UNSUPPORTED_SIZE
-        raise RemoteError(f"{len(memory)} bytes", code, name=type_.name, legal=f"whole elements of {size} bytes")
+        raise RemoteError(
+            f"{len(memory)} bytes", code, name=type_.name, legal=f"whole elements of {size} bytes", id="wrong-length"
+        )
     if byteorder not in ("little", "big"):
-        raise LocalError("byteorder", f"{byteorder!r} is not legal", "'little', 'big'")
+        raise LocalError("byteorder", f"{byteorder!r} is not legal", "'little', 'big'", id="unknown-name")
     swaps = amo in COMPARE_AND_SWAPS
     if swaps:
         _check_length("memory", memory, size)
@@ -385,7 +387,7 @@ def operand_from_128(value: int, datatype: int) -> bytes:
     size = ELEMENT_SIZE[_T(datatype)] if datatype in ELEMENT_SIZE else None
     if size is None or size > 16:
         code, legal = ReturnCode.AMO_UNSUPPORTED_DT, "a type of at most 16 bytes, in a compare-and-swap extension"
-        raise RemoteError(f"{datatype:#04x}", code, name="datatype", legal=legal)
+        raise RemoteError(f"{datatype:#04x}", code, name="datatype", legal=legal, id="unsupported-atomic")
     return value.to_bytes(16, "big")[-size:]
 
 
@@ -396,7 +398,9 @@ def operand_to_128(operand: Buffer, datatype: AtomicDatatype) -> int:
     """
     size = ELEMENT_SIZE[datatype]
     if size > 16:
-        raise LocalError("datatype", f"{datatype.name} is not legal", "elements of at most 16 bytes")
+        raise LocalError(
+            "datatype", f"{datatype.name} is not legal", "elements of at most 16 bytes", id="unsupported-atomic"
+        )
     _check_length("operand", operand, size)
     return int.from_bytes(operand, "big")
 
@@ -430,4 +434,4 @@ def _reversed(data: bytes, width: int) -> bytes:
 
 def _check_length(name: str, data: Buffer, legal: int) -> None:
     if len(data) != legal:
-        raise LocalError(name, f"{len(data)} bytes are not legal", legal)
+        raise LocalError(name, f"{len(data)} bytes are not legal", legal, id="wrong-length")

@@ -131,7 +131,9 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
             small.ri_generation, small.job_id, small.pid_on_fep, index, small.buffer_offset, 0, OPTIMIZED_KEY | index,
             0, None, 0, small.request_length,
         )  # fmt: skip
-    raise RemoteError(next_hdr, ReturnCode.OP_VIOLATION, name="next_hdr", legal="that of a request")
+    raise RemoteError(
+        next_hdr, ReturnCode.OP_VIOLATION, name="next_hdr", legal="that of a request", id="malformed-packet"
+    )
 
 
 # Extensions (ses.md §4.2) --------------------------------------------------------------------------------------------
@@ -200,7 +202,9 @@ def parse_extensions(opcode: int, data: Buffer) -> Extensions:
 def _need(data: Buffer, size: int) -> None:
     if len(data) < size:
         what = f"cut short: {len(data)} bytes"
-        raise RemoteError(what, ReturnCode.OP_VIOLATION, name="extension", legal=f"{size} bytes and more")
+        raise RemoteError(
+            what, ReturnCode.OP_VIOLATION, name="extension", legal=f"{size} bytes and more", id="malformed-packet"
+        )
 
 
 def build_extensions(*, atomic: AtomicExtension | None = None, sync: SesExtSyncHeader | None = None) -> bytes:
@@ -242,7 +246,10 @@ def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
     """Parse the SES response at the start of `data`. Raises `RemoteError` if it is cut short or has another version."""
     if next_hdr == NextHdr.NONE or len(data) < SES_SIZE.get(next_hdr, 0):
         needed = SES_SIZE.get(next_hdr, SesResponseHeader.size) or SesResponseHeader.size
-        raise RemoteError(f"cut short: {len(data)} bytes", 0, name="SES response", legal=f"{needed} bytes and more")
+        raise RemoteError(
+            f"cut short: {len(data)} bytes", 0, name="SES response", legal=f"{needed} bytes and more",
+            id="malformed-packet"
+        )  # fmt: skip
     if next_hdr == NextHdr.RESPONSE_DATA:
         full = SesResponseDataHeader.read(data)
         version = full.version
@@ -261,7 +268,7 @@ def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
         which, opcode, version, code, message_id, generation, job, length = SesResponseHeader.unpack(data)
         answer = SesResponse(which, opcode, code, message_id, job, length, generation, size=SesResponseHeader.size)
     if version != 0:
-        raise RemoteError(version, ReturnCode.UNCOR, name="version", legal="0")
+        raise RemoteError(version, ReturnCode.UNCOR, name="version", legal="0", id="malformed-packet")
     return answer
 
 

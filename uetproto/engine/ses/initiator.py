@@ -108,7 +108,10 @@ class SesInitiator:
         """
         free = _IDS - max(len(self.messages), len(self.transfers))
         if operation.count > free:
-            raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
+            raise LocalError(
+                "length", f"more messages of max_msg_size than the {free} message_ids that are free",
+                id="resources-exhausted"
+            )  # fmt: skip
         operation.open = operation.count
         for piece in range(operation.count):
             plan = plan_of(operation, piece)

@@ -101,7 +101,9 @@ class PostedReceives(Generic[ReceiveT]):
         """Append a receive. Raises `LocalError` when it is posted already, or a field is illegal."""
         compared, value = _wanted(receive)
         if not _enter(self._lines.setdefault(compared, {}), value, receive):
-            raise LocalError("receive", f"{receive!r} is not legal", "one that is not posted already")
+            raise LocalError(
+                "receive", f"{receive!r} is not legal", "one that is not posted already", id="already-there"
+            )
         self._numbers[id(receive)] = self._next
         self._next += 1
         self._length += 1
@@ -175,7 +177,7 @@ class HeldMessages(Generic[HeldT]):
         message = entry.initiator << 64 | entry.match_bits
         for bits, lines in self._lines.items():
             if not _enter(lines, message & bits, entry):
-                raise LocalError("entry", f"{entry!r} is not legal", "one that is not held already")
+                raise LocalError("entry", f"{entry!r} is not legal", "one that is not held already", id="already-there")
         self._length += 1
 
     def find(self, receive: ReceiveCriteria) -> HeldT | None:
@@ -216,7 +218,7 @@ def _wanted(receive: ReceiveCriteria) -> tuple[int, int]:
     if tag >> 64 or ignore >> 64 or sender >> 32:
         fields = (("tag", tag, 64), ("ignore", ignore, 64), ("source", sender, 32))
         name, wrong, bits = next(field for field in fields if field[1] >> field[2])
-        raise LocalError(name, f"{wrong} is not legal", f"0 … 2^{bits} - 1")
+        raise LocalError(name, f"{wrong} is not legal", f"0 … 2^{bits} - 1", id="out-of-range")
     compared = ignore ^ (ALL_BITS if source is None else _BOTH)
     return compared, (sender << 64 | tag) & compared
 

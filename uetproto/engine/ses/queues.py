@@ -90,13 +90,18 @@ class Queues:
         memory = as_memory(receive.into)
         length = stretch(memory, receive.start, receive.length)
         if length and getattr(memory, "read_only", False):
-            raise LocalError("into", "read-only", "a writable buffer")
+            raise LocalError("into", "read-only", "a writable buffer", id="read-only")
         if receive.ignore and not self.target.profile & WILDCARDS:
-            raise LocalError("ignore", f"{receive.ignore:#x} is not legal in the profile {self.config.profile}", "0")
+            raise LocalError(
+                "ignore",
+                f"{receive.ignore:#x} is not legal in the profile {self.config.profile}",
+                "0",
+                id="not-with-mode",
+            )
         if len(index.posted) >= self.config.rx_size:
-            raise LocalError("receive", "the queue is full", f"at most rx_size, {self.config.rx_size}")
+            raise LocalError("receive", "the queue is full", f"at most rx_size, {self.config.rx_size}", id="queue-full")
         if receive in self._posted:
-            raise LocalError("receive", "it is posted already")
+            raise LocalError("receive", "it is posted already", id="already-there")
         if index.state is IndexState.DISABLED_GEN:
             index.enable()
         wants = (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
@@ -125,19 +130,24 @@ class Queues:
     def _index_of(self, receive: Receive) -> ResourceIndex:
         for name, value in (("tag", receive.tag), ("ignore", receive.ignore)):
             if value is not None and (type(value) is not int or not 0 <= value <= ALL_BITS):
-                raise LocalError(name, f"{value!r} is not legal", f"0 … {ALL_BITS:#x}")
+                raise LocalError(name, f"{value!r} is not legal", f"0 … {ALL_BITS:#x}", id="out-of-range")
         source = receive.source
         if source is not None and (type(source) is not int or not 0 <= source < 1 << 32):
-            raise LocalError("source", f"{source!r} is not legal", "None, 0 … 0xffffffff")
+            raise LocalError("source", f"{source!r} is not legal", "None, 0 … 0xffffffff", id="out-of-range")
         if type(receive.least) is not int or receive.least < 0:
-            raise LocalError("least", f"{receive.least!r} is not legal", "0 or more bytes")
+            raise LocalError("least", f"{receive.least!r} is not legal", "0 or more bytes", id="out-of-range")
         process = self.target.processes.find(receive.job_id, receive.pid_on_fep)
         if process is None:
-            raise LocalError("pid_on_fep", f"no process {receive.pid_on_fep} of job {receive.job_id} is attached here")
+            raise LocalError(
+                "pid_on_fep", f"no process {receive.pid_on_fep} of job {receive.job_id} is attached here",
+                id="not-registered"
+            )  # fmt: skip
         space = Space.SEND if receive.tag is None else Space.TAGGED
         index = process.spaces[space].get(receive.resource_index)
         if index is None:
-            raise LocalError("resource_index", f"{receive.resource_index} is not open in the space {space.name}")
+            raise LocalError(
+                "resource_index", f"{receive.resource_index} is not open in the space {space.name}", id="not-registered"
+            )
         return index
 
     # A message and its buffer

@@ -151,12 +151,12 @@ def check_fields(work: Addressed) -> None:
 
 def _check_number(name: str, value: object, none: str) -> None:
     if type(value) is not int or value >> _BITS[name]:
-        raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {(1 << _BITS[name]) - 1:#x}")
+        raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {(1 << _BITS[name]) - 1:#x}", id="out-of-range")
 
 
 def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
     if not isinstance(work.mode, Mode) or work.mode not in legal:
-        raise LocalError("mode", f"{work.mode!r} is not legal", ", ".join(m.name for m in legal))
+        raise LocalError("mode", f"{work.mode!r} is not legal", ", ".join(m.name for m in legal), id="unknown-name")
 
 
 def stretch(memory: Memory, start: object, length: object) -> int:
@@ -166,11 +166,13 @@ def stretch(memory: Memory, start: object, length: object) -> int:
     """
     whole = memory.length
     if type(start) is not int or not 0 <= start <= whole:
-        raise LocalError("start", f"{start!r} is not legal", f"0 … {whole}")
+        raise LocalError("start", f"{start!r} is not legal", f"0 … {whole}", id="out-of-range")
     if length is None:
         return whole - start
     if type(length) is not int or not 0 <= length <= memory.length - start:
-        raise LocalError("length", f"{length!r} from {start} is not legal", f"inside 0 … {memory.length}")
+        raise LocalError(
+            "length", f"{length!r} from {start} is not legal", f"inside 0 … {memory.length}", id="out-of-range"
+        )
     return length
 
 
@@ -179,7 +181,7 @@ def _sync(sync: object) -> SesExtSyncHeader | None:
         return None
     fine = isinstance(sync, tuple) and len(sync) == 2
     if not fine or any(type(x) is not int or not 0 <= x < 1 << 16 for x in sync):  # type: ignore[attr-defined]
-        raise LocalError("sync", f"{sync!r} is not legal", "None, (group, total) of 16 bits each")
+        raise LocalError("sync", f"{sync!r} is not legal", "None, (group, total) of 16 bits each", id="out-of-range")
     return SesExtSyncHeader(*sync)  # type: ignore[misc]
 
 
@@ -225,16 +227,23 @@ def _write(work: Write, config: SesConfig) -> SesOperation:
     sync = None if work.sync is None else _sync(work.sync)
     if mode is _RUDI:
         if work.completion_data is not None or sync is not None:
-            raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
+            raise LocalError(
+                "completion_data", "not legal with mode RUDI", "None (a write may be repeated there)",
+                id="not-with-mode"
+            )  # fmt: skip
         if not work.key & IDEMPOTENT_SAFE:
-            raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
+            raise LocalError(
+                "key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63", id="not-with-mode"
+            )
     plan = MessagePlan(  # in the order of its fields, as names would cost as much as the rest
         _WRITE if sync is None else _SYNC_WRITE, _STD, work.delivery_complete, work.relative, work.job_id,
         work.pid_on_fep, work.resource_index, 0, work.offset, work.initiator, work.key, work.completion_data, length,
         length, b"" if sync is None else build_extensions(sync=sync), memory, start, config.hd_in == "all",
     )  # fmt: skip
     if sync is not None and length > config.max_msg_size:
-        raise LocalError("length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}")
+        raise LocalError(
+            "length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}", id="wrong-length"
+        )
     if config.optimized_headers:
         _formed(plan, config)
     return SesOperation(work, plan, length, config.max_msg_size)
@@ -245,9 +254,11 @@ def _read(work: Read, config: SesConfig) -> SesOperation:
     memory = as_memory(work.into)
     length = stretch(memory, work.start, work.length)
     if length and getattr(memory, "read_only", False):
-        raise LocalError("into", "read-only", "a writable buffer")
+        raise LocalError("into", "read-only", "a writable buffer", id="read-only")
     if work.mode is Mode.RUDI and not work.key & IDEMPOTENT_SAFE:
-        raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
+        raise LocalError(
+            "key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63", id="not-with-mode"
+        )
     plan = _base(
         work, Opcode.READ, config, offset=work.offset, key=work.key, request_length=length, body=length,
         start=work.start, lone_eom=config.lone_read_eom,
@@ -263,20 +274,28 @@ def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
     for name in ("opcode", "datatype"):
         value = getattr(work, name)
         if not isinstance(value, int) or not 0 <= value < 256:
-            raise LocalError(name, f"{value!r} is not legal", "0 … 0xff")
+            raise LocalError(name, f"{value!r} is not legal", "0 … 0xff", id="out-of-range")
     data, size = bytes(work.data), ELEMENT_SIZE.get(work.datatype)  # type: ignore[call-overload]
     swaps = work.opcode in COMPARE_AND_SWAPS
     if swaps != (work.compare is not None):
-        raise LocalError("compare", f"not legal {'without' if swaps else 'with'} a value for opcode {work.opcode:#04x}")
+        raise LocalError(
+            "compare",
+            f"not legal {'without' if swaps else 'with'} a value for opcode {work.opcode:#04x}",
+            id="inconsistent-values",
+        )
     if size is not None and len(data) % size == 0:
         data = ses_atomics.wire_order(data, work.datatype)
     length = len(data)
     if work.opcode in (AtomicOpcode.READ, AtomicOpcode.INVAL):
         if data:
-            raise LocalError("data", f"{length} bytes are not legal", f"none for {AtomicOpcode(work.opcode).name}")
+            raise LocalError(
+                "data", f"{length} bytes are not legal", f"none for {AtomicOpcode(work.opcode).name}", id="wrong-length"
+            )
         length = size or 0
     if length > config.payload_mtu:
-        raise LocalError("data", f"{length} bytes are not legal", f"at most a packet, {config.payload_mtu}")
+        raise LocalError(
+            "data", f"{length} bytes are not legal", f"at most a packet, {config.payload_mtu}", id="wrong-length"
+        )
     compare = swap = None
     if swaps:
         compare = _operand("compare", bytes(work.compare or b""), work.datatype, size)
@@ -284,7 +303,9 @@ def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
         data, length = b"", CAS_LENGTH
     fetches = work.result is not None
     if fetches and work.opcode == AtomicOpcode.INVAL:
-        raise LocalError("result", "not legal with INVAL, which has no value to return", "None")
+        raise LocalError(
+            "result", "not legal with INVAL, which has no value to return", "None", id="not-with-operation"
+        )
     opcode = {
         (False, False): Opcode.ATOMIC, (False, True): Opcode.FETCHING_ATOMIC,
         (True, False): Opcode.TSEND_ATOMIC, (True, True): Opcode.TSEND_FETCH_ATOMIC,
@@ -292,7 +313,7 @@ def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
     sync = _sync(work.sync)
     if sync is not None:
         if opcode is not Opcode.ATOMIC:
-            raise LocalError("sync", "not legal with tag or result", "None")
+            raise LocalError("sync", "not legal with tag or result", "None", id="not-with-operation")
         opcode = Opcode.SYNC_ATOMIC
     header = AtomicExtension(work.opcode, work.datatype, work.control, compare, swap)
     plan = _base(
@@ -307,14 +328,16 @@ def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
     if fetches:
         sink = BufferMemory(work.result)
         if sink.read_only or (size is not None and sink.length != size):
-            raise LocalError("result", f"{sink.length} bytes are not legal", f"one writable element, {size}")
+            raise LocalError(
+                "result", f"{sink.length} bytes are not legal", f"one writable element, {size}", id="wrong-length"
+            )
         operation.sink, operation.fetches = sink, True
     return operation
 
 
 def _operand(name: str, value: bytes, datatype: int, size: int | None) -> int:
     if len(value) > 16 or (size is not None and len(value) != size):
-        raise LocalError(name, f"{len(value)} bytes are not legal", f"one element, {size} bytes")
+        raise LocalError(name, f"{len(value)} bytes are not legal", f"one element, {size} bytes", id="wrong-length")
     wire = ses_atomics.wire_order(value, datatype) if size is not None else value
     return int.from_bytes(wire, "big")
 
@@ -324,18 +347,22 @@ def _send(work: Send, config: SesConfig) -> SesOperation:
     length = stretch(memory, work.start, work.length)
     if work.mode is Mode.UUD:
         if work.tag is not None or work.kind is not SendKind.PLAIN:
-            raise LocalError("mode", "UUD carries untagged plain sends only", "RUD, ROD")
+            raise LocalError("mode", "UUD carries untagged plain sends only", "RUD, ROD", id="not-with-mode")
         if length > config.payload_mtu:
-            raise LocalError("length", f"{length} is not legal on UUD", f"at most a packet, {config.payload_mtu}")
+            raise LocalError(
+                "length", f"{length} is not legal on UUD", f"at most a packet, {config.payload_mtu}", id="wrong-length"
+            )
     else:
         _check_mode(work, (*PDC_MODES, Mode.UUD))
     if length > config.max_msg_size:
-        raise LocalError("length", f"{length} is not legal", f"0 … {config.max_msg_size}")
+        raise LocalError("length", f"{length} is not legal", f"0 … {config.max_msg_size}", id="wrong-length")
     if work.match_bits is not None and (work.tag is not None or work.mode is Mode.UUD):
-        raise LocalError("match_bits", "not legal with tag or mode UUD, which have their own", "None")
+        raise LocalError(
+            "match_bits", "not legal with tag or mode UUD, which have their own", "None", id="not-with-mode"
+        )
     kind = work.kind if length else SendKind.PLAIN
     if kind is SendKind.DEFERRABLE and (work.mode is not Mode.RUD or work.offset):
-        raise LocalError("kind", "DEFERRABLE is legal on RUD, with offset 0")
+        raise LocalError("kind", "DEFERRABLE is legal on RUD, with offset 0", id="not-with-mode")
     eager = length
     if kind is SendKind.RENDEZVOUS:
         eager = config.payload_mtu if config.eager_length < 0 else config.eager_length
@@ -403,5 +430,10 @@ def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
     check_fields(work)
     operation = _KINDS[type(work)](work, config)
     if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:
-        raise LocalError("offset", f"{operation.base.offset:#x} + {operation.length} bytes is not legal", "up to 2^64")
+        raise LocalError(
+            "offset",
+            f"{operation.base.offset:#x} + {operation.length} bytes is not legal",
+            "up to 2^64",
+            id="wrong-length",
+        )
     return operation

@@ -215,14 +215,19 @@ class SharpOptions:
         for name, text in {**(presets or {}), **texts}.items():
             option = BY_NAME.get(name)
             if option is None:
-                raise LocalError(shown(name), f"no option of SHARP{similar(name, BY_NAME)}", ", ".join(BY_NAME))
+                raise LocalError(
+                    shown(name), f"no option of SHARP{similar(name, BY_NAME)}", ", ".join(BY_NAME),
+                    id="unknown-argument"
+                )  # fmt: skip
             typed(name, text, str, f"a text: {option.kind.legal}")
             try:
                 values[option.attribute] = option.kind.check(text)
             except ValueError:
-                raise LocalError(name, f"{shown(text)} is not legal", option.kind.legal) from None
+                raise LocalError(name, f"{shown(text)} is not legal", option.kind.legal, id="wrong-format") from None
         if (bcol := values.get("bcol")) and len(bcol) != len(sbgp := values.get("sbgp") or SUBGROUPS):
-            raise LocalError("HCOLL_BCOL", f"{len(bcol)} names", f"{len(sbgp)}, one for each of {','.join(sbgp)}")
+            raise LocalError(
+                "HCOLL_BCOL", f"{len(bcol)} names", f"{len(sbgp)}, one for each of {','.join(sbgp)}", id="wrong-count"
+            )
         return cls(values, frozenset(texts))
 
     @property

@@ -254,9 +254,9 @@ class SecureDomain:
         """
         _check_an("an", an)
         if an == self.tx_an and self._slots[an] is not None:
-            raise LocalError("an", f"{an} is in use", 1 - an)
+            raise LocalError("an", f"{an} is in use", 1 - an, id="security-state")
         if self._is_spent(key):
-            raise LocalError("key", "it has sealed packets", "a new one")
+            raise LocalError("key", "it has sealed packets", "a new one", id="wrong-key")
         self._slots[an] = Cipher(self.domain, key, self._ledger)
         self._epochs[an] = key.epoch or 0
         if an == self.tx_an:
@@ -270,7 +270,9 @@ class SecureDomain:
         _check_an("an", an)
         cipher = self._slots[an]
         if an == self.tx_an or cipher is None or self._is_spent(cipher.key):
-            raise LocalError("an", f"{an} has no new key", f"the idle one, {1 - self.tx_an}, after `install`")
+            raise LocalError(
+                "an", f"{an} has no new key", f"the idle one, {1 - self.tx_an}, after `install`", id="security-state"
+            )
         self.tx_an = an
         self._begin()
 
@@ -292,9 +294,14 @@ class SecureDomain:
         _check_epoch(epoch)
         cipher = self._slots[self.tx_an]
         if cipher is not None and cipher.key.derived:
-            raise LocalError("epoch", "the key was derived for another", "a rotation to one of the new epoch")
+            raise LocalError(
+                "epoch", "the key was derived for another", "a rotation to one of the new epoch", id="security-state"
+            )
         if not 0 < (epoch - self.tx_epoch) & _M16 < _NEWER:
-            raise LocalError("epoch", f"{epoch} is not newer than {self.tx_epoch}", f"up to {_NEWER - 1} further")
+            raise LocalError(
+                "epoch", f"{epoch} is not newer than {self.tx_epoch}", f"up to {_NEWER - 1} further",
+                id="security-state"
+            )  # fmt: skip
         self._epochs[self.tx_an] = epoch
 
     def _begin(self) -> None:
@@ -314,17 +321,20 @@ def _check_senders(domain: DomainConfig, ip_version: int) -> None:
     Raises `LocalError` otherwise, as two packets could have the same nonce.
     """
     if domain.mode == "direct" and ip_version == 6 and not domain.ssis:
-        raise LocalError("ssis", "none; legal in mode direct over IPv6: one for each member")
+        raise LocalError("ssis", "none; legal in mode direct over IPv6: one for each member", id="ssi-needed")
     splits = domain.mode == "client-server" and domain.strict_tsc_halves
     if splits and len(domain.servers) > 1 and (ip_version == 6 or domain.ssis):
-        raise LocalError("servers", f"{len(domain.servers)}, with one prefix of nonces", "one, with SSI or over IPv6")
+        raise LocalError(
+            "servers", f"{len(domain.servers)}, with one prefix of nonces", "one, with SSI or over IPv6",
+            id="ssi-needed"
+        )  # fmt: skip
 
 
 def _check_an(name: str, an: int) -> None:
     if an not in (0, 1):
-        raise LocalError(name, shown(an), "0, 1")
+        raise LocalError(name, shown(an), "0, 1", id="out-of-range")
 
 
 def _check_epoch(epoch: int) -> None:
     if epoch not in range(_M16 + 1):
-        raise LocalError("epoch", shown(epoch), f"0 … {_M16}")
+        raise LocalError("epoch", shown(epoch), f"0 … {_M16}", id="out-of-range")

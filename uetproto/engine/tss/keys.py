@@ -41,7 +41,9 @@ class DomainKey:
 
     def __post_init__(self) -> None:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
-            raise LocalError("key", f"{len(self.value)} bytes", f"{KEY_SIZE}, or a client's {DERIVED_SIZE}")
+            raise LocalError(
+                "key", f"{len(self.value)} bytes", f"{KEY_SIZE}, or a client's {DERIVED_SIZE}", id="wrong-key"
+            )
         if self.epoch is not None:
             check("epoch", self.epoch, range(2**16), _harmless)
 
@@ -94,17 +96,17 @@ class DomainConfig:
     def __post_init__(self) -> None:
         check_knobs(self, _harmless)
         if self.rekey_mask and self.mode != "cluster":
-            raise LocalError("rekey_mask", f"mode {self.mode} has no rekey", "0, or mode cluster")
+            raise LocalError("rekey_mask", f"mode {self.mode} has no rekey", "0, or mode cluster", id="not-with-mode")
         if self.rekey_mask >> self.rekey_shift >= 2**32:
-            raise LocalError("rekey_mask", "more than 32 bits after rekey_shift", "up to 32")
+            raise LocalError("rekey_mask", "more than 32 bits after rekey_shift", "up to 32", id="out-of-range")
         if self.servers and self.mode != "client-server":
-            raise LocalError("servers", f"mode {self.mode} has none", "mode client-server")
+            raise LocalError("servers", f"mode {self.mode} has none", "mode client-server", id="not-with-mode")
         if self.mode != "client-server" and any(key.derived for slot in self.keys for key in slot):
-            raise LocalError("key", f"{DERIVED_SIZE} bytes in mode {self.mode}", f"{KEY_SIZE} bytes")
+            raise LocalError("key", f"{DERIVED_SIZE} bytes in mode {self.mode}", f"{KEY_SIZE} bytes", id="wrong-key")
         if any(not 0 <= ssi < 2**32 for ssi in self.ssis.values()):
-            raise LocalError("ssis", "an SSI of more than 32 bits", f"0 … {2**32 - 1}")
+            raise LocalError("ssis", "an SSI of more than 32 bits", f"0 … {2**32 - 1}", id="out-of-range")
         if len(set(self.ssis.values())) < len(self.ssis):
-            raise LocalError("ssis", "two members have the same one", "one for each member")
+            raise LocalError("ssis", "two members have the same one", "one for each member", id="ssi-needed")
 
     @property
     def clear_bytes(self) -> int:
@@ -169,7 +171,9 @@ class KeyRing(Mapping[int, DomainConfig]):
         try:
             text = read_bounded(path, _MOST).decode()
         except UnicodeDecodeError as error:
-            raise LocalError("", f"byte {error.start} is not UTF-8", "TOML in UTF-8", place=place) from None
+            raise LocalError(
+                "", f"byte {error.start} is not UTF-8", "TOML in UTF-8", place=place, id="not-utf8"
+            ) from None
         return cls.parse(text, str(path))
 
     @classmethod
@@ -177,17 +181,17 @@ class KeyRing(Mapping[int, DomainConfig]):
         """Return the key ring of the text of a key file. Raises `LocalError`, which gives `name` as the name of the
         file."""
         if not isinstance(text, str):
-            raise LocalError("text", f"{type(text).__name__} is not legal", "the text of a key file")
+            raise LocalError("text", f"{type(text).__name__} is not legal", "the text of a key file", id="wrong-type")
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             line = re.search(r"at (line \d+)", str(error))  # only its number, as the line may contain a key
             at = line[1] if line else "its end"
-            raise LocalError(at, "no TOML", "TOML, each key once", place=Location(name)) from None
+            raise LocalError(at, "no TOML", "TOML, each key once", place=Location(name), id="broken-toml") from None
         try:
             return cls(_domains(data))
         except LocalError as error:
-            raise LocalError(*error.args, place=Location(name)) from None
+            raise LocalError(*error.args, place=Location(name), id=error.id) from None
 
 
 def _domains(data: Mapping[str, Any]) -> dict[int, DomainConfig]:
@@ -197,7 +201,7 @@ def _domains(data: Mapping[str, Any]) -> dict[int, DomainConfig]:
         with _inside(f"sdi.{index}"):
             domain = _domain(row)
             if domain.sdi in found:
-                raise LocalError("id", f"{domain.sdi} stands twice", "each SDI once")
+                raise LocalError("id", f"{domain.sdi} stands twice", "each SDI once", id="duplicate")
         found[domain.sdi] = domain
     return found
 
@@ -230,35 +234,35 @@ def _keys(rows: object) -> tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]:
 def key_bytes(text: object) -> bytes:
     """Return the bytes of a hexadecimal key. Raises `LocalError`, which does not show the key."""
     if not isinstance(text, str):
-        raise LocalError("key", "no text", _LEGAL_HEX)
+        raise LocalError("key", "no text", _LEGAL_HEX, id="wrong-key")
     try:
         return bytes.fromhex(text)
     except ValueError:
         what = "digits" if set(text) <= set(hexdigits) else "characters, not all hexadecimal"
-        raise LocalError("key", f"{len(text)} {what}", _LEGAL_HEX) from None
+        raise LocalError("key", f"{len(text)} {what}", _LEGAL_HEX, id="wrong-key") from None
 
 
 def _servers(rows: object) -> frozenset[int]:
     if not isinstance(rows, list):
-        raise LocalError("servers", "no list", "a list of IPv4 and IPv6 addresses")
+        raise LocalError("servers", "no list", "a list of IPv4 and IPv6 addresses", id="wrong-type")
     try:
         return frozenset(int(ip_address(str(row))) for row in rows)
     except ValueError:
-        raise LocalError("servers", "not all are addresses", "IPv4 and IPv6 addresses") from None
+        raise LocalError("servers", "not all are addresses", "IPv4 and IPv6 addresses", id="wrong-address") from None
 
 
 def _tables(name: str, rows: object, legal: str) -> list[dict[str, Any]]:
     """Return an array of tables of a key file. Raises `LocalError` unless it has at least one table."""
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         return rows
-    raise LocalError(name, "no tables", legal)
+    raise LocalError(name, "no tables", legal, id="not-a-table")
 
 
 def _check_names(row: Mapping[str, object], legal: tuple[str, ...]) -> None:
     for name in row:
         if name not in legal:
             told = name if len(name) <= _SHORT else "a long name"
-            raise LocalError(told, f"no such key{similar(told, legal)}", ", ".join(legal))
+            raise LocalError(told, f"no such key{similar(told, legal)}", ", ".join(legal), id="unknown-key")
 
 
 @contextmanager
@@ -267,4 +271,4 @@ def _inside(place: str) -> Iterator[None]:
     try:
         yield
     except LocalError as error:
-        raise LocalError(f"{place}.{error.name}", error.value, error.legal) from None
+        raise LocalError(f"{place}.{error.name}", error.value, error.legal, id=error.id) from None

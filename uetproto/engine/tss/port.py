@@ -36,9 +36,9 @@ class SecurePort:
         Raises `LocalError` for values that are not legal.
         """
         if plain not in PLAIN:
-            raise LocalError("plain", f"{plain!r}", ", ".join(PLAIN))
+            raise LocalError("plain", f"{plain!r}", ", ".join(PLAIN), id="unknown-name")
         if not set(clear_nacks) <= set(CLEAR_NACKS.values()):
-            raise LocalError("clear_nacks", sorted(clear_nacks), f"some of {', '.join(CLEAR_NACKS)}")
+            raise LocalError("clear_nacks", sorted(clear_nacks), f"some of {', '.join(CLEAR_NACKS)}", id="unknown-name")
         self._passes = plain == "pass"
         self.clear_nacks = frozenset(clear_nacks)
         self.domains: dict[int, SecureDomain] = {}

@@ -92,25 +92,33 @@ class Capabilities:
         """Raise `LocalError` if the implementation does nothing that a machine may ask for."""
         legal = WORK.get(machine, self.work)
         if {*legal}.isdisjoint({*self.work} - {"close"}):
-            raise LocalError("work", f"{shown(self.work)} is not legal with {machine}", f"some of {', '.join(legal)}")
+            raise LocalError(
+                "work", f"{shown(self.work)} is not legal with {machine}", f"some of {', '.join(legal)}",
+                id="not-with-machine"
+            )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.time not in TIMES:
-            raise LocalError("time", f"{shown(self.time)} is not legal", ", ".join(TIMES))
+            raise LocalError("time", f"{shown(self.time)} is not legal", ", ".join(TIMES), id="unknown-name")
         if type(self.observable) is not bool:
-            raise LocalError("observable", f"{shown(self.observable)} is not legal", "True, False")
+            raise LocalError("observable", f"{shown(self.observable)} is not legal", "True, False", id="wrong-type")
         for name in ("work", "modes", "knobs"):
             values = getattr(self, name)
             if type(values) is not tuple or not all(type(each) is str for each in values):
-                raise LocalError(name, f"{shown(values)} is not legal", "a tuple of texts")
+                raise LocalError(name, f"{shown(values)} is not legal", "a tuple of texts", id="wrong-type")
         known = {name for names in WORK.values() for name in names}
         for name in self.work:
             if name not in known:
-                raise LocalError("work", f"{shown(name)} is not legal{similar(name, known)}", ", ".join(sorted(known)))
+                raise LocalError(
+                    "work", f"{shown(name)} is not legal{similar(name, known)}", ", ".join(sorted(known)),
+                    id="unknown-name"
+                )  # fmt: skip
         if not self.modes or not {*self.modes} <= {*MODES}:
-            raise LocalError("modes", f"{shown(self.modes)} is not legal", f"some of {', '.join(MODES)}")
+            raise LocalError(
+                "modes", f"{shown(self.modes)} is not legal", f"some of {', '.join(MODES)}", id="unknown-name"
+            )
         if type(self.losses) is not int or self.losses < 0:
-            raise LocalError("losses", f"{shown(self.losses)} is not legal", "0 and more")
+            raise LocalError("losses", f"{shown(self.losses)} is not legal", "0 and more", id="out-of-range")
 
 
 def described(error: BaseException) -> str:
@@ -129,10 +137,12 @@ def capabilities_of(told: object) -> Capabilities:
     if isinstance(told, Capabilities):
         return told
     if not isinstance(told, Mapping):
-        raise LocalError("capabilities", f"{shown(told)} is not legal", "Capabilities, or a mapping of its fields")
+        raise LocalError(
+            "capabilities", f"{shown(told)} is not legal", "Capabilities, or a mapping of its fields", id="wrong-type"
+        )
     for name in told:
         if name not in _NAMES:
-            raise LocalError("capabilities", f"{shown(name)} is not legal", ", ".join(_NAMES))
+            raise LocalError("capabilities", f"{shown(name)} is not legal", ", ".join(_NAMES), id="unknown-argument")
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
     return Capabilities(**values)
 

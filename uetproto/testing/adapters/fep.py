@@ -154,7 +154,7 @@ class FepEngine(EngineAdapter):
     def _peek(self, work: Work) -> None:
         memory = self.regions.get(work["key"])
         if memory is None:
-            raise LocalError("key", f"{work['key']} is not legal", ", ".join(map(str, self.regions)))
+            raise LocalError("key", f"{work['key']} is not legal", ", ".join(map(str, self.regions)), id="unknown-name")
         data = bytes(memory.read(work["offset"], work["length"]))
         self.found.append({"event": "memory", "id": work["id"], "data": data.hex()})
 

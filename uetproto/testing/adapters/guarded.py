@@ -11,7 +11,7 @@ from hypothesis.errors import InvalidArgument
 
 from uetproto.check.time_limit import TooSlow
 from uetproto.engine.contract import SECOND
-from uetproto.errors import LocalError, shown, similar
+from uetproto.errors import LocalError, identified, shown, similar
 from uetproto.testing.adapters.adapter import (
     REAL,
     Adapter,
@@ -62,7 +62,7 @@ def made_by(factory: AdapterFactory, observed: Observed, verdicts: Verdicts) -> 
     except (Exception, SystemExit) as error:
         raise AdapterFault("adapter-raised", f"no adapter was made: {described(error)}") from error
     needs = "`capabilities` and the methods reset, submit, deliver, poll, advance and observe"
-    raise InvalidArgument(f"{shown(made)} is no adapter: it needs {needs}")
+    raise identified(InvalidArgument(f"{shown(made)} is no adapter: it needs {needs}"), "wrong-type")
 
 
 class GuardedAdapter:

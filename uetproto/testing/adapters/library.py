@@ -81,12 +81,14 @@ def _functions_of(path: str) -> dict[str, Any]:
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise LocalError(path, f"is not loaded: {error}", "a shared library") from error
+        raise LocalError(path, f"is not loaded: {error}", "a shared library", id="adapter-not-loaded") from error
     found = {}
     for name, (result, *arguments) in _FUNCTIONS.items():
         address = getattr(library, name, None)
         if address is None and name not in _OPTIONAL:
-            raise LocalError(path, f"it has no function {name}", "the functions of uet_adapter.h")
+            raise LocalError(
+                path, f"it has no function {name}", "the functions of uet_adapter.h", id="adapter-not-loaded"
+            )
         if address is not None:
             found[name] = CFUNCTYPE(result, *arguments)((name, library))
     return found
@@ -103,11 +105,11 @@ class LibraryAdapter:
         self._functions = _functions_of(self._path)
         version = self._functions["uet_adapter_version"]()
         if version != VERSION:
-            raise LocalError(self._path, f"uet_adapter_version returns {version}", VERSION)
+            raise LocalError(self._path, f"uet_adapter_version returns {version}", VERSION, id="adapter-not-loaded")
         self.capabilities = self._told()
         self._endpoint = self._functions["uet_create"]()
         if not self._endpoint:
-            raise LocalError(self._path, "uet_create returns NULL", "an endpoint")
+            raise LocalError(self._path, "uet_create returns NULL", "an endpoint", id="adapter-not-loaded")
         self._frame, self._text = _Room(FRAME_MAX), _Room(TEXT)
 
     def _told(self) -> Capabilities:
@@ -115,9 +117,13 @@ class LibraryAdapter:
         try:
             told = json.loads(text or b"")
         except (ValueError, RecursionError):
-            raise LocalError(self._path, f"uet_capabilities returns {shown(text)}", "a JSON object") from None
+            raise LocalError(
+                self._path, f"uet_capabilities returns {shown(text)}", "a JSON object", id="adapter-not-loaded"
+            ) from None
         if not isinstance(told, dict):
-            raise LocalError(self._path, f"uet_capabilities returns {shown(told)}", "a JSON object")
+            raise LocalError(
+                self._path, f"uet_capabilities returns {shown(told)}", "a JSON object", id="adapter-not-loaded"
+            )
         return capabilities_of({"observable": "uet_observe" in self._functions, **told})
 
     def _call(self, name: str, *arguments: Any) -> None:

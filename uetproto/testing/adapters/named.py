@@ -49,6 +49,7 @@ def adapter_named(name: str, own_process: bool = True) -> AdapterFactory:
             shown(name), f"is no adapter{similar(name, ENGINES)}",
             f"{', '.join(ENGINES)}, MODULE:CLASS, a library such as ./my_stack.so, or a command line such as"
             " './my_stack --adapter'",
+            id="unknown-adapter",
         )  # fmt: skip
     return partial(ProcessAdapter, name)
 
@@ -59,12 +60,16 @@ def _imported(module: str, attribute: str) -> AdapterFactory:
     try:
         found = getattr(import_module(module), attribute)
     except ImportError as error:
-        raise LocalError(f"{module}:{attribute}", f"the module is not imported: {error}") from error
+        raise LocalError(
+            f"{module}:{attribute}", f"the module is not imported: {error}", id="adapter-not-loaded"
+        ) from error
     except AttributeError as error:
-        raise LocalError(f"{module}:{attribute}", str(error)) from error
+        raise LocalError(f"{module}:{attribute}", str(error), id="adapter-not-loaded") from error
     except (Exception, SystemExit) as error:  # what the user's module raises
-        raise LocalError(f"{module}:{attribute}", f"the module is not imported: {described(error)}") from error
+        raise LocalError(
+            f"{module}:{attribute}", f"the module is not imported: {described(error)}", id="adapter-not-loaded"
+        ) from error
     if not callable(found):
-        raise LocalError(f"{module}:{attribute}", f"{shown(found)} is no class or function")
+        raise LocalError(f"{module}:{attribute}", f"{shown(found)} is no class or function", id="adapter-not-loaded")
     factory: AdapterFactory = found
     return factory

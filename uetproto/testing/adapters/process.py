@@ -47,9 +47,11 @@ class ProcessAdapter:
         try:
             self.words = shlex.split(command) if isinstance(command, str) else list(command)
         except ValueError as error:
-            raise LocalError("command", f"{shown(command)}: {error}", "a command line of the shell") from error
+            raise LocalError(
+                "command", f"{shown(command)}: {error}", "a command line of the shell", id="adapter-not-loaded"
+            ) from error
         if not self.words:
-            raise LocalError("command", "it is empty", "a program and its arguments")
+            raise LocalError("command", "it is empty", "a program and its arguments", id="adapter-not-loaded")
         self.timeout = timeout
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the process
         try:
@@ -59,7 +61,9 @@ class ProcessAdapter:
             )  # fmt: skip
         except OSError as error:
             self._errors.close()
-            raise LocalError("command", f"{self.words[0]}: {error.strerror or error}", "a program") from error
+            raise LocalError(
+                "command", f"{self.words[0]}: {error.strerror or error}", "a program", id="adapter-not-loaded"
+            ) from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()

@@ -48,7 +48,7 @@ def connect(carrier: RoceCarrier, edge: Mapping[str, Any]) -> int:
     than it must have."""
     number = carrier.allocate()
     if number != edge["qp_num"]:
-        raise LocalError("qp_num", f"{edge['qp_num']}", f"{number}, the next one")
+        raise LocalError("qp_num", f"{edge['qp_num']}", f"{number}, the next one", id="out-of-range")
     address, remote = int(ip_address(edge["address"])), edge["dest_qpn"]
     carrier.connect(number, address=address, remote=remote, own_psn=edge["sq_psn"], their_psn=edge["rq_psn"], now=0)
     return number

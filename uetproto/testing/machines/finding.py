@@ -15,7 +15,7 @@ from hypothesis.errors import InvalidArgument
 
 from uetproto.check.finding import NOT_SHRUNK
 from uetproto.check.toml_text import printable
-from uetproto.errors import LocalError, Location, argument, shown, similar
+from uetproto.errors import LocalError, Location, argument, shown, similar, unfit
 from uetproto.testing.adapters.adapter import AdapterFault
 from uetproto.testing.adapters.named import adapter_named
 from uetproto.testing.machines.machine import (
@@ -243,11 +243,12 @@ class FindingFile(TomlFile):
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         if key not in ("run.adapter", "run.machine"):
             raise LocalError(
-                argument("settings", name), "is no key of a finding that can be set", "run.adapter, run.machine"
-            )
+                argument("settings", name), "is no key of a finding that can be set", "run.adapter, run.machine",
+                id="unknown-key"
+            )  # fmt: skip
         table = self.data.get("run")
         if not isinstance(table, dict):
-            raise self.refuse("run", "is no table", "[run] with the key machine")
+            raise self.refuse("run", "is no table", "[run] with the key machine", id="not-a-table")
         return table
 
     def place(self, key: str) -> Location:
@@ -258,31 +259,33 @@ class FindingFile(TomlFile):
         """Return the machine with its adapter. Raises `LocalError` for names that do not exist."""
         for key in self.data:
             if key not in ("run", "step"):
-                raise self.refuse(key, "is no key of a finding", "run, step")
+                raise self.refuse(key, "is no key of a finding", "run, step", id="unknown-key")
         run = self.data["run"]
         for key in run:
             if key not in ("machine", "adapter", "description"):
-                raise self.refuse(f"run.{key}", "is no key of a finding", "machine, adapter, description")
+                raise self.refuse(
+                    f"run.{key}", "is no key of a finding", "machine, adapter, description", id="unknown-key"
+                )
         kind = machine_named(run["machine"], self.place("run.machine"))
         adapter = run.get("adapter")
         if not issubclass(kind, ProtocolMachine):
             if adapter is not None:
-                raise self.refuse("run.adapter", f"{kind.name} drives our engines only")
+                raise self.refuse("run.adapter", f"{kind.name} drives our engines only", id="not-with-machine")
             return kind
         if adapter is None:
             return kind.of(kind.factory)
         if not isinstance(adapter, str):
-            raise self.refuse("run.adapter", f"{shown(adapter)} is not legal", "a text")
+            raise self.refuse("run.adapter", f"{shown(adapter)} is not legal", "a text", id="wrong-type")
         try:
             return kind.of(adapter_named(adapter))
         except LocalError as error:
-            raise LocalError(*error.args, place=self.place("run.adapter")) from error
+            raise LocalError(*error.args, place=self.place("run.adapter"), id=error.id) from error
 
     def steps(self, kind: type[PlayedMachine]) -> list[PlayedStep]:
         """Return the steps. Raises `LocalError` for rules and arguments that the machine does not have."""
         rows = self.data.get("step", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self.refuse("step", f"{shown(rows)} is not legal", "[[step]], a table each")
+            raise self.refuse("step", f"{shown(rows)} is not legal", "[[step]], a table each", id="not-a-table")
         return [self._step(kind, f"step.{number}", row) for number, row in enumerate(rows)]
 
     def _step(self, kind: type[PlayedMachine], at: str, row: Mapping[str, Any]) -> PlayedStep:
@@ -291,21 +294,26 @@ class FindingFile(TomlFile):
             what = (
                 "is missing" if rule is None else f"{shown(rule)} is no rule of {kind.name}{similar(rule, kind.steps)}"
             )
-            raise self.refuse(f"{at}.{RULE}", what, ", ".join(sorted(kind.steps)))
+            raise self.refuse(f"{at}.{RULE}", what, ", ".join(sorted(kind.steps)), id="unknown-name")
         parameters = [*signature(kind.steps[rule]).parameters.values()][1:]
         names = [each.name for each in parameters]
         optional = {each.name: None for each in parameters if NoneType in get_args(each.annotation)}
         arguments = {**optional, **{name: value for name, value in row.items() if name != RULE}}
         for name in arguments:
             if name not in names:
-                raise self.refuse(f"{at}.{name}", f"is no argument of {rule}{similar(name, names)}", _listed(names))
+                raise self.refuse(
+                    f"{at}.{name}", f"is no argument of {rule}{similar(name, names)}", _listed(names),
+                    id="unknown-argument"
+                )  # fmt: skip
         for name in names:
             if name not in arguments:
-                raise self.refuse(f"{at}.{name}", f"is missing: {rule} needs it", _listed(names))
+                raise self.refuse(f"{at}.{name}", f"is missing: {rule} needs it", _listed(names), id="missing-key")
         for name, strategy in strategies_of(kind.steps[rule]).items():
             legal = legal_values(strategy, arguments[name])
             if legal is not None:
-                raise self.refuse(f"{at}.{name}", f"{shown(arguments[name])} is not legal", legal)
+                raise self.refuse(
+                    f"{at}.{name}", f"{shown(arguments[name])} is not legal", legal, id=unfit(arguments[name])
+                )
         return rule, arguments
 
 

@@ -26,7 +26,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Readers
 from uetproto.check.time_limit import pulse, time_limit
 from uetproto.engine.contract import MILLISECOND
-from uetproto.errors import shown
+from uetproto.errors import identified, shown
 from uetproto.testing.adapters.adapter import AdapterFactory, AdapterFault, WorkRefused
 from uetproto.testing.adapters.engines import EngineAdapter
 from uetproto.testing.adapters.guarded import GuardedAdapter, Observed, made_by
@@ -231,13 +231,18 @@ class PlayedMachine(RuleBasedStateMachine):
         that is not legal."""
         for name, arguments in steps:
             if name not in self.steps:
-                raise InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}")
+                raise identified(
+                    InvalidArgument(f"{name!r} is no rule of {self.name}; there are {', '.join(sorted(self.steps))}"),
+                    "unknown-name",
+                )
             play = self.steps[name]
             for argument, strategy in strategies_of(play).items():
                 legal = legal_values(strategy, arguments.get(argument))
                 if legal is not None:
                     told = shown(arguments.get(argument))
-                    raise InvalidArgument(f"{name}: {argument}={told} is not legal; legal: {legal}")
+                    raise identified(
+                        InvalidArgument(f"{name}: {argument}={told} is not legal; legal: {legal}"), "out-of-range"
+                    )
             if all(condition(self) for condition in getattr(getattr(play, RULE_MARKER, None), "preconditions", ())):
                 play(self, **arguments)
 
@@ -286,7 +291,10 @@ class ProtocolMachine(PlayedMachine):
         Raises `InvalidArgument` if `factory` is no function.
         """
         if not callable(factory):
-            raise InvalidArgument(f"factory: {shown(factory)} is not legal, but a class or function without arguments")
+            raise identified(
+                InvalidArgument(f"factory: {shown(factory)} is not legal, but a class or function without arguments"),
+                "wrong-type",
+            )
         attributes = {"factory": staticmethod(factory), "__module__": cls.__module__}
         made: type[_M] = type(f"{cls.__name__}For{getattr(factory, '__name__', 'Adapter')}", (cls,), attributes)
         return made

@@ -39,8 +39,9 @@ def machine_named(name: object, place: Location | None = None) -> "type[PlayedMa
     """Return the machine with a name of `PLACES`. Raises `LocalError`, at `place` of a file of the user."""
     if not isinstance(name, str) or name not in PLACES:
         raise LocalError(
-            "machine", f"{shown(name)} is no machine{similar(name, PLACES)}", ", ".join(PLACES), place=place
-        )
+            "machine", f"{shown(name)} is no machine{similar(name, PLACES)}", ", ".join(PLACES), place=place,
+            id="unknown-machine"
+        )  # fmt: skip
     module, _, kind = PLACES[name].partition(":")
     found: type[PlayedMachine] = getattr(import_module(f"uetproto.testing.machines.{module}"), kind)
     return found

@@ -85,7 +85,7 @@ def search(
         for kind in tested:
             kind.release()
     except AdapterFault as error:
-        raise LocalError(argument("adapter"), str(error)) from error
+        raise LocalError(argument("adapter"), str(error), id="adapter-not-loaded") from error
     finally:
         for kind in tested:
             kind.discard()
@@ -95,13 +95,16 @@ def _tested(kind: type[PlayedMachine], factory: AdapterFactory | None) -> type[P
     """Return the machine for an adapter. Raises `LocalError` for what is no adapter."""
     if not issubclass(kind, ProtocolMachine):
         if factory is not None:
-            raise LocalError(argument("adapter"), f"{kind.name} drives our engines only", f"no {argument('adapter')}")
+            raise LocalError(
+                argument("adapter"), f"{kind.name} drives our engines only", f"no {argument('adapter')}",
+                id="not-with-machine"
+            )  # fmt: skip
         return kind
     made = kind.of(kind.factory if factory is None else factory)
     try:
         made.adapter()  # what is no adapter is misuse; what fails is a finding of the first run
     except InvalidArgument as error:
-        raise LocalError(argument("adapter"), str(error)) from error
+        raise LocalError(argument("adapter"), str(error), id="adapter-not-loaded") from error
     except AdapterFault:
         pass
     return made

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from uetproto.errors import shown, similar
+from uetproto.errors import identified, shown, similar
 
 T = TypeVar("T")
 
@@ -23,7 +23,10 @@ def illegal(name: str, value: object, legal: Collection[object], why: str = "") 
     """Return the error for the argument `name`. If `value` is illegal only beside another argument, `why` names that
     argument."""
     near = "" if why else similar(value, legal)
-    return InvalidArgument(f"{name}={shown(value)} is not legal{why}{near}; legal: {', '.join(map(str, legal))}")
+    return identified(
+        InvalidArgument(f"{name}={shown(value)} is not legal{why}{near}; legal: {', '.join(map(str, legal))}"),
+        "unknown-name",
+    )
 
 
 def check_names(function: str, options: Mapping[str, Any], own: Collection[str], options_type: type) -> None:
@@ -32,15 +35,18 @@ def check_names(function: str, options: Mapping[str, Any], own: Collection[str],
     legal = (*own, "spoilt", *options_type.__annotations__)
     for name in options:
         if name not in legal:
-            raise InvalidArgument(
-                f"{name!r} is no argument of {function}{similar(name, legal)}; legal: {', '.join(legal)}"
+            raise identified(
+                InvalidArgument(
+                    f"{name!r} is no argument of {function}{similar(name, legal)}; legal: {', '.join(legal)}"
+                ),
+                "unknown-argument",
             )
 
 
 def check_range(name: str, value: int, low: int, high: int) -> None:
     """Raise `InvalidArgument` unless `value` is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
-        raise InvalidArgument(f"{name}={shown(value)} is not legal; legal: {low} … {high}")
+        raise identified(InvalidArgument(f"{name}={shown(value)} is not legal; legal: {low} … {high}"), "out-of-range")
 
 
 def named(name: str, strategy: st.SearchStrategy[T], spoilt: bool, options: Mapping[str, Any]) -> st.SearchStrategy[T]:

@@ -356,10 +356,10 @@ class CaptureWriter(ABC):
         try:
             data = bytes(memoryview(data))  # copies a buffer, as its owner may change it before it is written
         except TypeError as error:
-            raise LocalError(f"a frame is bytes: {error}") from error
+            raise LocalError(f"a frame is bytes: {error}", id="frame-does-not-fit") from error
         length = len(data) if length is None else length
         if length < len(data):
-            raise LocalError(f"length {length} is less than the {len(data)} bytes captured")
+            raise LocalError(f"length {length} is less than the {len(data)} bytes captured", id="frame-does-not-fit")
         return data[:snaplen], length
 
 
@@ -381,4 +381,4 @@ def pack(order: str, layout: str, *values: int) -> bytes:
     try:
         return struct.pack(order + layout, *values)
     except struct.error as error:
-        raise LocalError(f"a value does not fit its field of a capture: {error}") from error
+        raise LocalError(f"a value does not fit its field of a capture: {error}", id="frame-does-not-fit") from error

@@ -75,16 +75,16 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
     `LocalError` for a file that is not a capture, and `OSError` for a file that cannot be opened.
     """
     if not 0 < max_record <= MAX_LENGTH:
-        raise LocalError(f"max_record is {max_record}; legal are 1 to {MAX_LENGTH}")
+        raise LocalError(f"max_record is {max_record}; legal are 1 to {MAX_LENGTH}", id="out-of-range")
     with ExitStack() as owned:
         stream: BinaryIO
         if not isinstance(source, str | os.PathLike):
             if isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
-                raise LocalError(f"{source!r} is no path and no file that is open for reading bytes")
+                raise LocalError(f"{source!r} is no path and no file that is open for reading bytes", id="wrong-type")
             stream = source
         elif source == "-":
             if sys.stdin is None:
-                raise LocalError("-: standard input is closed")
+                raise LocalError("-: standard input is closed", id="stdin-twice")
             stream = sys.stdin.buffer
         else:
             stream = owned.enter_context(open(source, "rb", buffering=0))
@@ -99,8 +99,9 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
         name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "the stream")
         kind = f"starts with {magic.hex(' ')}" if magic else window.fault or "is empty"
         raise LocalError(
-            str(name), f"not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip, zstd, xz or lz4"
-        )
+            str(name), f"not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip, zstd, xz or lz4",
+            id="not-a-capture"
+        )  # fmt: skip
 
 
 def open_writer(
@@ -121,10 +122,12 @@ def open_writer(
     suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
     if suffix == "pcap":
         if len(interfaces) != 1:
-            raise LocalError(name, f"a pcap has one interface, not {len(interfaces)}: use .pcapng")
+            raise LocalError(
+                name, f"a pcap has one interface, not {len(interfaces)}: use .pcapng", id="frame-does-not-fit"
+            )
         return PcapWriter(path, interfaces[0][1])
     if suffix != "pcapng" and name != "-":
-        raise LocalError(name, 'legal are names in .pcap, .pcapng, .pcap.gz, .pcapng.gz, and "-"')
+        raise LocalError(name, 'legal are names in .pcap, .pcapng, .pcap.gz, .pcapng.gz, and "-"', id="wrong-suffix")
     writer = PcapngWriter(path, comment)
     try:
         for name, link, *about in interfaces:
@@ -254,14 +257,16 @@ class PcapWriter(CaptureWriter):
         size = wire = len(data)
         if length is not None or interface or size > self._plain or len(self._parts) > BATCH or type(data) is not bytes:
             if interface:
-                raise LocalError(f"interface {interface}: a pcap has only interface 0")
+                raise LocalError(f"interface {interface}: a pcap has only interface 0", id="frame-does-not-fit")
             data, wire = self._fit(data, length, self._snaplen)
             size = len(data)
         try:
             # One call, so that an interrupt cannot come between a header and its frame.
             self._parts += (self._pack(time_ns // SECOND, time_ns % SECOND // self._unit, size, wire), data)
         except (struct.error, TypeError) as error:
-            raise LocalError(f"time {time_ns} ns or length {wire} does not fit a pcap: {error}") from error
+            raise LocalError(
+                f"time {time_ns} ns or length {wire} does not fit a pcap: {error}", id="frame-does-not-fit"
+            ) from error
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
         pack_head, unit, plain, parts = self._pack, self._unit, self._plain, self._parts
@@ -273,4 +278,4 @@ class PcapWriter(CaptureWriter):
                 else:
                     parts += (pack_head(time_ns // SECOND, time_ns % SECOND // unit, size, size), data)
         except (struct.error, TypeError, ValueError) as error:
-            raise LocalError(f"times and frames of a pcap: {error}") from error
+            raise LocalError(f"times and frames of a pcap: {error}", id="frame-does-not-fit") from error

@@ -280,7 +280,9 @@ class PcapngWriter(CaptureWriter):
         try:
             unit, snaplen = self._interfaces[interface]
         except IndexError:
-            raise LocalError(f"interface {interface}: {len(self._interfaces)} were added") from None
+            raise LocalError(
+                f"interface {interface}: {len(self._interfaces)} were added", id="frame-does-not-fit"
+            ) from None
         if length is not None or size > snaplen or size > LARGE or len(self._parts) > BATCH or type(data) is not bytes:
             data, wire = self._fit(data, length, snaplen)
             size = len(data)
@@ -293,13 +295,15 @@ class PcapngWriter(CaptureWriter):
             ticks = time_ns // unit
             head = self._head(_EPB, total, interface, ticks >> 32, ticks & 0xFFFFFFFF, size, wire)
         except (struct.error, TypeError) as error:
-            raise LocalError(f"time {time_ns} ns, length {wire} or interface does not fit a pcapng: {error}") from error
+            raise LocalError(
+                f"time {time_ns} ns, length {wire} or interface does not fit a pcapng: {error}", id="frame-does-not-fit"
+            ) from error
         # One call, so that an interrupt cannot come between a header and its frame.
         self._parts += (head, data, self._tails[pad](total))
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
         if not 0 <= interface < len(self._interfaces):
-            raise LocalError(f"interface {interface}: {len(self._interfaces)} were added")
+            raise LocalError(f"interface {interface}: {len(self._interfaces)} were added", id="frame-does-not-fit")
         unit, snaplen = self._interfaces[interface]
         plain = min(snaplen, LARGE)
         pack_head, tails, parts = self._head, self._tails, self._parts
@@ -315,7 +319,7 @@ class PcapngWriter(CaptureWriter):
                     head = pack_head(_EPB, total, interface, ticks >> 32, ticks & 0xFFFFFFFF, size, size)
                     parts += (head, data, tails[pad](total))
         except (struct.error, TypeError, ValueError) as error:
-            raise LocalError(f"times and frames of a pcapng: {error}") from error
+            raise LocalError(f"times and frames of a pcapng: {error}", id="frame-does-not-fit") from error
 
     def _block(self, kind: int, body: bytes) -> bytes:
         total = pack(self._order, "I", len(body) + 12)

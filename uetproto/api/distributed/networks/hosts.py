@@ -56,18 +56,23 @@ def hosts_of(size: int, cables: NetworkOptions, hosts: Any, nodes: Any, cross_ni
     listed = None if hosts is None else _listed("hosts", size, hosts)
     if isinstance(nodes, int) and size % nodes:
         legal = ", ".join(str(count) for count in range(1, size + 1) if size % count == 0)
-        raise invalid("nodes", f"{nodes}, which do not share {size} ranks evenly", legal)
+        raise invalid("nodes", f"{nodes}, which do not share {size} ranks evenly", legal, id="uneven-split")
     spread = None if nodes is None else _listed("nodes", size, spread_over(size, nodes))
     for name, given in (("hosts", listed), ("nodes", spread)):
         if given is not None and own is not None and _sets(given) != _sets(own):
-            raise invalid(name, repr(given), f"none, or {own}, the nodes of this topology")
+            raise invalid(name, repr(given), f"none, or {own}, the nodes of this topology", id="inconsistent-values")
     if listed is not None and spread is not None and _sets(listed) != _sets(spread):
-        raise invalid("nodes", repr(spread), f"none, or {listed}, which are the hosts")
+        raise invalid("nodes", repr(spread), f"none, or {listed}, which are the hosts", id="inconsistent-values")
     found = own or listed or spread or [[rank] for rank in range(size)]
     if type(cross_nic) is not int or cross_nic not in (NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC):
-        raise invalid("cross_nic", repr(cross_nic), "0 never leave the rail, 1 allow, 2 prefer the same NIC")
+        raise invalid(
+            "cross_nic", repr(cross_nic), "0 never leave the rail, 1 allow, 2 prefer the same NIC", id="out-of-range"
+        )
     if cross_nic == NEVER_CROSS and len({len(host) for host in found}) > 1:
-        raise invalid("cross_nic", f"0 with hosts {found}", "1, 2, or as many ranks in each host: all rails reach all")
+        raise invalid(
+            "cross_nic", f"0 with hosts {found}", "1, 2, or as many ranks in each host: all rails reach all",
+            id="not-with-topology"
+        )  # fmt: skip
     return Hosts(found, cross_nic)
 
 
@@ -87,7 +92,7 @@ def _listed(name: str, size: int, given: Any) -> list[list[int]]:
     except TypeError:
         found, ranks = [], []
     if ranks != list(range(size)) or any(type(rank) is not int for rank in ranks):
-        raise invalid(name, repr(given), f"lists of ranks, with each of 0 … {size - 1} once")
+        raise invalid(name, repr(given), f"lists of ranks, with each of 0 … {size - 1} once", id="wrong-type")
     return found
 
 

@@ -51,16 +51,18 @@ class MulticastOffload(Offload):
         self._groups: dict[tuple[int, ...], _MulticastGroup] = {}
         self._made = 0
         if not isinstance(self._given, MulticastConfig | Mapping):
-            raise invalid("multicast", repr(given), "MulticastConfig(...), or its keywords")
+            raise invalid("multicast", repr(given), "MulticastConfig(...), or its keywords", id="wrong-type")
         if isinstance(self._given, Mapping):
             for name in self._given:
                 if name not in _NAMES:
                     raise unknown("multicast", name, _NAMES)
         config = self.config(network.size)
         if config.mtu > network.path_mtu:
-            raise invalid("multicast", f"mtu {config.mtu}", f"up to the path_mtu of {network.path_mtu}")
+            raise invalid(
+                "multicast", f"mtu {config.mtu}", f"up to the path_mtu of {network.path_mtu}", id="inconsistent-values"
+            )
         if config.subgroups > MOST_SUBGROUPS:
-            raise invalid("multicast", f"{config.subgroups} subgroups", f"up to {MOST_SUBGROUPS}")
+            raise invalid("multicast", f"{config.subgroups} subgroups", f"up to {MOST_SUBGROUPS}", id="too-many")
 
     def config(self, size: int) -> MulticastConfig:
         """Return the configuration of a group of `size` ranks."""
@@ -70,7 +72,10 @@ class MulticastOffload(Offload):
 
     def maker(self, request: OffloadRequest) -> PartFactory:
         if request.sizes is not None:
-            raise LocalError("sizes", f"{', '.join(map(str, request.sizes))}; legal with multicast: blocks of one size")
+            raise LocalError(
+                "sizes", f"{', '.join(map(str, request.sizes))}; legal with multicast: blocks of one size",
+                id="uneven-split"
+            )  # fmt: skip
         group, length = self.group(request.ranks), request.count * request.dtype.itemsize
         if request.op == "broadcast":
             plan = broadcast(group.size, length, request.root, group.config)
@@ -88,7 +93,9 @@ class MulticastOffload(Offload):
         found = self._groups.get(ranks)
         if found is None:
             if self._made == MOST_GROUPS:
-                raise LocalError("group", f"{MOST_GROUPS} were made", "no further ones in this network")
+                raise LocalError(
+                    "group", f"{MOST_GROUPS} were made", "no further ones in this network", id="resources-exhausted"
+                )
             found = self._groups[ranks] = _MulticastGroup(self, self._made, ranks)
             self._made += 1
         return found
@@ -249,7 +256,9 @@ def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
         _run(network, lambda: len(results) == network.size or any(results))
         error = next(filter(None, results), None)
         if len(results) < network.size:
-            error = error or UetError("; ".join(str(machines.operation) for machines in group.machines))
+            error = error or UetError(
+                "; ".join(str(machines.operation) for machines in group.machines), id="message-lost"
+            )
             for part in parts:
                 part.fail(error)
     finally:

@@ -311,7 +311,8 @@ class MulticastGroupEnd:
         if not event.ok:
             why = self._broken[event.qp_num]
             failure = TransportError(
-                f"message from rank {self._ranks[self.rank]} to rank {peer}: {why}{self.network.world.obituary}"
+                f"message from rank {self._ranks[self.rank]} to rank {peer}: {why}{self.network.world.obituary}",
+                id="message-lost",
             )
         done(failure)
         self.network.world.wake()

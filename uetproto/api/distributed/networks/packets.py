@@ -152,7 +152,9 @@ def _relayed(source: int, over: int, target: int, done: Done) -> Done:
 
     def ended(failure: TransportError | None) -> None:
         if failure is not None:
-            failure = TransportError(f"message from rank {source} to rank {target}, over rank {over}: {failure}")
+            failure = TransportError(
+                f"message from rank {source} to rank {target}, over rank {over}: {failure}", id="message-lost"
+            )
         done(failure)
 
     return ended
@@ -230,7 +232,7 @@ class GrantingEnd(PacketEnd):
         if grant.length != data.nbytes:
             text = f"message from rank {grant.origin} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
             self.send_record(peer, grant._replace(length=_REFUSED, address=data.nbytes), lambda failure: None)
-            self.complete(done, TransportError(text))
+            self.complete(done, TransportError(text, id="message-lost"))
             return
         self.write(peer, grant, data, lambda failure: self.complete(done, failure))
 
@@ -243,7 +245,10 @@ class GrantingEnd(PacketEnd):
             slot = self._slots.get(grant.slot)
             if slot is not None:
                 text = f"{grant.address} bytes sent, {slot.into.nbytes} awaited"
-                self._finish(grant.slot, TransportError(f"message from rank {slot.origin} to rank {self.rank}: {text}"))
+                self._finish(
+                    grant.slot,
+                    TransportError(f"message from rank {slot.origin} to rank {self.rank}: {text}", id="message-lost"),
+                )
             return
         key = peer, grant.origin, grant.tag
         waiting = self._sends.get(key)
@@ -367,7 +372,7 @@ def options(
     intra = {name: given[name] for name in _INTRA if name in given}
     for name, least, unit in (("intra_bandwidth", 1, "bytes a second"), ("intra_latency", 0, "picoseconds")):
         if name in intra and (type(intra[name]) is not int or intra[name] < least):
-            raise invalid(name, repr(intra[name]), f"{unit}, {least} and more")
+            raise invalid(name, repr(intra[name]), f"{unit}, {least} and more", id="out-of-range")
     intra["hosts"] = hosts_of(
         size, cables, intra.get("hosts"), intra.pop("nodes", None), intra.pop("cross_nic", PREFER_SAME_NIC)
     )

@@ -145,7 +145,12 @@ class RoceEnd(GrantingEnd):
                 done(None)
                 return
             why = self._broken.setdefault(peer, completion.status.name)
-            done(TransportError(f"message from rank {self.rank} to rank {peer}: {why}{self.network.world.obituary}"))
+            done(
+                TransportError(
+                    f"message from rank {self.rank} to rank {peer}: {why}{self.network.world.obituary}",
+                    id="message-lost",
+                )
+            )
 
         number = self._to(peer)
         self._under_way[self._works] = ended
@@ -194,7 +199,7 @@ class RoceNetwork(MulticastNetwork):
         sharp = settings(rest.pop("sharp", None), cables, mgid=("ipv4", "none"), path_mtu=mtus)
         multicast = rest.pop("multicast", None)
         if (way := rest.pop("way", "write")) != "write":
-            raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")
+            raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs", id="not-with-transport")
         hosts = names(size)
         specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
         if sharp is not None:

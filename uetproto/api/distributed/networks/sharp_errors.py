@@ -18,7 +18,7 @@ class SharpError(TransportError):
     """Raised when an aggregation fails; `status` is the status code of SHARP."""
 
     def __init__(self, text: str, status: Status) -> None:
-        super().__init__(text)
+        super().__init__(text, id="sharp-failed")
         self.status = status
 
     def __reduce__(self) -> Any:
@@ -29,7 +29,7 @@ class SharpRefusedError(LocalError, RuntimeError):
     """Raised when SHARP does not support a collective, or when the manager grants no job; no packet was sent."""
 
     def __init__(self, text: str, status: LibsharpStatus) -> None:
-        super().__init__(text)
+        super().__init__(text, id="sharp-refused")
         self.status = status
 
     def __reduce__(self) -> Any:

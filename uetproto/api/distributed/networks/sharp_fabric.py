@@ -57,12 +57,18 @@ def settings(given: Any, cables: NetworkOptions, **carrier: tuple[Any, ...]) -> 
     if given is True:
         given = {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise invalid("sharp", repr(given), "True, or a dict of options such as SHARP_COLL_ENABLE_SAT or sat_chunk")
+        raise invalid(
+            "sharp", repr(given), "True, or a dict of options such as SHARP_COLL_ENABLE_SAT or sat_chunk",
+            id="wrong-type"
+        )  # fmt: skip
     fields = {name: value for name, value in given.items() if name in SharpConfig.__dataclass_fields__}
     texts = {name: str(value) for name, value in given.items() if name not in fields}
     for name, legal in carrier.items():
         if fields.setdefault(name, legal[0]) not in legal:
-            raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(map(str, legal))}, over this transport")
+            raise invalid(
+                f"sharp: {name}", repr(fields[name]), f"{', '.join(map(str, legal))}, over this transport",
+                id="not-with-transport"
+            )  # fmt: skip
     trees = cables.ports if fits(cables.ports, range(1, MOST_PORTS + 1)) else 1  # the network refuses anything else
     options = SharpOptions.of(texts, PRESETS | {"SHARP_COLL_GROUPS_PER_COMM": str(trees)})
     return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields)), options
@@ -160,7 +166,7 @@ class SharpFabric:
                 roots.add(guid)
             elif text:
                 legal = ", ".join(f"{name} or {guid:#x}" for name, guid in known.items())
-                raise invalid("sharp: root_guids_file", shown(text), legal)
+                raise invalid("sharp: root_guids_file", shown(text), legal, id="wrong-format")
         return frozenset(roots)
 
     def _trapped(self, name: str) -> Callable[[Any], None]:
@@ -223,7 +229,9 @@ class SharpFabric:
             place, address=node.address, remote=conn, own_psn=theirs, their_psn=own, flow_label=label
         )
         if status != LibsharpStatus.OK:
-            raise LocalError("sharp", f"{host} to {self.name_of(place.an)}: {status.name} ({status.value})")
+            raise LocalError(
+                "sharp", f"{host} to {self.name_of(place.an)}: {status.name} ({status.value})", id="sharp-failed"
+            )
         return place.tree_id, conn
 
     def _label(self, node: LocalNode, rail: int) -> int:
@@ -248,11 +256,11 @@ def layout_of_cables(cables: NetworkOptions, hosts: int) -> Topology | None:
     """Return the topology that `cables` names, or None if the network is a single switch. Raises `ArgumentError` if the
     network has no switch."""
     if cables.topology == "pair":
-        raise invalid("sharp", "topology pair", "a topology with switches")
+        raise invalid("sharp", "topology pair", "a topology with switches", id="not-with-topology")
     if cables.topology == "switch":
         return None
     if not isinstance(cables.shape, Mapping):
-        raise invalid("shape", repr(cables.shape), 'a dictionary such as {"hosts_per_leaf": 4}')
+        raise invalid("shape", repr(cables.shape), 'a dictionary such as {"hosts_per_leaf": 4}', id="wrong-type")
     shape: dict[str, Any] = dict(cables.shape)
     return topology(cables.topology, hosts, **shape)
 

@@ -27,12 +27,14 @@ def network_of(
     if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:
             text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
-            raise invalid("transport", text, f"one of {ranks} ranks, and nothing else")
+            raise invalid("transport", text, f"one of {ranks} ranks, and nothing else", id="inconsistent-values")
         return transport
     if transport == "model":
         strange = [name for name in options if name not in ("path", "seed")]
         if strange:
-            raise invalid(strange[0], "an unknown argument", "path, seed, for the transport model")
+            raise invalid(
+                strange[0], "an unknown argument", "path, seed, for the transport model", id="unknown-argument"
+            )
     elif not isinstance(transport, str) or transport not in TRANSPORTS:
         raise unknown("transport", transport, ["model", *TRANSPORTS])
     elif nodes is not None:
@@ -42,7 +44,7 @@ def network_of(
             return ModelNetwork(ranks, options.get("path"))  # uses no random numbers: the seed has no effect
         network: CollectiveNetwork = import_module(TRANSPORTS[transport]).network(ranks, **options)
     except LocalError as error:  # each API has errors of its own
-        raise error if isinstance(error, ValueError) else ArgumentError(*error.args) from None
+        raise error if isinstance(error, ValueError) else ArgumentError(*error.args, id=error.id) from None
     return network
 
 
@@ -52,5 +54,7 @@ def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> N
     if nodes is None or known is None:
         return known if nodes is None else nodes
     if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:
-        raise invalid("nodes", repr(nodes), f"none, or {list(map(list, known))}, which the network has")
+        raise invalid(
+            "nodes", repr(nodes), f"none, or {list(map(list, known))}, which the network has", id="inconsistent-values"
+        )
     return nodes

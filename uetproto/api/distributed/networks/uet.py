@@ -132,7 +132,7 @@ class UetSendingEnd(PacketEnd):
             into, failure = event.receive.into, None
             if event.message_length != into.nbytes:
                 sizes = f"{event.message_length} bytes sent, {into.nbytes} awaited"
-                failure = TransportError(f"message from rank {peer} to rank {self.rank}: {sizes}")
+                failure = TransportError(f"message from rank {peer} to rank {self.rank}: {sizes}", id="message-lost")
             self.complete(done, failure)
         elif isinstance(event, Completion):
             peer, done = event.context
@@ -144,7 +144,7 @@ def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
     if event.ok:
         return None
     why = event.error.reason.value if event.error else event.return_code.name
-    return TransportError(f"message from rank {rank} to rank {peer}: {why}")
+    return TransportError(f"message from rank {rank} to rank {peer}: {why}", id="message-lost")
 
 
 WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}

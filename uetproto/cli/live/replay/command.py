@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from uetproto import LocalError, Packet
+from uetproto import LocalError, Packet, RemoteError, UetError
 from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.analysis.opened import Keys
 from uetproto.cli.captures import report_damage
@@ -23,6 +23,7 @@ from uetproto.cli.live.peer_bench import bench_for
 from uetproto.cli.live.replay.roce_work import RoceWorkReplay, roce_facts
 from uetproto.cli.live.replay.uet_work import UetWorkReplay
 from uetproto.cli.live.replay.work import FIELDS, WorkReplay
+from uetproto.cli.live.words import failure
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs
 from uetproto.cli.terminal import printable, status, tell
@@ -108,16 +109,19 @@ def command(
     return codes and data. Exit status 1 if answers differ, or if the peer does not answer.
     """
     if mode is None:
-        raise LocalError("replay", "neither --frames nor --work is given", "one of them")
+        raise LocalError("replay", "neither --frames nor --work is given", "one of them", id="missing-argument")
     if mode == "frames" and options.keys is not None:
-        raise LocalError("--keys", "does not go with --frames: an engine alone seals what it sends", "--work")
+        raise LocalError(
+            "--keys", "does not go with --frames: an engine alone seals what it sends", "--work",
+            id="conflicting-arguments"
+        )  # fmt: skip
     asked = tested(options, peer, peer_file, frozenset())
     options = asked.options
     address = address_of("--as", side)
     if capture != "-":
         os.stat(capture)  # tells that there is none
     if not os.path.isfile(capture):
-        raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice")
+        raise LocalError("CAPTURE", f"{printable(capture)} is no file", "a file, as it is read twice", id="read-twice")
     check_outputs([("-o", options.output)], [("CAPTURE", capture)])
     is_roce = options.is_roce
     ignored, keys = _ignored(ignore), read_keys(captured_keys)
@@ -151,7 +155,10 @@ def _ignored(text: str) -> frozenset[str]:
     known |= {row.name for form in (BTH, AETH, ATOMIC_ACK_ETH) for row in form.fields}
     known |= {PAYLOAD, FAULT_FIELD, "ack_psn", "clear_psn", "nak", *FIELDS}
     for name in sorted(names - known):
-        raise LocalError("--ignore", f"{name!r} is no field{similar(name, known)}", "fields of headers, payload, fault")
+        raise LocalError(
+            "--ignore", f"{name!r} is no field{similar(name, known)}", "fields of headers, payload, fault",
+            id="unknown-field"
+        )  # fmt: skip
     return names
 
 
@@ -191,11 +198,12 @@ def _play_frames(task: Task) -> dict[str, Any]:
             tell([bench.words()], aside=options.output == "-")
         facts = {"seed": bench.number, "path": bench.path.name, "rtt_ps": bench.rtt}
         if bench.rtt is None:
-            return facts | _counts(Alignment()) | {"sent": 0, "left_out": {}, "error": "the peer does not answer"}
+            silent = RemoteError("the peer does not answer", 0, id="no-answer")
+            return facts | _counts(Alignment()) | {"sent": 0, "left_out": {}} | failure(silent)
         mtu = bench.path.mtu(bench.facts.address)
         if found.longest > mtu:
             told = f"its longest packet of this side has {found.longest} bytes"
-            raise LocalError(printable(task.capture), told, f"at most {mtu}, the MTU")
+            raise LocalError(printable(task.capture), told, f"at most {mtu}, the MTU", id="mtu-too-small")
         recorder = None
         if options.output is not None:
             recorder = Recorder(
@@ -222,12 +230,15 @@ def _play_frames(task: Task) -> dict[str, Any]:
             )  # fmt: skip
         for difference in replay.play(task.packets, task.stop):
             _tell(difference, options)
-        error = None if replay.sent or task.stop() else "nothing was played"
+        error: UetError | None = None
         if replay.floods:
-            error = f"the peer floods: {replay.received:,} packets came for {replay.sent:,} that were sent"
+            told = f"the peer floods: {replay.received:,} packets came for {replay.sent:,} that were sent"
+            error = RemoteError(told, 0, id="peer-floods")
+        elif not replay.sent and not task.stop():
+            error = LocalError("nothing was played", id="nothing-to-replay")
         return facts | _counts(replay.alignment) | {
             "sent": replay.sent, "received": replay.received, "aside": replay.aside,
-            "left_out": dict(replay.left_out), "error": error,
+            "left_out": dict(replay.left_out), **failure(error),
         }  # fmt: skip
 
 
@@ -235,7 +246,10 @@ def _play_work(task: Task) -> dict[str, Any]:
     """Let an engine do the operations of the side, print the differences, and return the summary."""
     options, file = task.asked.options, printable(task.capture)
     if isinstance(task.asked.known, KnownPeer):
-        raise LocalError("--peer-file", "is of UET, whose addresses --work takes from options", "--frames, or options")
+        raise LocalError(
+            "--peer-file", "is of UET, whose addresses --work takes from options", "--frames, or options",
+            id="not-with-protocol"
+        )  # fmt: skip
     with connected(options, task.asked.peer, has_pair=False) as one:
         replay: WorkReplay[Any, Any]
         if isinstance(task.found, RoceSurvey):
@@ -274,5 +288,5 @@ def _words(summary: dict[str, Any]) -> list[str]:
         lines.append(f"  {count(summary['unanswered'], thing)} without an answer in the capture")
     lines += [f"  not played, {count(many, thing)}: {printable(why)}" for why, many in summary["left_out"].items()]
     if summary["error"]:
-        lines.append(f"  failed: {printable(summary['error'])}")
+        lines.append(f"  failed: {printable(summary['error'])} [{summary['error_id']}]")
     return lines

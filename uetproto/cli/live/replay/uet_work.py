@@ -134,15 +134,15 @@ class UetWorkReplay(WorkReplay[CapturedMessage, Completion]):
         values = message.values
         datatype, opcode = values["atomic_datatype"], values["atomic_opcode"]
         if datatype not in AtomicDatatype._value2member_map_:
-            raise LocalError("atomic_datatype", f"{datatype} is not legal")
+            raise LocalError("atomic_datatype", f"{datatype} is not legal", id="unsupported-atomic")
         compare, data = None, bytes(message.data)
         if "compare_value" in values:
             compare = wire_order(operand_from_128(values["compare_value"], datatype), datatype)
             data = operand_from_128(values["swap_value"], datatype)
         elif opcode in COMPARE_AND_SWAPS:
-            raise LocalError("atomic_opcode", f"{opcode} has no operands")
+            raise LocalError("atomic_opcode", f"{opcode} has no operands", id="unsupported-atomic")
         if len(data) % ELEMENT_SIZE[AtomicDatatype(datatype)]:
-            raise LocalError("data", f"{len(data)} bytes are not whole elements")
+            raise LocalError("data", f"{len(data)} bytes are not whole elements", id="wrong-length")
         if message.fetches:
             operation.into = bytearray(ELEMENT_SIZE[AtomicDatatype(datatype)])
             self._datatypes[id(operation)] = datatype

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from uetproto import LocalError
+from uetproto import LocalError, UetError
 from uetproto.cli.live.initiator import Initiator, OperationFailedError, Stop
+from uetproto.cli.live.words import failure
 from uetproto.conform.replay.differences import AnswerDifference
 from uetproto.conform.replay.messages import MessageBegan, MessageEnded
 from uetproto.engine.contract import SECOND
@@ -56,7 +57,7 @@ class WorkReplay(ABC, Generic[MessageT, EndT]):
         self.counts = {"same": 0, "differs": 0, "missing": 0, "extra": 0, "unanswered": 0}
         self.sent = 0
         self._stop: Stop = lambda: False
-        self.error: str | None = None
+        self.error: UetError | None = None
 
     @abstractmethod
     def begin(self, operation: ReplayedOperation[MessageT, EndT]) -> bool:
@@ -87,7 +88,7 @@ class WorkReplay(ABC, Generic[MessageT, EndT]):
                         yield from self._judge(operation)
             yield from self._finish(0)
         except OperationFailedError as failed:
-            self.error = str(failed)
+            self.error = failed
 
     def summary(self) -> dict[str, Any]:
         """Return what came of it."""
@@ -95,7 +96,7 @@ class WorkReplay(ABC, Generic[MessageT, EndT]):
         names = ("path", "packets_sent", "packets_received", "retransmissions")
         return {
             **{name: facts[name] for name in names if name in facts}, **self.counts, "sent": self.sent,
-            "left_out": dict(self.left_out + self.reader.left_out), "error": self.error,
+            "left_out": dict(self.left_out + self.reader.left_out), **failure(self.error),
         }  # fmt: skip
 
     def _finish(self, left: int) -> Iterator[AnswerDifference]:
@@ -118,9 +119,11 @@ class WorkReplay(ABC, Generic[MessageT, EndT]):
 
         while not world.wait(done, SECOND):
             if world.now - began > _PATIENCE:
-                raise OperationFailedError(f"an operation did not end within {_PATIENCE // SECOND} s")
+                raise OperationFailedError(f"an operation did not end within {_PATIENCE // SECOND} s", id="no-answer")
         if operation.end is None and not self._stop():
-            raise OperationFailedError(f"{one.peer} has ended, with {len(self._under_way)} operations open")
+            raise OperationFailedError(
+                f"{one.peer} has ended, with {len(self._under_way)} operations open", id="peer-ended"
+            )
 
     def _begin(self, message: MessageT) -> None:
         operation: ReplayedOperation[MessageT, EndT] = ReplayedOperation(message)

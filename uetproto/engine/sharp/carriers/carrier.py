@@ -43,7 +43,7 @@ class Carrier(Ports):
     def __init__(self, element: Element, depth: int) -> None:
         """`depth` is the number of messages of one connection that the engine may have at a time."""
         if type(depth) is not int or depth < 1:
-            raise LocalError("depth", f"{depth!r} is not legal", "1 and more")
+            raise LocalError("depth", f"{depth!r} is not legal", "1 and more", id="out-of-range")
         self.element = element
         self.depth = depth
         self.connections: dict[int, CarrierConnection] = {}
@@ -69,7 +69,7 @@ class Carrier(Ports):
     def find(self, conn: int) -> CarrierConnection:
         connection = self.connections.get(conn)
         if connection is None:
-            raise LocalError("conn", f"there is no connection {conn!r}")
+            raise LocalError("conn", f"there is no connection {conn!r}", id="not-registered")
         return connection
 
     def on_connected(self, connection: CarrierConnection, now: int) -> None:
@@ -130,4 +130,6 @@ def check(data: Buffer) -> None:
     """Check the length of a message. Raises `LocalError` naming the legal lengths."""
     size = len(data)
     if size % WORD or not HEADER_SIZE <= size <= LONGEST:
-        raise LocalError("data", f"{size} bytes are not legal", f"{HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")
+        raise LocalError(
+            "data", f"{size} bytes are not legal", f"{HEADER_SIZE} … {LONGEST}, a multiple of {WORD}", id="wrong-length"
+        )

@@ -87,7 +87,7 @@ class RoceCarrier(Carrier):
         """
         super().__init__(element, depth)
         if type(receives) is not int or receives < 1:
-            raise LocalError("receives", f"{receives!r} is not legal", "1 and more")
+            raise LocalError("receives", f"{receives!r} is not legal", "1 and more", id="out-of-range")
         self._hca = hca
         self._count = receives
         self._attributes = {
@@ -166,7 +166,9 @@ class RoceCarrier(Carrier):
 
     def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
         if not is_multicast(group_of(message.group), self._hca.ip_version):
-            raise LocalError("group", f"{message.group:#x} is no multicast group of IPv{self._hca.ip_version}")
+            raise LocalError(
+                "group", f"{message.group:#x} is no multicast group of IPv{self._hca.ip_version}", id="wrong-address"
+            )
         return self._datagrams_of(self._qkeys.get(message.group, self._qkey), now)
 
     def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:

@@ -99,7 +99,9 @@ class UetCarrier(Carrier):
         """
         super().__init__(element, depth)
         if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:
-            raise LocalError("receives", f"{receives!r} is not legal", f"1 … rx_size, {fep.config.rx_size}")
+            raise LocalError(
+                "receives", f"{receives!r} is not legal", f"1 … rx_size, {fep.config.rx_size}", id="out-of-range"
+            )
         self._fep = fep
         self._by_peer: dict[tuple[int, int], CarrierConnection] = {}
         """Maps address and connection of the peer to the local end."""
@@ -125,9 +127,9 @@ class UetCarrier(Carrier):
         own PSNs (pds.md §2.2)."""
         connection = self._end(conn)
         if connection.up:
-            raise LocalError("conn", f"{conn} is connected already")
+            raise LocalError("conn", f"{conn} is connected already", id="already-there")
         if type(remote) is not int or remote & 1 or not 0 < remote < 1 << 16:
-            raise LocalError("remote", f"{remote!r} is not legal", "an even PDCID")
+            raise LocalError("remote", f"{remote!r} is not legal", "an even PDCID", id="out-of-range")
         connection.address, connection.remote = address, remote
         connection.entropy = entropy_of(flow_label) if flow_label else None
         self._by_peer[address, remote] = connection
@@ -142,7 +144,7 @@ class UetCarrier(Carrier):
         self._fep.pds.release(conn)
 
     def join(self, group: int, qkey: int, now: int) -> None:
-        raise LocalError("group", "multicast is not legal over UET")
+        raise LocalError("group", "multicast is not legal over UET", id="not-with-protocol")
 
     def _end(self, conn: int) -> _UetConnection:
         connection = self.find(conn)
@@ -163,12 +165,14 @@ class UetCarrier(Carrier):
     # Sending
 
     def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
-        raise LocalError("group", f"{message.group:#x} is not legal", "none, multicast is not for UET")
+        raise LocalError(
+            "group", f"{message.group:#x} is not legal", "none, multicast is not for UET", id="not-with-protocol"
+        )
 
     def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
         end, values = self._end(connection.number), values_of(message.data)
         if values.multicast:
-            raise LocalError("data", "the flag MCAST is not legal over UET")
+            raise LocalError("data", "the flag MCAST is not legal over UET", id="not-with-protocol")
         pds, pdcid = self._fep.pds, end.number + (values.mode is Mode.RUD)
         if pdcid not in pds.pdcs:
             pds.open_reserved(pdcid, end.address, values.mode, end.number, now, end.entropy)

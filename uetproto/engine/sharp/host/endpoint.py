@@ -52,18 +52,24 @@ class SharpHost:
         elif isinstance(work, LeaveGroup):
             group = self._group(work.group_id)
             if not group.step(HostGroupInput.LEAVE, now):
-                raise LocalError("group_id", f"{work.group_id} is {group.state.name}; it is left once")
+                raise LocalError(
+                    "group_id", f"{work.group_id} is {group.state.name}; it is left once", id="wrong-state"
+                )
         else:
             self._aggregate(work, now)
 
     def _join(self, work: JoinGroup, now: int) -> None:
         if work.group_id in self.groups:
-            raise LocalError("group_id", f"{work.group_id} is joined already; each has its own number")
+            raise LocalError(
+                "group_id", f"{work.group_id} is joined already; each has its own number", id="already-there"
+            )
         rank = self.rank if work.rank is None else work.rank
         if not 0 <= rank < work.group_size <= 0xFFFF:
-            raise LocalError("group_size", f"{shown(work.group_size)}; {rank + 1} … 65535 for rank {rank}")
+            raise LocalError(
+                "group_size", f"{shown(work.group_size)}; {rank + 1} … 65535 for rank {rank}", id="out-of-range"
+            )
         if not 0 <= work.job_id < 1 << 24:
-            raise LocalError("job_id", f"{shown(work.job_id)}; 0 … {(1 << 24) - 1}")
+            raise LocalError("job_id", f"{shown(work.job_id)}; 0 … {(1 << 24) - 1}", id="out-of-range")
         group = HostGroup(work, rank, self.config, self.options, self._events.append, self._control)
         self.groups[work.group_id] = group
         for flow in group.flows:
@@ -82,7 +88,9 @@ class SharpHost:
 
     def _group(self, group_id: int) -> HostGroup:
         if group_id not in self.groups:
-            raise LocalError("group_id", f"{shown(group_id)} was not joined; there are {sorted(self.groups)}")
+            raise LocalError(
+                "group_id", f"{shown(group_id)} was not joined; there are {sorted(self.groups)}", id="not-registered"
+            )
         return self.groups[group_id]
 
     def _control(self, flow: TreeFlow, opcode: SharpOpcode, body: bytes) -> bytes:
@@ -183,20 +191,23 @@ def check(work: Aggregate, rank: int, group_size: int) -> None:
     """Check that the arguments of a collective agree with each other. Raises `LocalError`, which names the field and
     its legal values."""
     if work.coll not in (Coll.BARRIER, Coll.ALLREDUCE, Coll.REDUCE, Coll.BCAST):
-        raise LocalError("coll", f"{shown(work.coll)}; BARRIER, ALLREDUCE, REDUCE or BCAST")
+        raise LocalError("coll", f"{shown(work.coll)}; BARRIER, ALLREDUCE, REDUCE or BCAST", id="unknown-name")
     rooted = work.coll in (Coll.REDUCE, Coll.BCAST)
     if rooted and (work.root is None or not 0 <= work.root < group_size):
-        raise LocalError("root", f"{shown(work.root)}; {work.coll.name} needs a rank, 0 … {group_size - 1}")
+        raise LocalError(
+            "root", f"{shown(work.root)}; {work.coll.name} needs a rank, 0 … {group_size - 1}", id="out-of-range"
+        )
     empty = work.coll == Coll.BARRIER or (work.coll == Coll.BCAST and work.root != rank)
     element = DTYPE_SIZES[work.dtype] + DTYPE_SIZES[work.tag_dtype]
     if work.count < 0 or (work.coll == Coll.BARRIER and work.count):
-        raise LocalError("count", f"{shown(work.count)}; at least 0, and 0 of a BARRIER")
+        raise LocalError("count", f"{shown(work.count)}; at least 0, and 0 of a BARRIER", id="out-of-range")
     expected = 0 if empty else work.count * element
     if memoryview(work.data).nbytes != expected:
         raise LocalError(
             "data",
             f"{memoryview(work.data).nbytes} bytes; {expected} = {work.count} × {element} bytes for a"
             f" {work.coll.name} of {work.dtype.name} at rank {rank}",
+            id="wrong-length",
         )
 
 

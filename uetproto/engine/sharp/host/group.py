@@ -149,7 +149,9 @@ class HostGroup(TableMachine, table=GROUP):
     def collective(self, work: Aggregate, now: int) -> None:
         """Run a collective. Raises `LocalError` unless the group is READY or BUSY."""
         if not self.step(HostGroupInput.COLLECTIVE, now, work):
-            raise LocalError("group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY")
+            raise LocalError(
+                "group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY", id="wrong-state"
+            )
 
     def begin(self, now: int, work: Aggregate) -> None:
         """Queue a collective. A vector that is too long for a SAT fails the group."""

@@ -123,10 +123,9 @@ class SharpManager:
                     self._configure(tree)
             except JobRefusedError as refused:
                 raise LocalError(
-                    "llt_trees",
-                    f"{self.config.llt_trees} static trees do not fit the ANs ({refused.status.name})",
-                    "fewer, or dynamic_tree_allocation",
-                ) from None
+                    "llt_trees", f"{self.config.llt_trees} static trees do not fit the ANs ({refused.status.name})",
+                    "fewer, or dynamic_tree_allocation", id="too-many"
+                ) from None  # fmt: skip
 
     def _build(self) -> None:
         alive = FabricGraph([
@@ -232,12 +231,14 @@ class SharpManager:
         manager chooses a number.
         """
         if not 1 <= len(hosts) <= TREES_PER_JOB:
-            raise LocalError("hosts", f"{len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each")
+            raise LocalError("hosts", f"{len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each", id="wrong-count")
         if any(not ports or len(set(ports)) != len(ports) or len(ports) != len(hosts[0]) for ports in hosts):
-            raise LocalError("hosts", "every rail has one port of every host")
+            raise LocalError("hosts", "every rail has one port of every host", id="wrong-topology")
         number = self._next_job if job_id is None else job_id
         if number in self.jobs or not 0 <= number < 1 << 24:
-            raise LocalError("job_id", f"{shown(job_id)}; 0 … {(1 << 24) - 1}, not of an active job")
+            raise LocalError(
+                "job_id", f"{shown(job_id)}; 0 … {(1 << 24) - 1}, not of an active job", id="already-there"
+            )
         grant = JobGrant(number, (), self.options.user_data or DEFAULT_USER_DATA, False)
         job = self.jobs[number] = KnownJob(grant)
         try:
@@ -390,7 +391,9 @@ class SharpManager:
     def end_job(self, job_id: int) -> None:
         """End a job: send ResourceCleanup and QuotaConfig CLEAR to its ANs, then release its connections and shares."""
         if job_id not in self.jobs:
-            raise LocalError("job_id", f"{shown(job_id)} is not active; active: {sorted(self.jobs)}")
+            raise LocalError(
+                "job_id", f"{shown(job_id)} is not active; active: {sorted(self.jobs)}", id="not-registered"
+            )
         job = self.jobs.pop(job_id)
         for rail in job.grant.rails:
             for guid in rail.part.ans:

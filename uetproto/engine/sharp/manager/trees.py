@@ -114,7 +114,7 @@ class FabricGraph:
     def __init__(self, switches: Sequence[FabricSwitch]) -> None:
         self.switches = {switch.guid: switch for switch in sorted(switches, key=lambda switch: switch.guid)}
         if len(self.switches) != len(switches):
-            raise LocalError("fabric", "every switch has a GUID of its own")
+            raise LocalError("fabric", "every switch has a GUID of its own", id="wrong-topology")
         for switch in switches:
             for neighbour in switch.ports.values():
                 if neighbour not in self.switches or switch.guid not in self.switches[neighbour].ports.values():
@@ -122,12 +122,17 @@ class FabricGraph:
                         "fabric",
                         f"switch {switch.guid:#x} has a cable to {neighbour:#x}, which has none to it",
                         "both ends name each other",
+                        id="wrong-topology",
                     )
             if switch.ports.keys() & switch.hosts.keys():
-                raise LocalError("fabric", f"switch {switch.guid:#x} has one port for a switch and a host")
+                raise LocalError(
+                    "fabric", f"switch {switch.guid:#x} has one port for a switch and a host", id="wrong-topology"
+                )
         hosts = Counter(host for switch in switches for host in switch.hosts.values())
         if twice := [host for host, times in hosts.items() if times > 1 or host in self.switches]:
-            raise LocalError("fabric", f"port of a host {twice[0]:#x} is there twice; every GUID is there once")
+            raise LocalError(
+                "fabric", f"port of a host {twice[0]:#x} is there twice; every GUID is there once", id="wrong-topology"
+            )
         self.hosts = frozenset(hosts)
         self._climbing: dict[int, dict[int, int]] = {}
 
@@ -192,9 +197,9 @@ def build_trees(
     be roots.
     """
     if n < 1:
-        raise LocalError("n", f"{shown(n)} trees; at least 1")
+        raise LocalError("n", f"{shown(n)} trees; at least 1", id="out-of-range")
     if radix < 1:
-        raise LocalError("radix", f"{shown(radix)}; at least 1")
+        raise LocalError("radix", f"{shown(radix)}; at least 1", id="out-of-range")
     loads: Counter[int] = Counter()
     turns: Counter[tuple[int, int]] = Counter()
     trees: list[AggregationTree] = []

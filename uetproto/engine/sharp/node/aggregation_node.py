@@ -79,13 +79,20 @@ class SharpNode:
         manager says the level."""
         limit = self.config.children
         if not 0 <= tree_id <= MAX_SAT_ID:
-            raise LocalError("tree_id", f"{tree_id} is not legal", f"0 … {MAX_SAT_ID}")
+            raise LocalError("tree_id", f"{tree_id} is not legal", f"0 … {MAX_SAT_ID}", id="out-of-range")
         if tree_id not in self.trees and len(self.trees) >= self.config.tree_table_size:
-            raise LocalError("tree_id", f"no room for tree {tree_id}", f"{self.config.tree_table_size} trees at a time")
+            raise LocalError(
+                "tree_id", f"no room for tree {tree_id}", f"{self.config.tree_table_size} trees at a time",
+                id="resources-exhausted"
+            )  # fmt: skip
         if len(children) > limit or not all(0 <= child < limit for child in children):
-            raise LocalError("children", f"{sorted(children)} is not legal", f"child_idx 0 … {limit - 1}")
+            raise LocalError(
+                "children", f"{sorted(children)} is not legal", f"child_idx 0 … {limit - 1}", id="out-of-range"
+            )
         if len({*children.values(), parent}) <= len(children):
-            raise LocalError("children", "a connection is used twice", "one for each child and the parent")
+            raise LocalError(
+                "children", "a connection is used twice", "one for each child and the parent", id="duplicate"
+            )
         if tree_id in self.trees:
             self.cleanup(tree=tree_id)
         self.trees[tree_id] = NodeTree(tree_id, mode, llt_tree_id, parent, dict(children), depth)
@@ -119,7 +126,7 @@ class SharpNode:
     def set_quota(self, quota: Quota) -> None:
         """Serve QuotaConfig SET: make a job active on a tree."""
         if quota.tree_id not in self.trees:
-            raise LocalError("tree_id", f"{quota.tree_id} is not configured", sorted(self.trees))
+            raise LocalError("tree_id", f"{quota.tree_id} is not configured", sorted(self.trees), id="not-registered")
         self.quotas[quota.job_id, quota.tree_id] = quota
 
     def clear_quota(self, job: int, tree: int) -> None:

@@ -235,7 +235,7 @@ class MulticastFabricEnd:
         def execute() -> None:
             registered = self.fabric.buffers.get((peer, rkey))
             if registered is None:  # invariant 31
-                done(TransportError(f"rkey {rkey} of rank {peer} is not registered"))
+                done(TransportError(f"rkey {rkey} of rank {peer} is not registered", id="message-lost"))
                 return
             base, buffer = registered
             start = address - base
