@@ -164,7 +164,7 @@ def test_steps_are_read_as_they_were_written(name: str, tmp_path: Path) -> None:
         (["pdc", "--adapter", "pathlib:PurePath"], "--adapter: PurePosixPath('.') is no adapter"),
         (
             ["rud", "--adapter", f"{BROKEN}:Deaf"],
-            "no machine for it; legal: pdc, roce, ses_initiator, ses_target, sharp_node, tss, ses\n",
+            "no machine for it; legal: pdc, roce, ses_initiator, ses_target, sharp_node, tss, ses [not-with-machine]\n",
         ),
         (["pdc", "--steps", "1", "--seconds", "1"], "--seconds and --steps exclude each other"),
         (["pdc", "--jobs", "2"], "--jobs: does not go with pdc"),

@@ -320,7 +320,7 @@ def test_a_message_lists_few_interfaces(tmp_path: Path) -> None:
     with open_writer(tmp_path / "taps.pcapng", interfaces=[(f"{number}" * 1000, 1) for number in range(200)]):
         pass
     said = invoke("ladder", str(tmp_path / "taps.pcapng"), "--interface", "c").stderr
-    assert said.endswith("…, …\n")
+    assert said.endswith("…, … [unknown-interface]\n")
     assert len(said) < 1000
 
 

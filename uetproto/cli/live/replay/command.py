@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from uetproto import LocalError, Packet, RemoteError, UetError
+from uetproto import LocalError, Packet, UetError
 from uetproto.analysis.decoding import Decoding, read_keys
 from uetproto.analysis.opened import Keys
 from uetproto.cli.captures import report_damage
@@ -198,7 +198,7 @@ def _play_frames(task: Task) -> dict[str, Any]:
             tell([bench.words()], aside=options.output == "-")
         facts = {"seed": bench.number, "path": bench.path.name, "rtt_ps": bench.rtt}
         if bench.rtt is None:
-            silent = RemoteError("the peer does not answer", 0, id="no-answer")
+            silent = UetError("the peer does not answer", id="no-answer")
             return facts | _counts(Alignment()) | {"sent": 0, "left_out": {}} | failure(silent)
         mtu = bench.path.mtu(bench.facts.address)
         if found.longest > mtu:
@@ -233,9 +233,9 @@ def _play_frames(task: Task) -> dict[str, Any]:
         error: UetError | None = None
         if replay.floods:
             told = f"the peer floods: {replay.received:,} packets came for {replay.sent:,} that were sent"
-            error = RemoteError(told, 0, id="peer-floods")
+            error = UetError(told, id="peer-floods")
         elif not replay.sent and not task.stop():
-            error = LocalError("nothing was played", id="nothing-to-replay")
+            error = UetError("nothing was played", id="nothing-to-replay")
         return facts | _counts(replay.alignment) | {
             "sent": replay.sent, "received": replay.received, "aside": replay.aside,
             "left_out": dict(replay.left_out), **failure(error),
