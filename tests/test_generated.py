@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.effort import effort
+from uetproto.cli.completion import command as completion
 from uetproto.cli.main import COMMANDS
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import UET_FORMS
@@ -31,6 +32,7 @@ FILES = (
     "uetproto/conform/COVERAGE.md",
     "docs/reference/keys.md",
     *(f"docs/man/{page.name}" for page in sorted((ROOT / "docs" / "man").glob("*.1"))),
+    *completion.FILES.values(),
 )
 
 
@@ -45,9 +47,13 @@ def test_there_is_a_man_page_for_each_command_and_no_other() -> None:
         assert not re.search(r"^\.(?!TH |SH |TP$|PP$|nf$|fi$|\\\" SPDX)", text, re.MULTILINE), name
 
 
-def test_the_wheel_installs_the_man_pages() -> None:
+def test_the_wheel_installs_man_pages_and_completions_where_they_are_looked_for() -> None:
+    scripts = {place.rpartition("/")[0]: [place] for place in completion.FILES.values()}
     with (ROOT / "pyproject.toml").open("rb") as file:
-        assert tomllib.load(file)["tool"]["setuptools"]["data-files"] == {"share/man/man1": ["docs/man/*.1"]}
+        placed = tomllib.load(file)["tool"]["setuptools"]["data-files"]
+    assert placed == {"share/man/man1": ["docs/man/*.1"]} | scripts
+    there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "share").rglob("*") if path.is_file()}
+    assert there == {*completion.FILES.values()}
 
 
 def test_committed_files_are_up_to_date(generate: Callable[..., int]) -> None:

@@ -56,7 +56,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    for name in ("uetproto", "docs/man"):
+    for name in ("uetproto", "docs/man", "share"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     run(sys.executable, "-c", "from setuptools import build_meta; build_meta.build_wheel('.')", cwd=tree)
     (found,) = tree.glob("*.whl")

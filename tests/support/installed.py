@@ -41,6 +41,7 @@ COMMANDS = (  # arguments, and what standard output has to contain
     ("fabric incast --hosts 4 --flow-size 20000", "packets"),
     ("conform --list", "UET-PDS-"),
     ("conform --list --transport rc", "ROCE-"),
+    ("explain unknown-key", "keys.md"),
     ("completion bash", "complete"),
     ("completion zsh", "compdef"),
     ("completion fish", "complete"),
@@ -52,8 +53,12 @@ WITH_EXTRAS = (
     ("audit g.pcapng --plot g.png", "g.png"),
     ("audit g.pcapng --parquet tables", ""),
 )
+COMPLETIONS = (
+    "share/bash-completion/completions/uetproto", "share/zsh/site-functions/_uetproto",
+    "share/fish/vendor_completions.d/uetproto.fish",
+)  # fmt: skip
 FILES = (  # in the package
-    "py.typed", "__init__.pyi", "layers/__init__.pyi", "wire/tuples.pyi",
+    "py.typed", "errors.toml", "__init__.pyi", "layers/__init__.pyi", "wire/tuples.pyi",
     "wire/TABLES.md", "engine/STATES.md", "audit/RULES.md", "conform/COVERAGE.md",
     "conform/uet/pds_receive.toml", "conform/tss/tss.toml", "conform/roce/rc_psn.toml",
     "emulator/scenarios/gradient.toml", "traffic/profiles/mixed.toml", "wireshark/uetproto.lua",
@@ -116,6 +121,7 @@ def main() -> int:
     wrong += [f"no file {name}" for name, path in places.items() if not path.exists()]
     manual = Path(sysconfig.get_path("data")) / "share" / "man" / "man1"
     wrong += [f"no {name} in {manual}" for name in ("uetproto.1", "uetproto-run.1") if not (manual / name).exists()]
+    wrong += [f"no {place}" for place in COMPLETIONS if not (Path(sysconfig.get_path("data")) / place).exists()]
 
     status, out, err = alone(["--version"])
     if (status, out) != (0, f"uetproto {version}\n"):

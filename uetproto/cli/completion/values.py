@@ -52,6 +52,12 @@ def _scenario_keys() -> Iterable[str]:
     return [*(f"{name}=" for name in ALIASES), *(key for key in keys if "NAME" not in key)]
 
 
+def _error_ids() -> Iterable[str]:
+    from uetproto.cli.explain import explanations
+
+    return explanations()
+
+
 def _machines() -> Iterable[str]:
     from uetproto.check.fuzz import MACHINES
 
@@ -118,6 +124,7 @@ _VALUES: dict[tuple[str, str], Callable[[], Iterable[str]]] = {
     ("generate", "profile"):             _profiles,
     ("generate", "--mutate"):            _mutations,
     ("audit", "--explain"):              _rules,
+    ("explain", "id"):                   _error_ids,
     ("fuzz", "machine"):                 _machines,
     ("collective", "op"):                _operations,
     ("collective", "--algorithm"):       _collective_algorithms,
