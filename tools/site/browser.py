@@ -125,9 +125,10 @@ class Browser:
         )
         self.wait()
 
-    def picture(self) -> str:
-        """Return the picture of what the window shows: PNG, in base64."""
-        found: str = self.call("Page.captureScreenshot", format="png")["data"]
+    def picture(self, box: dict[str, float] | None = None) -> str:
+        """Return the picture of what the window shows, or of a box of the page: PNG, in base64."""
+        clip = {} if box is None else {"clip": box}
+        found: str = self.call("Page.captureScreenshot", format="png", **clip)["data"]
         return found
 
 

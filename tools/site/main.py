@@ -16,6 +16,8 @@ from checks import CHECKS
 
 BUILD = stage.ROOT / "build" / "docs"
 HTML = BUILD / "html"
+OWN = ("genindex.html", "search.html")
+"""Pages that Sphinx makes without a source."""
 
 
 def build(anew: bool) -> bool:
@@ -32,7 +34,17 @@ def build(anew: bool) -> bool:
         "--conf-dir", str(stage.ROOT / "tools" / "site"), "--doctree-dir", str(BUILD / "trees"),
         str(BUILD / "source"), str(HTML),
     ]  # fmt: skip
-    return subprocess.run(command, check=False).returncode == 0
+    good = subprocess.run(command, check=False).returncode == 0
+    drop_stale()
+    return good
+
+
+def drop_stale() -> None:
+    """Remove pages of an earlier build whose sources are gone."""
+    for page in HTML.rglob("*.html"):
+        source = BUILD / "source" / page.relative_to(HTML).with_suffix(".md")
+        if not source.exists() and page.name not in OWN:
+            page.unlink()
 
 
 def check(names: list[str]) -> bool:

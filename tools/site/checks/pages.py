@@ -20,6 +20,8 @@ from browser import Browser, browser
 from checks.report import Report
 
 NARROW, WIDE = 380, 1280
+PICTURED = "index.html"
+"""A page with a picture in SVG."""
 PAGE = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
 ROUTES = tomllib.loads((Path(__file__).parent / "routes.toml").read_text(encoding="utf-8"))
 RESULTS = """
@@ -43,6 +45,7 @@ def check(site: Path) -> Report:
     with browser() as chromium:
         for path in pages:
             faults += [f"{path.relative_to(site)}: {fault}" for fault in looked_at(chromium, path)]
+        faults += [f"{PICTURED}: {fault}" for fault in coloured(chromium, site / PICTURED)]
         faults += searched(chromium, site)
         for name, route in ROUTES["route"].items():
             for width in (WIDE, NARROW):
@@ -68,6 +71,29 @@ def looked_at(chromium: Browser, path: Path) -> Iterator[str]:
     if grounds["light"] == grounds["dark"]:
         yield "light and dark have one ground"
     yield from chromium.faults()
+
+
+def coloured(chromium: Browser, path: Path) -> Iterator[str]:
+    """Yield what is wrong if the system, and not the button of a page, chooses the colours of a picture in SVG."""
+
+    def shown(system: str, button: str) -> str:
+        chromium.scheme(system)
+        chromium.run(f"document.body.dataset.theme = {button!r}")
+        return chromium.picture(box)
+
+    chromium.size(WIDE)
+    chromium.open(path.as_uri())
+    box = chromium.run(
+        """(() => {
+          const box = document.querySelector("article img[src$='.svg']").getBoundingClientRect();
+          return {x: box.x, y: box.y + scrollY, width: box.width, height: box.height, scale: 1};
+        })()"""
+    )
+    for name, other in (("light", "dark"), ("dark", "light")):
+        if shown(other, name) != shown(name, "auto"):
+            yield f"the button says {name}, and a picture has the colours of the system"
+    if shown("light", "dark") == shown("light", "light"):
+        yield "the button does not change the colours of a picture"
 
 
 def searched(chromium: Browser, site: Path) -> Iterator[str]:

@@ -5,6 +5,7 @@ legible on any page."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from math import ceil
 
 from uetproto.cli.ladder.details import COLUMNS
 from uetproto.cli.ladder.rows import TONES, Arrow, Host, More, Pause, Row
@@ -35,8 +36,9 @@ _ROW = 26  # pixels from one row to the next
 _TOP = 64
 _TIME = 118  # x of the first lifeline, in pixels
 _NUMBER = 70  # pixels before the first lifeline for a packet's number
-_TWO, _MANY = 600, 170  # pixels between lifelines: of two hosts, of more hosts
-_TEXT = 470  # pixels for the text beside more than two lifelines
+_TWO, _MANY = 600, 170  # pixels between lifelines: of two hosts, where a long text asks for more, and of more hosts
+_TEXT = 470  # pixels for the texts beside more than two lifelines; long texts ask for more
+_LONGEST = 120  # characters of a text beyond which it is cut
 _REASON = 14  # pixels of a line below an arrow
 _CHAR = 6.7  # pixels of a character, about
 
@@ -74,11 +76,12 @@ def ladder_svg(found: list[Row], title: str, note: str = "", style: SvgStyle = S
     ))  # fmt: skip
     hosts.sort(key=lambda host: style.lanes.index(host) if host in style.lanes else len(style.lanes))
     beside = len(hosts) > 2
-    gap = _MANY if beside else _TWO
+    longest = max((_needed(row, beside) for row in found if not isinstance(row, Pause)), default=0)
+    gap = _MANY if beside else max(_TWO, longest)
     left = style.left
     at = {host: left + gap * lane for lane, host in enumerate(hosts)}
     right = max(at.values(), default=left + _TWO)
-    wide = right + (_TEXT if beside else 60)
+    wide = right + (max(_TEXT, longest) if beside else 60)
     reasons = sum(isinstance(row, Arrow) and bool(row.why) for row in found) if style.reasons else 0
     bottom = _TOP + _ROW * (len(found) + 1) + _REASON * reasons
     tones = [kind for kind in TONES if any(not isinstance(row, Pause) and row.tone == kind for row in found)]
@@ -96,7 +99,7 @@ def ladder_svg(found: list[Row], title: str, note: str = "", style: SvgStyle = S
     y = _TOP
     for row in found:
         y += _ROW
-        body += _row(row, y, at, (left, right), beside)
+        body += _row(row, y, at, (left, right), wide - right if beside else 0)
         if not isinstance(row, Arrow):
             continue
         if style.numbered:
@@ -113,6 +116,18 @@ def ladder_svg(found: list[Row], title: str, note: str = "", style: SvgStyle = S
     return _frame(wide, high, title, body)
 
 
+def _label(row: Arrow | More) -> str:
+    return f"… {row.text} …" if isinstance(row, More) else row.text
+
+
+def _needed(row: Arrow | More, beside: bool) -> int:
+    """Return the number of pixels that the text of a row needs beside the lifelines, or between them."""
+    size = _CHAR * min(len(_label(row)), _LONGEST)
+    if beside:
+        return ceil(size) + 24
+    return ceil((size + 3 * _CHAR) / (1 - _SHORT if row.tone == "lost" else 1))
+
+
 def _values(row: Arrow, style: SvgStyle, y: int) -> list[str]:
     """Return the values that stand before an arrow."""
     body, edge = [], _TIME + _NUMBER * style.numbered - 14
@@ -123,8 +138,9 @@ def _values(row: Arrow, style: SvgStyle, y: int) -> list[str]:
     return body
 
 
-def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: bool) -> list[str]:
-    """Return the elements of a row. `edges`: positions of the first and the last lifeline."""
+def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: int) -> list[str]:
+    """Return the elements of a row. `edges`: positions of the first and the last lifeline; `beside`: pixels for texts
+    beside the lifelines, or 0 for texts above the arrows."""
     left, right = edges
     middle = (left + right) / 2
     if isinstance(row, Pause):
@@ -137,11 +153,11 @@ def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: 
     if row.tone == "lost":
         b -= round((b - a) * _SHORT)  # the label has its middle there, too
     if beside:
-        place, room = f'class="beside {row.tone}" x="{right + 14}"', int((_TEXT - 24) / _CHAR)
+        place, room = f'class="beside {row.tone}" x="{right + 14}"', int((beside - 24) / _CHAR)
     else:
         place, room = f'class="label {row.tone}" x="{(a + b) / 2:g}"', int(abs(b - a) / _CHAR) - 2
     base = y + 4 if beside else y - 5  # baseline of a text beside the arrow, or above it
-    label = _text(shortened(f"… {row.text} …" if isinstance(row, More) else row.text, room))
+    label = _text(shortened(_label(row), room))
     text = f'<text {place} y="{base}">{label}</text>'
     if isinstance(row, More):
         return [f'<line class="arrow {row.tone} more" x1="{a}" y1="{y}" x2="{b}" y2="{y}"/>', text]
