@@ -12,7 +12,7 @@ from uetproto import __version__
 from uetproto.cli.main import COMMANDS, cli
 
 _RAW = "\b"  # marks a paragraph whose lines stay as they are
-_LICENCE = "SPDX-License-" + "Identifier: GPL-2.0-only"  # in two parts: tools that look for licences read this line
+LICENCE = "SPDX-License-" + "Identifier: GPL-2.0-only"  # in two parts: tools that look for licences read this line
 
 
 def pages() -> dict[str, str]:
@@ -31,7 +31,7 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
     title = name.replace(" ", "-")
     summary = COMMANDS[name.split()[1]][1] if command is not cli else "codec and emulator of Ultra Ethernet and RDMA"
     lines = [
-        rf".\" {_LICENCE}",
+        rf".\" {LICENCE}",
         f'.TH {_roff(title.upper())} 1 "" "uetproto {__version__}" "uetproto"',
         ".SH NAME",
         f"{_roff(title)} \\- {_roff(summary.rstrip('.'))}",

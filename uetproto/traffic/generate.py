@@ -149,7 +149,7 @@ def generate(
     check_choice("trains", trains, TRAINS)
     if trains == "on" and not profile.allows_trains:
         raise LocalError(argument("trains", trains), "endpoints of this profile cannot handle packets together",
-                         "auto, off")  # fmt: skip
+                         "auto, off", id="inconsistent-values")  # fmt: skip
     security = profile.security
     if security is not None and output == "-":
         raise LocalError(

@@ -43,7 +43,9 @@ def script(shell: str) -> str:
 
 def files() -> dict[str, str]:
     """Return the text of each script by its place, with a line that states the licence and where the text is from."""
-    banner = "# SPDX-License-Identifier: GPL-2.0-only\n# Written by tools/generate.\n"
+    from uetproto.cli.man import LICENCE  # it is needed only for `tools/generate`
+
+    banner = f"# {LICENCE}\n# Written by tools/generate.\n"
     found = {}
     for shell, place in FILES.items():
         first, rest = script(shell).split("\n", 1)  # zsh reads the first line
