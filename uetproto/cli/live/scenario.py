@@ -18,7 +18,7 @@ from uetproto.api import fi
 from uetproto.cli.interrupt import Interrupt
 from uetproto.cli.live.options import LinkOptions, local_towards, meet, own_address, sealed_offer
 from uetproto.cli.live.scenario_security import member_of_scenario
-from uetproto.cli.live.words import link_facts, link_lines
+from uetproto.cli.live.words import failure, link_facts, link_lines
 from uetproto.cli.main import FAULT
 from uetproto.cli.terminal import printable, status, tell
 from uetproto.emulator.scenario.operations import NONE, WORK, OperationRow, elements
@@ -294,7 +294,8 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
             offer = {"transport": options.transport, "address": local, "scenario": identity(scenario)}
             told = rendezvous.begin(offer | own_address(options, local) | sealed_offer(options))
             fabric = fabric_of(options, scenario, scenario.run.initiator, local, peer, told.get("udp_port"))
-            world, error, outcomes = fabric.live, None, list[Json]()
+            error: RemoteError | None = None
+            world, outcomes = fabric.live, list[Json]()
             try:
                 address = fabric.live.interface.address.__class__(peer)
                 script = end_of(world, fabric, scenario, int(address))
@@ -309,7 +310,7 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
                 if not interrupt:
                     director.judge()
             except RemoteError as gone:
-                error = str(gone)
+                error = gone
             finally:
                 fabric.close(drain=error is None)
         finally:
@@ -318,7 +319,7 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
         "scenario": scenario.name,
         "peer": peer,
         "operations": outcomes,
-        "error": error,
+        **failure(error),
         "match": None if interrupt else error is None and all(one["match"] for one in outcomes),
     } | link_facts(fabric.live, options.output)
     if options.as_json:
@@ -330,7 +331,7 @@ def play(options: LinkOptions, name: str, peer: str) -> None:
             f"  {one['operation']} {one['do']}, {printable(one['node'])}: {one['code']}{_instead(one)}"
             for one in outcomes
         ]
-        lines += [] if error is None else [f"  failed: {printable(error)}"]
+        lines += [] if error is None else [f"  failed: {printable(str(error))} [{error.id}]"]
         tell(lines + link_lines(result), aside=options.output == "-")
     if interrupt:
         raise click.exceptions.Exit(interrupt.status)
