@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`uetproto generate` with trains and without: captures, lists of mutations, results, counters, times and memory are
-the same (`tests/support/trains/traffic.py`)."""
+the same. Random profiles are among the runs of `tools/trains`."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.effort import effort
-from tests.support.trains.play import difference
-from tests.support.trains.traffic import command_of, draw_traffic, play_traffic
+from tests.support.trains.play import difference, play
+from tests.support.trains.programs import Tables
 from uetproto import LocalError, generate
 from uetproto.engine.pds.trains import ReceivedTrain
 from uetproto.traffic.wire import TrafficPort
-
-RUNS = effort(25, 500, 5000)
 
 
 def packets_in_trains(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -30,19 +27,6 @@ def packets_in_trains(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sent
 
 
-def test_random_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = packets_in_trains(monkeypatch)
-    refused = 0
-    for seed in range(RUNS):
-        tables = draw_traffic(seed)
-        single = play_traffic(tables, "off", tmp_path)
-        refused += "error" in single
-        found = difference(single, play_traffic(tables, "auto", tmp_path))
-        assert found is None, f"{command_of(tables)}: {found}"
-    assert len(sent) > 5 * RUNS
-    assert refused < RUNS // 10
-
-
 @pytest.mark.parametrize(
     ("profile", "fault"),
     [("bench", "loss"), ("bench", "reorder"), ("bench", "trim"), ("roce-bench", "loss"), ("roce-bench", "reorder")],
@@ -53,10 +37,10 @@ def test_a_train_splits_where_the_wire_disturbs_it(
     sent = packets_in_trains(monkeypatch)
     for tap in ("initiator", "target", "wire"):
         keys = {"sizes": "64 KiB", fault: 0.01, "tap": tap}
-        tables = {"traffic": {"profile": profile, "packets": 700}, "keys": keys}
-        single = play_traffic(tables, "off", tmp_path)
+        tables: Tables = {"traffic": {"profile": profile, "packets": 700}, "keys": keys}
+        single = play(tables, "off", tmp_path)
         sent.clear()
-        assert difference(single, play_traffic(tables, "on", tmp_path)) is None
+        assert difference(single, play(tables, "on", tmp_path)) is None
         assert sum(sent) > 250
         assert sum(single["result"]["happened"].values()) > 3
 
@@ -80,8 +64,8 @@ def test_a_fault_of_trains_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run._pdc.ack_gen_count -= 1024 * (index == len(run._train.heads) - 1)
 
     monkeypatch.setattr(ReceivedTrain, "settle", forget)
-    tables = {"traffic": {"profile": "bench", "packets": 300}, "keys": {"sizes": 100_000}}
-    found = difference(*(play_traffic(tables, how, tmp_path) for how in ("off", "auto")))
+    tables: Tables = {"traffic": {"profile": "bench", "packets": 300}, "keys": {"sizes": 100_000}}
+    found = difference(*(play(tables, how, tmp_path) for how in ("off", "auto")))
     assert (found or "").startswith("packet ")
 
 

@@ -4,6 +4,7 @@ times and states are the same (`tools/trains`).
 """
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.trains.shrink import shrink
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.trains import ReceivedTrain
+from uetproto.traffic.wire import TrafficPort
 
 RUNS = effort(300, 3000, 20_000)
 
@@ -36,13 +38,16 @@ def test_random_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     kind = ""
-    send = TrainPort.send
 
-    def count(port: TrainPort, train: Any) -> int:
-        made[kind] += 1
-        return send(port, train)
+    def counted(send: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            made[kind] += 1
+            return send(*given)
 
-    monkeypatch.setattr(TrainPort, "send", count)
+        return count
+
+    monkeypatch.setattr(TrainPort, "send", counted(TrainPort.send))
+    monkeypatch.setattr(TrafficPort, "_send_train", counted(TrafficPort._send_train))
     for seed in range(RUNS):
         kind, tables = kind_of(seed), draw(seed)
         single = play(tables, "off", tmp_path)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Random runs for the comparison of trains with single packets, as tables: scenarios by their sections, as `tomllib`
-reads them; command lines of `collective` and `fabric` in the section `command`; and programs (`programs`).
+reads them; command lines of `collective` and `fabric` in the section `command`; programs (`programs`); and runs of
+`generate` (`traffic`).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from tests.support.trains import programs
 from tests.support.trains.programs import Tables
+from tests.support.trains.traffic import draw_traffic
 from uetproto.engine.tss.cipher import context, derive
 
 _RATES = ("400 Gb/s", "100 Gb/s", "100 Gb/s", "25 Gb/s", "37 Gb/s", "3.3 Gb/s", "97 Gb/s", "800 Gb/s", "133 Gb/s")
@@ -32,7 +34,7 @@ def kind_of(seed: int, only: Sequence[str] = ()) -> str:
     """Return the kind of the run of a seed: one of `KINDS`, or of `only` if there are some."""
     if only:
         return only[seed % len(only)]
-    return Random(f"kind {seed}").choices([*KINDS], [share for share, _ in KINDS.values()])[0]
+    return Random(f"kind {seed}").choices([*KINDS], [weight for weight, _ in KINDS.values()])[0]
 
 
 def draw(seed: int, kind: str | None = None) -> Tables:
@@ -358,8 +360,9 @@ def _fabric_study(rng: Random, seed: int) -> Tables:
 
 
 KINDS: dict[str, tuple[float, Callable[[Random, int], Tables]]] = {
-    "uet": (0.36, _uet), "roce": (0.16, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
+    "uet": (0.32, _uet), "roce": (0.16, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
     "sealed": (0.08, _sealed),
-    "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.04, _fabric_study),
+    "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.07, _fabric_study),
+    "generate": (0.09, draw_traffic),
 }  # fmt: skip
-"""What draws the runs of each kind, and their share of all runs."""
+"""What draws the runs of each kind, and their weight among all runs."""

@@ -6,10 +6,13 @@ from copy import deepcopy
 
 from tests.support.trains.programs import Tables
 
-_NEEDED = {"run", "nodes", "operation", "command", "fi", "verbs", "distributed", "roce", "end", "pair", "step"}
+_NEEDED = {
+    "run", "nodes", "operation", "command", "fi", "verbs", "distributed", "roce", "end", "pair", "step", "traffic",
+}  # fmt: skip
 _KEPT = {
     "run": ("initiator", "target", "transport", "mode"), "security": ("sdi",), "command": ("name", "argument"),
     "fi": ("nodes", "taps", "rate"), "verbs": ("nodes", "taps", "rate"), "distributed": ("ranks", "transport"),
+    "traffic": ("profile", "packets"),
 }  # fmt: skip
 _ROW = (
     "do", "node", "peer", "key", "length", "end", "buffer", "region", "addr", "time", "events", "count", "at", "root",
@@ -48,6 +51,10 @@ def _smaller(tables: Tables) -> Iterator[Tables]:
             for key in values:
                 if key not in _KEPT.get(section, ()):
                     yield tables | {section: {k: v for k, v in values.items() if k != key}}
+    run = tables.get("traffic", {})
+    for less in (run.get("packets", 0) // 2, run.get("packets", 0) - 50):
+        if less > 0:
+            yield tables | {"traffic": run | {"packets": less}}
     for number, row in enumerate(rows):
         assert name is not None
         for key in row:

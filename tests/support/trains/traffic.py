@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Random runs of `uetproto generate` for the comparison of trains with single packets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 from zlib import crc32
 
+from tests.support.trains.programs import Tables
+from tests.support.trains.watch import Seen, Watch, state_of_node
 from uetproto.engine.roce.hca import Hca
 from uetproto.errors import LocalError
 from uetproto.toml.values import time
 from uetproto.traffic import generate as traffic
 from uetproto.traffic.profile import load
+from uetproto.traffic.wire import DirectWire, TrafficPort
 from uetproto.wire.mutate.mutation import ALL
-
-Tables = dict[str, Any]
-Seen = dict[str, Any]
 
 _SIZES = (
     "64 KiB", "64 KiB", "4 KiB .. 64 KiB", "1 .. 4096", "100000 .. 300000", "5000", "1 MiB",
@@ -48,9 +50,8 @@ _RC = {
 }  # fmt: skip
 
 
-def draw_traffic(seed: int) -> Tables:
-    """Return the run of a seed: the profile and the options, its keys, and the shares of mutations."""
-    rng = Random(seed)
+def draw_traffic(rng: Random, seed: int) -> Tables:
+    """Return a run: the profile and the options, its keys, and the shares of mutations."""
     roce = rng.random() < 0.3
     shipped = rng.random() < 0.2
     run: Tables = {"profile": "roce-bench" if roce else "bench", "packets": rng.choice((70, 300, 700, 1500))}
@@ -99,65 +100,73 @@ def draw_traffic(seed: int) -> Tables:
     return tables
 
 
-def command_of(tables: Tables) -> str:
-    """Return the command line of a run."""
-    run, keys, shares = tables["traffic"], tables.get("keys", {}), tables.get("mutate", {})
-    words = [f"uetproto generate {run['profile']} -o traffic.{run.get('suffix', 'pcap')} --packets {run['packets']}"]
-    words += [f"--{name} '{run[name]}'" for name in ("seed", "duration") if name in run]
-    words += [f"--set '{key}={value}'" for key, value in keys.items()]
-    return " ".join([*words, *(f"--mutate {name}={share}" for name, share in shares.items())])
+class TrafficWatch(Watch):
+    """This context manager notes what happens on the direct wires of `generate`, and the files that it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worlds: list[traffic.TrafficRun] = []
+        self.files: dict[str, bytes] = {}
+        self._patches = ExitStack()
+
+    def __enter__(self) -> Self:
+        make_run, attach = traffic.TrafficRun.__init__, DirectWire.attach
+
+        def run(world: traffic.TrafficRun, *given: Any, **named: Any) -> None:
+            make_run(world, *given, **named)
+            self.worlds.append(world)
+
+        def watched(
+            wire: DirectWire, address: int, *given: Any, on_event: Callable[[Any], None], **named: Any
+        ) -> TrafficPort:
+            def note(event: Any) -> None:
+                self.events.append((wire.clock.now, address, self.told(event)))
+                on_event(event)
+
+            return attach(wire, address, *given, on_event=note, **named)
+
+        self._patches.enter_context(patch.object(traffic.TrafficRun, "__init__", run))
+        self._patches.enter_context(patch.object(DirectWire, "attach", watched))
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+        super().__exit__()
+
+    def seen(self) -> Seen:
+        found: Seen = {**self.files, **super().seen()}
+        for world in self.worlds:
+            found["clock"] = world.clock.now, len(world.clock)
+            for number, station in enumerate(world.workload.stations):
+                port, engine = station.port, station.port._engine
+                found[f"port {number}"] = port._busy_until, port._coming, port._timer
+                found |= state_of_node(str(number), engine, port._framer)
+                memories = (
+                    (station.memory, station.scratch.memory) if isinstance(engine, Hca)
+                    else (station._shared[0].memory, station.scratch)
+                )  # fmt: skip
+                found[f"memory of {number}"] = [crc32(memory._view) for memory in memories]
+        return found
 
 
-def play_traffic(tables: Tables, trains: str, folder: Path) -> Seen:
-    """Play a run and return all that can be seen of it. A run that is refused has nothing but the error."""
-    run, shares = tables["traffic"], tables.get("mutate", {})
-    file = folder / f"traffic.{run.get('suffix', 'pcap')}"
-    worlds: list[traffic.TrafficRun] = []
-
-    class Watched(traffic.TrafficRun):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
-            worlds.append(self)
-
-    try:
-        profile = load(run["profile"], [f"{key}={value}" for key, value in tables.get("keys", {}).items()] + [
-            f"seed={run.get('seed', 0)}"])  # fmt: skip
-        with patch.object(traffic, "TrafficRun", Watched):
+def play_traffic(tables: Tables, trains: str, file: Path) -> tuple[TrafficWatch, Any]:
+    """Play a run, which writes its files beside `file`. Return what was seen, and the result."""
+    run, keys = tables["traffic"], tables.get("keys", {})
+    file = file.with_name(f"traffic.{run.get('suffix', 'pcap')}")
+    profile = load(run["profile"], [f"{key}={value}" for key, value in keys.items()])
+    with TrafficWatch() as watch:
+        try:
             result = traffic.generate(
-                profile, str(file), packets=run["packets"], mutations=shares, coverage=True, trains=trains,
+                replace(profile, seed=run.get("seed", 0)), str(file), packets=run["packets"],
+                mutations=tables.get("mutate"), coverage=True, trains=trains,
                 duration=time(1).check(run["duration"]) if "duration" in run else None,
             ).as_dict()  # fmt: skip
-    except LocalError as error:
-        result = {"error": str(error)}
-    seen: Seen = {path.name: path.read_bytes() for path in sorted(folder.glob("traffic.*"))}
-    if "error" in result and not worlds:
-        return result
-    for path in folder.glob("traffic.*"):
+        except LocalError as error:
+            if not watch.worlds:
+                raise
+            result = str(error)  # such as that nothing is left to happen
+    for path in file.parent.glob("traffic.*"):
+        watch.files[path.name] = path.read_bytes()
         path.unlink()
-    return {"capture": seen.pop(file.name, b""), **seen, "result": result, **dict(_state(worlds[0]))}
-
-
-def _state(world: traffic.TrafficRun) -> Iterator[tuple[str, Any]]:
-    """Yield the counters and numbers that clock, ports, engines and memories have at the end."""
-    yield "clock", (world.clock.now, len(world.clock))
-    for number, station in enumerate(world.workload.stations):
-        port, engine = station.port, station.port._engine
-        yield f"port {number}", (port._busy_until, port._coming, port._timer, engine.deadline(), engine.quiescent)
-        if isinstance(engine, Hca):
-            yield f"adapter {number}", (dict(engine.counters), dict(engine.retransmitted))
-            for name, qp in engine.qps.items():
-                sides = (qp.requester, ("una", "next", "cursor", "timer")), (qp.responder, ("epsn", "msn", "done"))
-                told = [getattr(side, part, None) for side, parts in sides for part in parts]
-                yield f"queue pair {name} of {number}", (qp.state, len(qp.receives.items), told)
-            memories = station.memory, station.scratch.memory
-        else:
-            pds = engine.pds
-            yield f"endpoint {number}", (repr(pds.counters), pds.nack_tx, pds.nack_rx, len(engine.target.messages))
-            for name, pdc in pds.pdcs.items():
-                yield f"PDC {name} of {number}", (
-                    pdc.state, pdc.tx.una, pdc.tx.next, pdc.tx.peer_cack, pdc.rx.cack, pdc.rx.max_clear,
-                    pdc.rx.max_rcvd, pdc.rx.sack_track, pdc.ack_gen_count, pdc.touched, pdc.wake_at, pdc.clear_at,
-                    pdc.stored_at, [(record.psn, record.rto_at, record.retx_at) for record in pdc.tx.records.values()],
-                )  # fmt: skip
-            memories = station._shared[0].memory, station.scratch
-        yield f"memory of {number}", [crc32(memory._view) for memory in memories]
+    file.with_name(f"{trains}.pcapng").write_bytes(watch.files.pop(file.name))
+    return watch, result

@@ -90,14 +90,7 @@ def state_of(network: BuiltNetwork) -> Seen:
     seen: Seen = {}
     for name, nic in network.nics.items():
         seen[f"NIC of {name}"] = nic.sent, nic.repeated, nic.received, nic.received_at
-        engine: Any = nic._engine
-        pds = getattr(engine, "pds", None)
-        if pds is not None:
-            seen |= _fep(name, engine)
-        elif isinstance(engine, Hca):
-            seen |= _hca(name, engine)
-        if isinstance(nic.framer, SealingFramer):
-            seen[f"security of {name}"] = _security(nic.framer)
+        seen |= state_of_node(name, nic._engine, nic.framer)
     for number, hop in enumerate(network.hops):
         seen[f"link {number}, {hop.source} > {hop.target}"] = hop.link.frames, hop.link.bytes, hop.link.busy_until
     for name, queue in (network.queues | network.trunks).items():
@@ -108,6 +101,18 @@ def state_of(network: BuiltNetwork) -> Seen:
         seen[f"faults of {name}"] = port.number, dict(port.done)
     for name, marker in network.markers.items():
         seen[f"marks of {name}"] = marker.marked
+    return seen
+
+
+def state_of_node(name: str, engine: Any, framer: Any) -> Seen:
+    """Return the counters and numbers that an engine and its framer have now."""
+    seen: Seen = {}
+    if isinstance(engine, Hca):
+        seen |= _hca(name, engine)
+    elif hasattr(engine, "pds"):
+        seen |= _fep(name, engine)
+    if isinstance(framer, SealingFramer):
+        seen[f"security of {name}"] = _security(framer)
     return seen
 
 
