@@ -3,19 +3,20 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from uetproto.collectives.costs import sample
+from uetproto.collectives.reduce_ops import ReduceOp
 
 
-@pytest.mark.parametrize("length", [0, 1, 5, 12])
-def test_many_bytes_are_drawn_in_pieces(monkeypatch, length):
-    monkeypatch.setattr(sample, "_PIECE", 5)
-    drawn = sample._bytes(random.Random(3), length)
-    rng = random.Random(3)
-    assert drawn == b"".join(rng.randbytes(min(5, length - at)) for at in range(0, length, 5))
-    assert len(drawn) == length
-
-
-def test_up_to_a_piece_they_are_those_of_randbytes():
-    assert sample._bytes(random.Random(3), 1000) == random.Random(3).randbytes(1000)
+@pytest.mark.parametrize("length", [0, 1, 8, 21])
+def test_elements_drawn_in_pieces_are_those_of_one_draw(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(sample, "_PIECE", 8)
+    words = sample._drawn(random.Random(3), length, np.dtype("uint32"), ReduceOp.SUM)
+    assert words.tobytes() == random.Random(3).randbytes(4 * length)
+    drawn = np.frombuffer(random.Random(3).randbytes(length), np.uint8)
+    floats = sample._drawn(random.Random(3), length, np.dtype("float32"), ReduceOp.SUM)
+    assert floats.tolist() == ((drawn & 7).astype(np.int8) - 3).tolist()
+    signs = sample._drawn(random.Random(3), length, np.dtype("float64"), ReduceOp.PRODUCT)
+    assert signs.tolist() == ((drawn & 1).astype(np.int8) * 2 - 1).tolist()

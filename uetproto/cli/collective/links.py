@@ -2,17 +2,19 @@
 """This module counts the payload of collectives on every link. It examines each frame when the frame arrives."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from uetproto import decode
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.costs.measure import LinkCount
 from uetproto.emulator.network.built import LinkHop
-from uetproto.emulator.network.payload import vector_size
+from uetproto.emulator.network.payload import SEND_STARTS, vector_size
 from uetproto.wire.headers.uet_pds import RUD_REQ
 from uetproto.wire.headers.uet_ses import REQUEST_STD, SENDS, Opcode
 
 _BASE = 14 + 20 + 8
 """Number of bytes of the Ethernet, IPv4 and UDP headers."""
+_TYPE_END = _BASE + 2
 _SES = _BASE + RUD_REQ.size
 _KEY = _SES + REQUEST_STD.offset_of("memory_key") // 8
 _RECORD_KEY = bytes(8)
@@ -29,17 +31,16 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 class LinkMeter:
     """This class counts how many bytes of a collective's payload cross each link.
 
-    Most frames are not decoded. Frames with the same length and the same first bytes have payload of the same size.
+    Most frames are not decoded. Frames of the same shape, which are their length and the first bytes of their headers,
+    have payload of the same size, unless they may be SHARP messages or grants.
     """
 
     def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:
         self._hops = hops
         self._payload = [0] * len(hops)
-        self._known: dict[tuple[int, bytes], int] = {}
-        """Payload of frames by their length and their first bytes; inverted (~) if further bytes of each decide."""
-        payload_of = {"uet": self._uet, "roce": self._roce}[transport]
+        known: dict[tuple[int, bytes, bytes], int] = {}
         for number, hop in enumerate(hops):
-            hop.link.watch(self._counter(number, payload_of))
+            hop.link.watch(_counter(self._payload, number, known, _SIZES[transport]))
 
     def counts(self) -> tuple[LinkCount, ...]:
         """Return the number of frames, their bytes and the bytes of payload for every link."""
@@ -48,36 +49,61 @@ class LinkMeter:
             for hop, payload in zip(self._hops, self._payload, strict=True)
         )
 
-    def _counter(self, number: int, payload_of: Callable[[bytes], int]) -> Callable[[bytes], None]:
-        payload = self._payload
 
-        def look(frame: bytes) -> None:
-            payload[number] += payload_of(frame)
+class FrameSizes(NamedTuple):
+    """This tuple has the functions that find the payload of the frames of a transport."""
 
-        return look
+    of_shape: Callable[[bytes], int]
+    """Function that returns the payload of a frame, inverted (~) if other frames of the same shape may have less."""
+    of_frame: Callable[[bytes, int], int]
+    """Function that returns the payload of a frame of such a shape, which is given as well."""
+    second: int
+    """Offset of the two bytes that belong to the shape beside the first ones of the transport header; 0: none do."""
 
-    def _uet(self, frame: bytes) -> int:
-        key = len(frame), frame[_BASE : _BASE + 2] + frame[_SES : _SES + 2]  # types, flags and the opcode of the SES
-        found = self._known.get(key)
+
+def _counter(
+    payload: list[int], number: int, known: dict[tuple[int, bytes, bytes], int], sizes: FrameSizes
+) -> Callable[[bytes], None]:
+    """Return the function that adds the payload of a frame to `payload[number]`. `known` has the payload by shape."""
+    of_shape, of_frame, second = sizes
+    end = second + 2 if second else 0
+
+    def look(frame: bytes) -> None:
+        shape = len(frame), frame[_BASE:_TYPE_END], frame[second:end]
+        found = known.get(shape)
         if found is None:
-            found, opcode = len(decode(frame).payload), key[1][2] & _OPCODE
-            if opcode in _SENDS or (opcode == Opcode.WRITE and found == RECORD):
-                found = ~found
-            self._known[key] = found
-        if found >= 0:
-            return found
-        if key[1][2] & _OPCODE in _SENDS:
-            vector = vector_size(frame, _BASE, roce=False)
-            return ~found if vector is None else vector
-        return 0 if frame[_KEY : _KEY + 8] == _RECORD_KEY else ~found
+            found = known[shape] = of_shape(frame)
+        payload[number] += found if found >= 0 else of_frame(frame, ~found)
 
-    def _roce(self, frame: bytes) -> int:
-        vector = vector_size(frame, _BASE, roce=True)
-        if vector is not None:
-            return vector
-        begin = frame[_BASE : _BASE + 2]  # opcode, pad count
-        found = self._known.get((len(frame), begin))
-        if found is None:
-            found = len(decode(frame).payload) if begin[0] in _DATA else 0
-            self._known[len(frame), begin] = found
-        return found
+    return look
+
+
+def _uet_shape(frame: bytes) -> int:
+    found, opcode = len(decode(frame).payload), _opcode(frame)
+    return ~found if opcode in _SENDS or (opcode == Opcode.WRITE and found == RECORD) else found
+
+
+def _uet_frame(frame: bytes, found: int) -> int:
+    if _opcode(frame) in _SENDS:
+        vector = vector_size(frame, _BASE, roce=False)
+        return found if vector is None else vector
+    return 0 if frame[_KEY : _KEY + 8] == _RECORD_KEY else found
+
+
+def _opcode(frame: bytes) -> int:
+    """Return the opcode of the SES header, if there is one."""
+    return frame[_SES] & _OPCODE if len(frame) > _SES else 0
+
+
+def _roce_shape(frame: bytes) -> int:
+    opcode = frame[_BASE]
+    found = len(decode(frame).payload) if opcode in _DATA else 0
+    return ~found if vector_size(frame, _BASE, roce=True) is not None or opcode in SEND_STARTS else found
+
+
+def _roce_frame(frame: bytes, found: int) -> int:
+    vector = vector_size(frame, _BASE, roce=True)
+    return found if vector is None else vector
+
+
+_SIZES = {"uet": FrameSizes(_uet_shape, _uet_frame, _SES), "roce": FrameSizes(_roce_shape, _roce_frame, 0)}

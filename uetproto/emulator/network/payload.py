@@ -27,16 +27,19 @@ SHAPES = 1 << 14
 """Number of frame shapes whose payload size is cached. A full cache is emptied."""
 
 _RC, _UD = Transport.RC << 5, Transport.UD << 5
-_STARTS = {
+SEND_STARTS = {
     _RC | Operation.SEND_ONLY: BTH.size,
     _RC | Operation.SEND_FIRST: BTH.size,
     _UD | Operation.SEND_ONLY: BTH.size + DETH.size,
 }
-"""Number of bytes between UDP and SHARP, by the opcode of the BTH (sharp.md §2.1)."""
+"""Number of bytes between UDP and SHARP, by the opcode of the BTH, of packets that may begin a SHARP message (sharp.md
+§2.1)."""
 _CONTINUES = (_RC | Operation.SEND_MIDDLE, _RC | Operation.SEND_LAST)
 _PDS_SIZES: dict[int, int] = {PdsType.RUD_REQ: 12, PdsType.ROD_REQ: 12, PdsType.RUD_CC_REQ: 16, PdsType.ROD_CC_REQ: 16}
 _ROCE_PORT = ROCE_PORT.to_bytes(2, "big")
 _MAGIC, _MAGIC_AT = MAGIC.to_bytes(4, "big"), 32  # in the SES header
+_FLAGS_AT = SHARP.offset_of("flags") // 8
+_UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
 _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
 
 
@@ -94,7 +97,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
         opcode = frame[at]
         if opcode in _CONTINUES:
             return 0
-        size = _STARTS.get(opcode)
+        size = SEND_STARTS.get(opcode)
         if size is None:
             return None
         start = at + size
@@ -108,8 +111,8 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
         start = at + size + SEND_STD_SOM.size
     if len(frame) < start + SHARP.size:
         return None
-    flags = int.from_bytes(frame[start + 30 : start + 32], "big")
-    words = (UDH_WORDS if flags & Flag.UDH else 0) + (TGT_WORDS if flags & Flag.TGT else 0)
+    flags = frame[start + _FLAGS_AT] << 8
+    words = (UDH_WORDS if flags & _UDH else 0) + (TGT_WORDS if flags & _TGT else 0)
     if frame[start] != VERSION << 4 | words or frame[start + 1] not in _OPCODES:
         return None
     return int.from_bytes(frame[start + 22 : start + 24], "big") if frame[start + 1] in _VECTORS else 0
