@@ -48,7 +48,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     **{f"engine.sharp.{name}": {"engine.contract", "wire",
                                 *(f"engine.sharp.{shared}" for shared in (
                                     "config", "contract", "management", "messages", "numeric", "options",
-                                    "state_tables"))}
+                                    "state_tables", "trains"))}
        for name in ("node", "host", "manager")},
     "engine.sharp.carriers": {"engine.contract", "engine.sharp", "engine.roce", "engine.fep", "engine.pds",
                               "wire"},

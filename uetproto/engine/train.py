@@ -127,3 +127,16 @@ class TrainEngine(Protocol):
     def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
         """Return whether a plain ACK of packets up to `psn` of the connection `receiver` causes no packet and no event.
         Then only the last one of several must be passed to `receive`, before any other call of the engine."""
+
+
+@runtime_checkable
+class MessageEngine(Protocol):
+    """A message engine is an engine that can take packets of its peers as objects, if the driver has recognized their
+    frames. Each is a whole message, or the acknowledgement of messages."""
+
+    def use_messages(self) -> bool:
+        """Send such packets from now on. Return False if the configuration allows none."""
+
+    def take_message(self, packet: Any, now: int) -> bool:
+        """Process a packet that a peer has sent, as `receive` does. Return False, having done nothing, if `receive`
+        must take what the frame holds."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.trains import programs
 from tests.support.trains.programs import Tables
+from tests.support.trains.sharp import draw_sharp
 from tests.support.trains.traffic import draw_traffic
 from uetproto.engine.tss.cipher import context, derive
 
@@ -364,5 +365,6 @@ KINDS: dict[str, tuple[float, Callable[[Random, int], Tables]]] = {
     "sealed": (0.08, _sealed),
     "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.07, _fabric_study),
     "generate": (0.09, draw_traffic),
+    "sharp": (0.01, draw_sharp),
 }  # fmt: skip
 """What draws the runs of each kind, and their weight among all runs."""

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from tests.support.trains.play_programs import play_distributed, play_fi, play_verbs
 from tests.support.trains.programs import Tables
+from tests.support.trains.sharp import play_sharp
 from tests.support.trains.traffic import play_traffic
 from tests.support.trains.watch import Seen, Watch
 from uetproto import decode
@@ -100,6 +101,7 @@ def _command(tables: Tables, trains: str, file: Path) -> tuple[Watch, Any]:
 
 PLAYERS: dict[str, Callable[[Tables, str, Path], tuple[Watch, Any]]] = {
     "fi": play_fi, "verbs": play_verbs, "distributed": play_distributed, "command": _command, "traffic": play_traffic,
+    "sharp": play_sharp,
 }  # fmt: skip
 """What plays a run that is no scenario, by the section that tells its kind."""
 

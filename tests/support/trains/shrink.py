@@ -7,12 +7,14 @@ from copy import deepcopy
 from tests.support.trains.programs import Tables
 
 _NEEDED = {
-    "run", "nodes", "operation", "command", "fi", "verbs", "distributed", "roce", "end", "pair", "step", "traffic",
+    "run", "nodes", "operation", "command", "fi", "verbs", "distributed", "roce", "end", "pair", "sharp", "step",
+    "traffic",
 }  # fmt: skip
 _KEPT = {
     "run": ("initiator", "target", "transport", "mode"), "security": ("sdi",), "command": ("name", "argument"),
     "fi": ("nodes", "taps", "rate"), "verbs": ("nodes", "taps", "rate"), "distributed": ("ranks", "transport"),
     "traffic": ("profile", "packets"),
+    "sharp": ("ranks", "transport", "rate", "mtu", "chunk", "window", "calls"),
 }  # fmt: skip
 _ROW = (
     "do", "node", "peer", "key", "length", "end", "buffer", "region", "addr", "time", "events", "count", "at", "root",

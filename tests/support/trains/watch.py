@@ -25,6 +25,8 @@ class Watch:
         self.events: list[Any] = []
         """Instant, number of the NIC, event, and frames sent and received by each NIC up to then."""
         self.networks: list[BuiltNetwork] = []
+        self.parts: Seen = {}
+        """Other things that whoever played the run has seen."""
         self._clocks: list[Clock] = []
         self._nics: list[Nic] = []
         self._known: dict[int, tuple[int, Any]] = {}
@@ -82,7 +84,7 @@ class Watch:
         found["clocks"] = [(clock.now, len(clock)) for clock in self._clocks]
         for number, network in enumerate(self.networks):
             found |= {f"{number} {name}" if number else name: value for name, value in state_of(network).items()}
-        return found
+        return found | self.parts
 
 
 def state_of(network: BuiltNetwork) -> Seen:

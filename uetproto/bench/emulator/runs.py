@@ -20,6 +20,7 @@ from uetproto.api import fi, verbs
 from uetproto.bench.emulator.floor import calibration
 from uetproto.cli.collective.run import CollectiveCase, PreparedCase
 from uetproto.collectives.dtypes import dtype
+from uetproto.engine.sharp.config import SharpConfig
 from uetproto.errors import LocalError
 from uetproto.fabric.matrix import traffic_matrix
 from uetproto.fabric.study import Study, StudyConfig
@@ -27,6 +28,7 @@ from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
 
 PACKET, RANKS, HOSTS = 4096, 16, 128
+CHUNK = SharpConfig().sat_chunk
 _BEFORE = "before"
 
 Timed = tuple[int, float]
@@ -81,15 +83,26 @@ def _roce(length: int, trains: str, folder: Path, capture: bool = True) -> Timed
         return length // PACKET, process_time() - began
 
 
-def _ring(length: int, trains: str, folder: Path) -> Timed:
+def _all_reduce(packets: int, length: int, trains: str, algorithm: str, **more: Any) -> Timed:
     prepared = PreparedCase(CollectiveCase(
-        op="all_reduce", algorithm="ring", ranks=RANKS, length=length, dtype=dtype("float32"), **_knob(trains)
+        op="all_reduce", algorithm=algorithm, ranks=RANKS, length=length, dtype=dtype("float32"), **more,
+        **_knob(trains),
     ))  # fmt: skip
     began = process_time()
     found = prepared.run()
     if not found.correct:
         raise LocalError("bench: all_reduce differs from NumPy's", id="bench-failed")
-    return 2 * (RANKS - 1) * length // PACKET, process_time() - began
+    return packets, process_time() - began
+
+
+def _ring(length: int, trains: str, folder: Path) -> Timed:
+    return _all_reduce(2 * (RANKS - 1) * length // PACKET, length, trains, "ring")
+
+
+def _sharp(length: int, trains: str, folder: Path, transport: str = "roce") -> Timed:
+    """Stream a vector by SHARP: of each rank a request and a result for each chunk."""
+    stream: dict[str, Any] = {"sharp": {"SHARP_COLL_ENABLE_SAT": "1"}, "transport": transport}
+    return _all_reduce(2 * RANKS * length // CHUNK, length, trains, "sharp", **stream)
 
 
 def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
@@ -115,6 +128,8 @@ RUNS: dict[str, Callable[[int, str, Path], Timed]] = {
     "roce-no-capture": lambda length, trains, folder: _roce(length, trains, folder, capture=False),
     "two-senders": lambda length, trains, folder: _write(length, trains, folder, senders=2, capture=False),
     "ring": _ring,
+    "sharp": _sharp,
+    "sharp-uet": lambda length, trains, folder: _sharp(length, trains, folder, "uet"),
     "permutation": lambda size, trains, folder: _study("permutation", HOSTS, size, trains),
     "incast": lambda size, trains, folder: _study("incast", 16, size, trains),
     "generate": _generate,

@@ -147,7 +147,7 @@ def _drawn(rng: random.Random, count: int, dtype: Dtype, reduce_op: ReduceOp) ->
 def _same_bits(a: Array, b: Array) -> bool:
     one, two = bytes_of(a), bytes_of(b)
     if one.size == two.size and not one.size % 8:  # words of 8 bytes are compared faster
-        one, two = one.view(np.uint64), two.view(np.uint64)  # type: ignore[assignment]
+        one, two = one.view(np.uint64), two.view(np.uint64)
     return a is b or bool(np.array_equal(one, two))
 
 

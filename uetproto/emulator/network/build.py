@@ -15,6 +15,7 @@ from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.layouts import LAYOUTS, cables_between_switches
+from uetproto.emulator.network.message_port import AnnouncedFrames, MessagePort
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc, TrunkPort
@@ -26,7 +27,7 @@ from uetproto.emulator.network.tap import FrameWriter, InTap, OutTap, TapCapture
 from uetproto.emulator.network.train_port import ExpectedFrames, TrainPort
 from uetproto.emulator.network.vlan import size_with_tag
 from uetproto.engine.contract import SECOND, Rng
-from uetproto.engine.train import LEAST, TrainEngine
+from uetproto.engine.train import LEAST, MessageEngine, TrainEngine
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import SplitFramer, TrainFramer, mac_of
@@ -61,7 +62,7 @@ def build(
     capture = None if writer is None else TapCapture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
-    if config.trains == "on" and not any(nic.trains for nic in builder.network.nics.values()):
+    if config.trains == "on" and not any(nic.trains or nic.messages for nic in builder.network.nics.values()):
         raise LocalError(
             "trains", "on, but no node of this network can handle packets together", "auto, off",
             id="inconsistent-values"
@@ -187,6 +188,7 @@ class _NetworkBuilder:
         self.network = BuiltNetwork(capture=capture)
         self._trunk_ports: dict[str, TrunkPort] = {}
         self._expected: ExpectedFrames = {}
+        self._announced: AnnouncedFrames = {}
         self._trunk_links: dict[str, EmulatedLink] = {}
         self._encodes = config.wire == "bytes"
         self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
@@ -368,8 +370,12 @@ class _NetworkBuilder:
         return nic if self.config.trains == "off" else self._with_trains(nic, node, sender)
 
     def _with_trains(self, nic: Nic, node: NodeAttachment, link: TrainSender) -> FrameReceiver:
-        """Return what takes frames to a NIC: its train port, if its engine and its framer know trains."""
+        """Return what takes frames to a NIC: its message port or its train port, if its engine and its framer know
+        messages or trains."""
         engine, framer = node.engine, node.framer
+        if self._encodes and isinstance(engine, MessageEngine) and engine.use_messages():
+            nic.messages = MessagePort(self.clock, nic, engine, self._announced)
+            return nic.messages
         if (
             not self._encodes or node.ring < LEAST or not isinstance(engine, TrainEngine)
             or not isinstance(framer, TrainFramer) or not engine.use_trains()

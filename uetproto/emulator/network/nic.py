@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.message_port import MessagePort
 from uetproto.emulator.network.pfc import PauseGate
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.contract import NEVER, Engine, TrafficClass
@@ -59,6 +60,8 @@ class Nic:
         self.framer = framer
         self.trains: TrainPort | None = None
         """What receives and sends trains for this NIC, or None if it handles each packet by itself."""
+        self.messages: MessagePort | None = None
+        """What receives recognized packets for this NIC, or None if it reads each frame."""
         self.sent = 0
         self.repeated = 0
         """Number of requests and control packets that were retransmitted; `sent` counts them too."""
@@ -116,6 +119,7 @@ class Nic:
                 frame, send, repeats = self._frame, self._link.send, self._repeats
                 count = len(packets)
                 unsent = None if self.trains is None else self.trains.unsent
+                announce = None if self.messages is None else self.messages.announce
                 for packet in packets:
                     if type(packet) is Train:
                         assert self.trains is not None
@@ -129,6 +133,8 @@ class Nic:
                     if ack is not None:
                         assert self.trains is not None
                         self.trains.announce(ack, data)
+                    if announce is not None:
+                        announce(data, packet)
                     send(data)
                     if packet.traffic_class is not _DATA and repeats(packet):
                         self.repeated += 1

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import Any, get_args
 
 from uetproto.engine.contract import NEVER, Datagram
+from uetproto.engine.roce import messages
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
     Access,
@@ -28,8 +29,16 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.dcqcn import Rate
 from uetproto.engine.roce.memory import MemoryKind, Regions, RoceMemoryRegion
-from uetproto.engine.roce.packets import Parsed, RocePath, congestion_notification, keys_match, parse
-from uetproto.engine.roce.qp import LEGAL, Qp, ReceiveQueue, RequesterHalf, ResponderHalf
+from uetproto.engine.roce.packets import MessagePacket, Parsed, RocePath, congestion_notification, keys_match, parse
+from uetproto.engine.roce.qp import (
+    LEGAL,
+    MessageUser,
+    Qp,
+    ReceiveQueue,
+    RequesterHalf,
+    ResponderHalf,
+    UserMessage,
+)
 from uetproto.engine.roce.requester import RcRequester
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import KINDS
@@ -320,10 +329,32 @@ class Hca:
     def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
         return False
 
+    # Messages (`messages`)
+
+    def serve_messages(self, number: int, user: MessageUser) -> None:
+        """Send and receive the messages of a queue pair with less work where nothing distinguishes them."""
+        self._qp(number).messages = user
+
+    def send_message(self, message: UserMessage, now: int) -> None:
+        """Post a SEND of inline bytes that asks for a completion, as a `PostSend` does."""
+        qp = self.qps.get(message.qp_num)
+        if (
+            qp is None or qp.requester is None or qp.behaviour.post_send != "queue"
+            or qp.requester.posted_now >= qp.max_send_wr
+        ):  # fmt: skip
+            self._post_send(message.work(), now)
+        else:
+            qp.requester.post_message(message)
+            self.mark_active(qp)
+
+    def take_message(self, packet: object, now: int) -> bool:
+        """Process a packet whose frame the driver has recognized. Return False if `receive` must take the frame."""
+        return isinstance(packet, MessagePacket) and messages.take(self, packet, now)
+
     def is_still(self, qp: Qp, polled: bool) -> bool:
         """Return whether a packet that causes nothing leaves a poll nothing to do, now if `polled`, or else later."""
         if not polled:
-            self._mark_active(qp)
+            self.mark_active(qp)
             return True
         idle = qp.requester is None or not qp.requester.posted_now
         return idle and qp.rate is None and not (self._active or self._out or self._looped)
@@ -352,7 +383,7 @@ class Hca:
                 if parsed.packet.ecn_marked:
                     self._answer_mark(qp, parsed, now)
                 qp.requester.take(parsed, now)
-                self._mark_active(qp)
+                self.mark_active(qp)
             else:
                 self.count("unknown opcode")
         elif qp.responder is not None:
@@ -362,7 +393,7 @@ class Hca:
             if parsed.packet.ecn_marked and parsed.known:
                 self._answer_mark(qp, parsed, now)
             qp.responder.take(parsed, now)
-            self._mark_active(qp)
+            self.mark_active(qp)
 
     def _notified(self, qp: Qp, parsed: Parsed, now: int) -> None:
         """Handle a CNP, which has no PSN and no acknowledgement (roce.md §13); its default P_Key is not checked."""
@@ -413,7 +444,7 @@ class Hca:
             return
         assert qp.requester is not None
         qp.requester.post(work)
-        self._mark_active(qp)
+        self.mark_active(qp)
 
     def _post_recv(self, work: PostRecv) -> None:
         qp = self._qp(work.qp_num)
@@ -458,11 +489,11 @@ class Hca:
             qp.requester = make_requester(qp)
         qp.drained = state is QpState.SQD and qp.drained
         qp.drain()
-        self._mark_active(qp)
+        self.mark_active(qp)
 
     # Time
 
-    def _mark_active(self, qp: Qp) -> None:
+    def mark_active(self, qp: Qp) -> None:
         """Mark a queue pair, so that the next `poll` sends its packets and reads its deadline."""
         self._active[qp.number] = None
 
@@ -490,4 +521,4 @@ class Hca:
                 qp.responder.on_time(now)
             if qp.requester is not None:
                 qp.requester.on_time(now)
-            self._mark_active(qp)
+            self.mark_active(qp)

@@ -1,20 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module parses and packs RoCE packets, by the header tables of `wire.headers.roce` (roce.md §2, §3)."""
 
+from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
-from uetproto.engine.contract import Buffer, TrafficClass
+from uetproto.engine.contract import Buffer, TrafficClass, Trim
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, RocePacket
 from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.segments import STEPS, MessageStep
 from uetproto.wire.codec import codec_of
-from uetproto.wire.headers.roce import SEQUENCES
+from uetproto.wire.headers.roce import BTH, SEQUENCES, Operation
 from uetproto.wire.tuples import BthHeader
 
 _HEADERS = {opcode: tuple(codec_of(header) for header in headers) for opcode, headers in SEQUENCES.items()}
 _FULL_MEMBER = 0x8000
 _NOTHING: dict[str, int] = {}
+_NO_TRIM = Trim.NO
+
+
+_WORD = Struct(">I")
+_ASKS = 1 << 31
+"""Bit a of the word that ends a BTH, which has the PSN in its lowest bits."""
+_WORD_AT = BTH.offset_of("a") // 8
+_SEND_ONLY, _ACKNOWLEDGE = Operation.SEND_ONLY, Operation.ACKNOWLEDGE
+
+
+@dataclass(slots=True)
+class MessagePacket(RocePacket):
+    """A message packet is the only packet of a message, or the acknowledgement of one. A driver that recognizes its
+    frame passes it to the receiver as an object, which has what the receiver would read (`messages`)."""
+
+    number: int = 0
+    """Number of the queue pair of the receiver."""
+    psn: int = 0
+    p_key: int = 0
+    data: bytes | None = None
+    """The message, or None in an acknowledgement."""
 
 
 class Parsed:
@@ -93,7 +116,19 @@ def source_port(flow_label: int, own: int, remote: int) -> int:
 class RocePath:
     """A path from a queue pair to a peer holds the values that all packets on this path have in common."""
 
-    __slots__ = ("_dst", "_entropy", "_hop_limit", "_label", "_m", "_p_key", "_src", "_transport", "_version", "remote")
+    __slots__ = (
+        "_dst",
+        "_entropy",
+        "_fronts",
+        "_hop_limit",
+        "_label",
+        "_m",
+        "_p_key",
+        "_src",
+        "_transport",
+        "_version",
+        "remote",
+    )
 
     def __init__(
         self, transport: int, own: int, address: int, ip_version: int, av: AddressVector, remote: int, p_key: int,
@@ -109,6 +144,8 @@ class RocePath:
         self._p_key = p_key
         self._m = config.m
         self.remote = remote
+        self._fronts: dict[int, bytes] = {}
+        """Bytes of a BTH before its last word, by the operation of packets without pad."""
 
     def packet(
         self, operation: int, psn: int, headers: bytes = b"", payload: Buffer = b"", *, a: int = 0, se: int = 0,
@@ -126,6 +163,29 @@ class RocePath:
         return RocePacket(
             self._src, self._dst, bth + headers, payload, kind, self._entropy, ip_version=self._version,
             hop_limit=self._hop_limit, flow_label=self._label,
+        )  # fmt: skip
+
+    def _front(self, operation: int) -> bytes:
+        front = self._fronts.get(operation)
+        if front is None:
+            front = self._fronts[operation] = bytes(self.packet(operation, 0).header[:_WORD_AT])
+        return front
+
+    def message(self, psn: int, data: bytes) -> MessagePacket:
+        """Return the packet of a SEND of one packet, whose length is a multiple of 4 bytes."""
+        psn &= MASK
+        return MessagePacket(
+            self._src, self._dst, self._front(_SEND_ONLY) + _WORD.pack(psn | _ASKS), data, TrafficClass.DATA,
+            self._entropy, False, _NO_TRIM, self._version, None, b"", self._hop_limit, self._label,
+            self.remote, psn, self._p_key, data,
+        )  # fmt: skip
+
+    def message_ack(self, psn: int, aeth: bytes) -> MessagePacket:
+        """Return the acknowledgement of all messages up to `psn`."""
+        return MessagePacket(
+            self._src, self._dst, b"".join((self._front(_ACKNOWLEDGE), _WORD.pack(psn), aeth)), b"", TrafficClass.DATA,
+            self._entropy, False, _NO_TRIM, self._version, None, b"", self._hop_limit, self._label,
+            self.remote, psn, self._p_key,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from uetproto.engine.roce.contract import (
     Receive,
     RoceEvent,
     RocePacket,
+    SendFlags,
     Status,
     WcOpcode,
     WorkCompletion,
@@ -215,6 +216,34 @@ class ChannelAdapter(Protocol):
     def loop_back(self, packet: RocePacket, now: int) -> None: ...
 
 
+class UserMessage(NamedTuple):
+    """A user message is a SEND that a `MessageUser` posts without a work request."""
+
+    qp_num: int
+    wr_id: int
+    data: bytes
+
+    def work(self) -> PostSend:
+        """Return the work request that posts the message."""
+        return PostSend(
+            qp_num=self.qp_num, wr_id=self.wr_id, inline=self.data, send_flags=SendFlags.INLINE | SendFlags.SIGNALED
+        )
+
+
+class MessageUser(Protocol):
+    """A message user is a program on the host that sends and receives whole messages on a queue pair, and posts each
+    receive again as soon as a message has used it."""
+
+    longest: int
+    """Number of bytes of each of its receives."""
+
+    def arrived(self, number: int, data: bytes, now: int) -> None:
+        """Take a message that arrived on the queue pair `number`."""
+
+    def sent(self, wr_id: int, now: int) -> None:
+        """Note that the peer has acknowledged a message."""
+
+
 class RequesterHalf(Protocol):
     """A queue pair has a requester from RTS on. By default the requester expects no responses and has no timers."""
 
@@ -227,6 +256,15 @@ class RequesterHalf(Protocol):
         """Return the number of sends that have not ended."""
 
     def post(self, work: PostSend) -> None: ...
+
+    def post_message(self, message: UserMessage) -> None:
+        """Queue a message of the user of the queue pair."""
+        self.post(message.work())
+
+    def end_messages(self, psn: int, now: int) -> list[int] | None:
+        """Process a positive acknowledgement of messages, and return their wr_ids; None: `take` must process it."""
+        return None
+
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int: ...
     def flush(self) -> None: ...
 
@@ -290,6 +328,9 @@ class Qp:
         self.path = self._path()
         self.requester: RequesterHalf | None = None
         self.responder: ResponderHalf | None = None
+        self.messages: MessageUser | None = None
+        """Program that sends and receives its messages with less work where nothing distinguishes them; None: nobody
+        does."""
         self.held: Receive | None = None
         """Receive that the message in progress uses, or None. It is kept for the next message if a UC message is
         dropped."""

@@ -9,14 +9,16 @@ from uetproto.engine.contract import NEVER, Buffer
 from uetproto.engine.roce.config import ENDLESS, rnr_wait_of, timeout_of
 from uetproto.engine.roce.contract import Access, Opcode, PostSend, RocePacket, SendFlags, Status
 from uetproto.engine.roce.memory import BadKeyError, Inline, SgeSegments
+from uetproto.engine.roce.messages import send_message
 from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import MASK, count_of_packets, diff
-from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.qp import Qp, UserMessage
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS, WITH_IMM, WITH_INV, operation_at
 from uetproto.engine.roce.trains import send_train
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
 from uetproto.wire.tuples import AtomicEthHeader, IethHeader, ImmHeader, RethHeader
 
+_SEND = Opcode.SEND
 _ACK, _RNR, _NAK = 0, 1, 3
 """Bits 6 and 5 of a syndrome (roce.md §2.1); 2 is reserved."""
 
@@ -38,16 +40,21 @@ class Wqe:
     """A WQE (work queue element) holds a posted work request and its progress."""
 
     __slots__ = (
-        "begun", "bytes", "end", "failed", "first", "kind", "length", "number", "starts", "work",
+        "_work", "begun", "bytes", "end", "failed", "first", "kind", "length", "message", "number", "starts",
     )  # fmt: skip
 
-    def __init__(self, work: PostSend, number: int, source: SgeSegments | Inline) -> None:
-        self.work = work
-        self.kind = KINDS[work.opcode]
+    def __init__(
+        self, work: PostSend | None, number: int, source: SgeSegments | Inline, message: UserMessage | None = None
+    ) -> None:
+        """Make the element of a work request, or, if `work` is None, of a message."""
+        self._work = work
+        self.message = message
+        opcode = _SEND if work is None else work.opcode
+        self.kind = KINDS[opcode]
         self.number = number
         """Send sequence number (SSN) of the work request. The first work request has 1."""
         self.bytes = source
-        self.length = ATOMIC_SIZE if work.opcode in ATOMICS else source.length
+        self.length = ATOMIC_SIZE if opcode in ATOMICS else source.length
         self.begun = False
         self.first = self.end = -1
         """First PSN of the work request, and the PSN after its last PSN. Both are −1 before the work request begins."""
@@ -57,6 +64,14 @@ class Wqe:
         self.failed: Status | None = None
         """Status with which the failed work request will end, when all earlier work requests have ended. It is None if
         the work request has not failed."""
+
+    @property
+    def work(self) -> PostSend:
+        """Return the work request. That of a message is made when it is asked for the first time."""
+        if self._work is None:
+            assert self.message is not None
+            self._work = self.message.work()
+        return self._work
 
 
 def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
@@ -154,6 +169,10 @@ class RcRequester:
         self.posted += 1
         self.wqes[self.posted] = Wqe(work, self.posted, bytes_of(self.qp, work))
 
+    def post_message(self, message: UserMessage) -> None:
+        self.posted += 1
+        self.wqes[self.posted] = Wqe(None, self.posted, Inline(message.data), message)
+
     # Sending
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
@@ -165,6 +184,10 @@ class RcRequester:
             wqe = self.wqes.get(self.at)
             if wqe is None or wqe.failed is not None:
                 break
+            if wqe.message is not None and (packet := send_message(self, wqe, wqe.message.data)) is not None:
+                out.append(packet)
+                sent += 1
+                continue
             if not self._fits(wqe) or not (wqe.begun or self._begin(wqe)):
                 break
             if self.qp.hca.trains and (taken := send_train(self, wqe, out, budget - sent)):
@@ -329,6 +352,26 @@ class RcRequester:
         self.unanswered -= wqe.kind.answered
         if wqe.work.send_flags & SendFlags.SIGNALED:
             self.qp.complete_send(wqe.work, wqe.kind.completion, Status.SUCCESS, wqe.length, 0)
+
+    def end_messages(self, psn: int, now: int) -> list[int] | None:
+        """Process an ACK without a credit limit of all PSNs up to `psn`, if it ends whole messages of one packet and
+        nothing else; return their wr_ids. Otherwise return None, and change nothing."""
+        offset = psn - self.una & MASK
+        last = self.wqes.get(self.head + offset)
+        if offset >= self.next - self.una or last is None or last.end != self.una + offset + 1:
+            return None  # each has a PSN at least, so that now each has one
+        numbers = range(self.head, self.head + offset + 1)
+        messages = [self.wqes[number].message for number in numbers]
+        if None in messages:
+            return None
+        for number in numbers:
+            del self.wqes[number]
+        self.head += offset + 1
+        self.una += offset + 1
+        self.unlimited = True
+        self._on_progress(now)
+        self._end_failed()
+        return [message.wr_id for message in messages if message is not None]
 
     def _on_progress(self, now: int) -> None:
         """Reset the retry counts and restart the timer after new PSNs were acknowledged."""

@@ -30,6 +30,7 @@ from uetproto.wire.tuples import AethHeader, AtomicAckEthHeader
 
 _M64 = (1 << 64) - 1
 _RNR = 0x20
+_ACKNOWLEDGE = Operation.ACKNOWLEDGE
 
 _RESPONSE = family("RDMA_READ_RESPONSE")
 
@@ -152,6 +153,13 @@ class RcResponder(Inbound):
         self._nak_sent = False
         self.epsn = add(self.epsn, packets)
         self.done += packets * size
+
+    def count_message(self, now: int) -> None:
+        """Count a message of one packet that was taken, and acknowledge it (`messages`)."""
+        self._nak_sent = False
+        self.epsn = self.epsn + 1 & MASK
+        self.msn = self.msn + 1 & MASK
+        self._request_ack(now)
 
     # Checks: each returns the syndrome that it refuses with, or None
 
@@ -361,11 +369,15 @@ class RcResponder(Inbound):
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
         sent = 0
-        path, answers = self.qp.path, self.answers
+        path, answers, plain = self.qp.path, self.answers, self.qp.messages is not None
         while answers:
             answer = answers[0]
             if isinstance(answer, ShortResponse):
-                out.append(path.packet(answer.operation, answer.psn, answer.headers))
+                headers = answer.headers
+                if plain and answer.operation is _ACKNOWLEDGE and headers[0] == NO_CREDIT_LIMIT:
+                    out.append(path.message_ack(answer.psn, headers))
+                else:
+                    out.append(path.packet(answer.operation, answer.psn, headers))
                 answers.popleft()
                 continue
             if sent >= budget:

@@ -28,6 +28,9 @@ class Element(Protocol):
     It does no I/O itself. `now` is the time in picoseconds. No received bytes make a method raise.
     """
 
+    trains: bool
+    """Whether chunks of a stream are taken with less work where nothing distinguishes them (`trains`)."""
+
     def message(self, conn: int | None, data: bytes, now: int) -> None:
         """Handle a message that arrived on a connection, or by multicast if `conn` is None."""
 

@@ -23,6 +23,8 @@ NOT_APPLICABLE = 0xFF
 """Value of `coll` in a message that belongs to no collective, and of `child_idx` if the child is not known or the
 message is a multicast or an ERROR."""
 
+VEC_OFF_AT, VEC_OFF_END = 16, 20
+"""Byte offsets of vec_off and of what follows it, the one header field in which the chunks of a stream differ."""
 CHILD_AT, FLAGS_AT = 28, 30
 """Byte offsets of child_idx and flags, the two header fields in which the results to several children differ."""
 

@@ -64,6 +64,19 @@ class Carrier(Ports):
         """Handle an event of the engine; return False if it does not belong to this carrier."""
         raise NotImplementedError
 
+    # What a subclass may do
+
+    def use_messages(self) -> bool:
+        """Let the element take chunks as runs from now on, and take packets that the driver has recognized. Return
+        False if the carrier cannot do the latter."""
+        self.element.trains = True
+        return False
+
+    def take_message(self, packet: Any, now: int) -> bool:
+        """Process a packet whose frame the driver has recognized. Return False, having done nothing, if the engine must
+        receive it."""
+        return False
+
     # What it calls
 
     def find(self, conn: int) -> CarrierConnection:

@@ -24,7 +24,7 @@ from uetproto.engine.roce.contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.qp import bring_up_steps
+from uetproto.engine.roce.qp import UserMessage, bring_up_steps
 from uetproto.engine.roce.ud import GRH_SIZE, group_of, is_multicast
 from uetproto.engine.sharp.carriers.carrier import LONGEST, Carrier, CarrierConnection
 from uetproto.engine.sharp.contract import Element, OutgoingMessage
@@ -105,6 +105,10 @@ class RoceCarrier(Carrier):
         self._by_number: dict[int, _UdConnection] = {}
         self._qkeys: dict[int, int] = {}
         """Maps each joined group to its Q_Key."""
+        self.longest = LONGEST
+        """Number of bytes of a receive (`qp.MessageUser`)."""
+        self._by_messages = False
+        """Whether messages are handed over without work requests and completions."""
         self._works = 0
         self._open: dict[int, tuple[CarrierConnection, int]] = {}
         """Maps the wr_id of each SEND that has not ended to its connection and handle."""
@@ -114,6 +118,8 @@ class RoceCarrier(Carrier):
     def allocate(self) -> int:
         number = self._create(QpType.RC, self._srq)
         self.connections[number] = CarrierConnection(number)
+        if self._by_messages:
+            self._hca.serve_messages(number, self)
         return number
 
     def connect(
@@ -174,6 +180,9 @@ class RoceCarrier(Carrier):
     def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
         self._works += 1
         self._open[self._works] = connection, 0 if message.conn is None else message.handle
+        if self._by_messages and message.conn is not None:
+            self._hca.send_message(UserMessage(connection.number, self._works, message.data), now)
+            return
         work: dict[str, Any] = {}
         if message.conn is None:
             work = {
@@ -183,6 +192,27 @@ class RoceCarrier(Carrier):
         self._hca.submit(PostSend(
             qp_num=connection.number, wr_id=self._works, inline=message.data, send_flags=_FLAGS, **work,
         ), now)  # fmt: skip
+
+    # Messages without completions (`engine.roce.messages`)
+
+    def use_messages(self) -> bool:
+        super().use_messages()
+        self._by_messages = True
+        for number in self.connections:
+            self._hca.serve_messages(number, self)
+        return True
+
+    def take_message(self, packet: Any, now: int) -> bool:
+        return self._hca.take_message(packet, now)
+
+    def arrived(self, number: int, data: bytes, now: int) -> None:
+        connection = self.connections.get(number)
+        if connection is not None:
+            self.deliver(connection, data, now)
+
+    def sent(self, wr_id: int, now: int) -> None:
+        connection, handle = self._open.pop(wr_id)
+        self.ended(connection, handle, now)
 
     # What the adapter tells
 

@@ -31,6 +31,13 @@ class SharpStation:
         self.engine.receive(packet, now)
         self._hand_events_on(now)
 
+    def use_messages(self) -> bool:
+        """Take packets that the driver has recognized from now on (`train.MessageEngine`)."""
+        return self.carrier.use_messages()
+
+    def take_message(self, packet: Any, now: int) -> bool:
+        return self.carrier.take_message(packet, now)
+
     def submit(self, work: Any, now: int) -> None:
         """Accept work of the inner engine, or a `Task`."""
         if callable(work):

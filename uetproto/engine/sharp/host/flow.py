@@ -13,7 +13,7 @@ from math import lcm
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import GRANULE
 from uetproto.engine.sharp.host.work import Aggregate
-from uetproto.engine.sharp.messages import HEADER, NONE, SharpMessage, SharpTarget
+from uetproto.engine.sharp.messages import HEADER, NONE, VEC_OFF_AT, VEC_OFF_END, SharpMessage, SharpTarget
 from uetproto.wire.headers.sharp import DTYPE_SIZES, EVERY_RANK, TGT_WORDS, VERSION, Coll, Flag, SharpOpcode, TargetType
 
 _MASK = 2**32 - 1
@@ -24,8 +24,8 @@ class HostOperation:
     """A host operation is a collective that was submitted, with its progress."""
 
     __slots__ = (
-        "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "multicast_deadline",
-        "nbytes", "pieces", "repeats", "result", "seq", "size", "streams", "view", "work",
+        "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "middle",
+        "multicast_deadline", "nbytes", "pieces", "repeats", "result", "seq", "size", "streams", "view", "work",
     )  # fmt: skip
 
     def __init__(self, work: Aggregate, rank: int, streams: bool, deadline: int) -> None:
@@ -45,6 +45,9 @@ class HostOperation:
         self.result = bytearray(self.nbytes if self.expects else 0)
         self.first = self.pieces = self.size = self.seq = self.finished = 0
         self.flags = 0
+        self.middle: tuple[bytes, bytes, memoryview] | None = None
+        """Header before vec_off and behind it, and the vector, of the requests on a SAT between the first and the last
+        one. It is None until the first of them is packed."""
         self.head = b""
         """Packed target extension of the requests; empty if they have none."""
         self.multicast_deadline = NEVER
@@ -130,6 +133,10 @@ class TreeFlow:
         work = operation.work
         index = number - operation.first
         offset = index * operation.size
+        middle = operation.middle
+        if middle is not None and not extra and 0 < index < operation.pieces - 1:
+            front, behind, vector = middle
+            return b"".join((front, offset.to_bytes(4, "big"), behind, vector[offset : offset + operation.size]))
         length = min(operation.size, operation.nbytes - offset)
         flags = operation.flags | extra
         if index == 0:
@@ -146,6 +153,8 @@ class TreeFlow:
         )  # fmt: skip
         if view is None:
             return header + operation.head
+        if self.sat and 0 < index < operation.pieces - 1 and not extra and not operation.head:
+            operation.middle = header[:VEC_OFF_AT], header[VEC_OFF_END:], view
         return b"".join((header, operation.head, view[offset : offset + length], bytes(-length % 4)))
 
     def piece_of(self, message: SharpMessage) -> tuple[HostOperation, int] | None:
@@ -181,13 +190,17 @@ class TreeFlow:
             if len(message.body) != length or message.flags & _NODATA:
                 return False
             operation.result[offset : offset + length] = message.body
+        self.finish(operation, number)
+        return True
+
+    def finish(self, operation: HostOperation, number: int) -> None:
+        """Note that a piece has its result."""
         self.missing.remove(number)
         self.again.pop(number, None)
         self.refusals.pop(number, None)
         operation.finished += 1
         while self.base < self.next and self.base not in self.missing:
             self.base += 1
-        return True
 
     def refuse(self, number: int, at: int) -> int:
         """Schedule the retransmission of a piece that a NACK refused; return the number of NACKs for this piece."""

@@ -26,6 +26,7 @@ from uetproto.engine.sharp.node.pool import ResourcePool
 from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GroupInput
 from uetproto.engine.sharp.node.timers import TimerQueue
+from uetproto.engine.sharp.node.trains import RequestRun
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import COUNTERPARTS, SharpOpcode, Status, Syndrome, Trap
 
@@ -57,6 +58,11 @@ class SharpNode:
         """Connections that have failed."""
         self.ports = PortsByConnection(self.trees)
         self.heartbeats = HeartbeatMonitor(self)
+        self.trains = False
+        """Whether requests of a stream are taken with less work where nothing distinguishes them."""
+        self._runs: dict[int | None, RequestRun | None] = {}
+        """Maps the connection to each child to the run of its last request, if it is in one. The table is cleared when
+        a tree, a quota or a group changes."""
         self._source: PortCounters | None = None
         """Port of the message that is being handled; None while a timer is handled."""
         self._out: list[OutgoingMessage] = []
@@ -97,6 +103,7 @@ class SharpNode:
             self.cleanup(tree=tree_id)
         self.trees[tree_id] = NodeTree(tree_id, mode, llt_tree_id, parent, dict(children), depth)
         self.ports.clear()
+        self._runs.clear()
         self.dead.difference_update(children.values(), () if parent is None else (parent,))
 
     def update_tree(self, tree_id: int, children: Mapping[int, int]) -> None:
@@ -109,12 +116,14 @@ class SharpNode:
         tree.children = {index: conn for index, conn in {**tree.children, **children}.items() if conn}
         tree.child_of = {conn: index for index, conn in tree.children.items()}
         self.ports.clear()
+        self._runs.clear()
 
     def remove_tree(self, tree_id: int) -> None:
         """Serve TreeConfig REMOVE: remove a tree, its groups and its quotas."""
         self.cleanup(tree=tree_id)
         self.trees.pop(tree_id, None)
         self.ports.clear()
+        self._runs.clear()
         for key in [key for key in self.quotas if key[1] == tree_id]:
             del self.quotas[key]
 
@@ -122,6 +131,7 @@ class SharpNode:
         """Serve TreeConfig DISABLE: refuse all further requests on a tree."""
         if tree_id in self.trees:
             self.trees[tree_id].enabled = False
+            self._runs.clear()
 
     def set_quota(self, quota: Quota) -> None:
         """Serve QuotaConfig SET: make a job active on a tree."""
@@ -133,6 +143,7 @@ class SharpNode:
         """Serve QuotaConfig CLEAR: end the groups of a job on a tree, and remove the quota."""
         self.cleanup(job, tree)
         self.quotas.pop((job, tree), None)
+        self._runs.clear()
 
     def cleanup(self, job: int | None = None, tree: int | None = None) -> None:
         """Serve ResourceCleanup: end the groups of a job on a tree and send ERROR CANCELLED to their children. None
@@ -149,6 +160,9 @@ class SharpNode:
         port = self._source = self.ports[conn]
         port.hba_received_packets += 1
         port.hba_received_bytes += len(data)
+        run = self._runs.get(conn)
+        if run is not None and run.header.fits(data) and run.take(data):
+            return None
         message = parse(data)
         if not isinstance(message, SharpMessage):
             return self._malformed(conn, data, message)
@@ -185,6 +199,8 @@ class SharpNode:
         opcode = message.opcode
         if opcode == _O.AGG_REQ:
             group.request(child, message, data)
+            if self.trains:
+                self._runs[group.conn_of(child)] = RequestRun.of(group, group.operations, child, message, data)
         elif opcode == _O.GROUP_LEAVE_REQ:
             group.leave(child, message)
         elif opcode in (_O.LOCK_REQ, _O.UNLOCK_REQ):
@@ -356,6 +372,7 @@ class SharpNode:
             del self.groups[group.tree_id, group.group_id]
             found.end_locks()
             found.operations.close()
+            self._runs.clear()
             self.stop(found)
             self.pool.release(found)
 

@@ -9,7 +9,7 @@ a streaming tree.
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from uetproto.engine.sharp.messages import NOT_APPLICABLE, SharpFault, SharpMessage, status_or
+from uetproto.engine.sharp.messages import CHILD_AT, NOT_APPLICABLE, SharpFault, SharpMessage, status_or
 from uetproto.engine.sharp.node.checks import check_request
 from uetproto.engine.sharp.node.contract import GroupContext, NodeServices
 from uetproto.engine.sharp.node.ost import SIGNED, OstEntry, signature_of
@@ -24,6 +24,8 @@ _NODATA, _MCAST, _LE, _REPRO, _FINAL, _LOCK, _UNLOCK = (
     int(flag) for flag in (Flag.NODATA, Flag.MCAST, Flag.LE, Flag.REPRO, Flag.FINAL, Flag.LOCK, Flag.UNLOCK)
 )
 
+_INDEXES = [bytes((child,)) for child in range(256)]
+"""Byte of child_idx of each child."""
 FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
 """If an operation fails with one of these statuses, its group fails as well."""
 
@@ -58,7 +60,7 @@ class GroupOperations(ABC):
             user_data=self.group.granted.user_data_per_ost,
             prod=self.node.config.prod,
             sat=self.sat,
-            locked=self._is_locked(),
+            locked=self.is_locked,
         )
         self._note_progress(child, message)
         op = self._find(message)
@@ -177,7 +179,8 @@ class GroupOperations(ABC):
     def _key(self, op: OstEntry) -> object:
         """Return the key of an operation in `ops`."""
 
-    def _is_locked(self) -> bool:
+    @property
+    def is_locked(self) -> bool:
         """Tell whether the group holds the lock that the requests of a SAT need."""
         return False
 
@@ -240,11 +243,14 @@ class GroupOperations(ABC):
 
     def store(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """Store the operand of a child; the operand of the last child ends the collection."""
-        flags = message.flags
-        op.operands[child] = None if flags & _NODATA else message.body
-        op.raw[child] = data
         if message.udh:
             op.cookies[child] = message.udh
+        self.keep(op, child, message.flags, None if message.flags & _NODATA else message.body, data)
+
+    def keep(self, op: OstEntry, child: int, flags: int, operand: bytes | None, data: bytes) -> None:
+        """Keep the operand and the request `data` of a child, and end the collection if it is the last one."""
+        op.operands[child] = operand
+        op.raw[child] = data
         op.merged[0] &= flags
         op.merged[1] |= flags & _UNLOCK
         if len(op.operands) == len(self.group.members):
@@ -350,9 +356,14 @@ class GroupOperations(ABC):
         full = pack_result(op.result, 0)
         bare = pack_result(op.result, 0, without=True) if op.message.coll == Coll.REDUCE else full
         target = self._target_child(op)
+        if target is None and not op.cookies:
+            front, behind = bytes(full[:CHILD_AT]), bytes(full[CHILD_AT + 1 :])
+            for child in group.members:
+                data = b"".join((front, _INDEXES[child], behind))
+                self.node.send(group.conn_of(child), data, self.node.expect(op, child))
+            return
         for child in group.members:
-            data = bytearray(full if target is None or child == target else bare)
-            self._send_result(op, child, data)
+            self._send_result(op, child, bytearray(full if target is None or child == target else bare))
 
     def _target_child(self, op: OstEntry) -> int | None:
         """Return the only child that gets the payload, as the target rank is below it; None for all, -1 for none."""

@@ -68,10 +68,14 @@ class SatOperations(GroupOperations):
     # Where a chunk belongs
 
     def _note_progress(self, child: int, message: SharpMessage) -> None:
-        seq, vec_off = self._position.get(child, (self.base, 0))
-        ahead = diff32(message.seq, seq)
-        if ahead > 0 or (not ahead and message.vec_off > vec_off):
-            self._position[child] = message.seq, message.vec_off
+        self.note_position(child, message.seq, message.vec_off)
+
+    def note_position(self, child: int, seq: int, vec_off: int) -> None:
+        """Note the seq and the vec_off of a chunk that a child has sent, if they are the furthest so far."""
+        known = self._position.get(child, (self.base, 0))
+        ahead = diff32(seq, known[0])
+        if ahead > 0 or (not ahead and vec_off > known[1]):
+            self._position[child] = seq, vec_off
 
     def _find(self, message: SharpMessage) -> OstEntry | None:
         stream = self.streams.get(message.seq)
@@ -90,7 +94,8 @@ class SatOperations(GroupOperations):
     def _key(self, op: OstEntry) -> object:
         return op.seq, op.vec_off
 
-    def _is_locked(self) -> bool:
+    @property
+    def is_locked(self) -> bool:
         lock = self.node.lock_of(self.group)
         return lock is not None and lock.held
 

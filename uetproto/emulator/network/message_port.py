@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""This module has the message port of a NIC whose engine takes recognized packets (`train.MessageEngine`).
+
+On their way the frames are ordinary frames. The port of the sender announces each frame with its packet; the port of
+the receiver recognizes a frame by its Python object, so that nobody reads it or checks its CRC. A frame that the
+network has marked, trimmed, damaged or repeated is another object, or no longer announced, and the NIC takes it as any
+other.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from uetproto.emulator.network.clock import Clock
+from uetproto.engine.train import MessageEngine
+
+if TYPE_CHECKING:
+    from uetproto.emulator.network.nic import Nic
+
+_MOST = 1 << 16
+"""Number of announced frames above which all are forgotten: most of them are lost."""
+
+AnnouncedFrames = dict[int, tuple[bytes, Any]]
+"""Type of the table of all frames in flight, with their packets. The key is the `id` of the frame, which the table
+keeps alive."""
+
+
+class MessagePort:
+    """A message port is in front of a NIC: it takes the frames that arrive, and announces those that are sent."""
+
+    def __init__(self, clock: Clock, nic: "Nic", engine: MessageEngine, announced: AnnouncedFrames) -> None:
+        """Make the port of a NIC. All ports of a network share the table `announced`."""
+        self._clock = clock
+        self._nic = nic
+        self._take = engine.take_message
+        self._announced = announced
+
+    def announce(self, frame: bytes, packet: Any) -> None:
+        """Let the receiver of a frame know the packet of which it was made."""
+        announced = self._announced
+        if len(announced) >= _MOST:
+            announced.clear()
+        announced[id(frame)] = frame, packet
+
+    def take(self, frame: bytes) -> None:
+        """Take a frame that arrives now."""
+        found, nic, now = self._announced.pop(id(frame), None), self._nic, self._clock.now
+        if found is not None and self._take(found[1], now):
+            nic.received += 1
+            nic.received_at = now
+            nic.step()
+        else:
+            nic.take(frame)
