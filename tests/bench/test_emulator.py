@@ -19,10 +19,11 @@ def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         return runs.run(arguments[2], int(arguments[3]), arguments[4]), 50 << 20
 
     found = list(measure.measure(True, False, here))
-    assert len(found) == 2 + 3
+    assert len(found) == 2 + 3 + 2
     assert all(figure.value > 0 for figure in found)
-    assert found[-1].what.startswith("two fi_writes into one port: before ")
-    assert set(BEFORE) == set(runs.RUNS)
+    assert found[4].what.startswith("two fi_writes into one port: before ")
+    assert found[-1].what.startswith("fi_write, sealed, one tap: packet by packet ")
+    assert set(BEFORE) == set(runs.RUNS) - {"sealed"}
 
 
 @pytest.mark.parametrize(("name", "size", "packets"), [("ring", 1 << 16, 480), ("generate", 200, 200)])

@@ -33,12 +33,8 @@ def seal_train(framer: "SealingFramer", train: Train) -> list[bytes]:
     """
     domain, lowers = framer.domain, framer.lower_of_train(train)
     below = {lower: framer.authenticated(lower, train.dst) for lower in set(lowers)}
-    packets = [
-        PacketToSeal(lower, below[lower].run, b"".join((head, payload)))
-        for lower, head, payload in zip(lowers, train.heads, train.payloads, strict=True)
-    ]
-    front = len(train.heads[0])
-    train.payloads = [memoryview(packet.inner)[front:] for packet in packets]
+    inner = train.fix([b"".join(parts) for parts in zip(train.heads, train.payloads, strict=True)], 0)
+    packets: list[PacketToSeal] = list(zip(lowers, [below[lower].run for lower in lowers], inner, strict=True))
     frames: list[bytes] = []
     seals: list[TrainSeal] = []
     train.seals = seals

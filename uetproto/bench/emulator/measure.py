@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from uetproto.bench.emulator.before import BEFORE
-from uetproto.bench.emulator.floor import calibration, one_by_one
+from uetproto.bench.emulator.floor import PACKET, aead, calibration, one_by_one
 from uetproto.bench.engine import Figure
 
 MIB = 1 << 20
@@ -41,6 +41,8 @@ ROWS = (
 )
 _FLOOR = 30_000
 """Number of packets of a measurement of the floor."""
+_SEALED = 1.6
+"""Least ratio of the rate of a sealed write with trains to that without."""
 
 
 def measure(
@@ -67,3 +69,18 @@ def measure(
         what = f"{row.what}: before {before:,.0f}, now {best / BEFORE[row.name]:.2f} ×, {peak // MIB} MiB"
         wanted = None if row.wanted is None else row.wanted * before
         yield Figure("emulator", what, best * loop, "packets/s", row.asked * before, wanted=wanted)
+    yield from sealed(quick, whole, in_a_process)
+
+
+def sealed(
+    quick: bool, whole: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
+) -> Iterator[Figure]:
+    """Yield the rate of AES-GCM alone, and that of a sealed write with trains beside that without, of this run."""
+    yield Figure("emulator", f"floor: AES-256-GCM of {PACKET} bytes", aead(_FLOOR), "packets/s", 0)
+    rates = dict.fromkeys(("off", "auto"), 0.0)
+    size = (256 if whole else 4 if quick else 32) * MIB
+    for trains in ("off", "auto") * (1 if quick else 3):
+        found, _ = in_a_process(["-m", "uetproto.bench.emulator.runs", "sealed", str(size), trains])
+        rates[trains] = max(rates[trains], found["packets"] / found["seconds"])
+    what = f"fi_write, sealed, one tap: packet by packet {rates['off']:,.0f}, now {rates['auto'] / rates['off']:.2f} ×"
+    yield Figure("emulator", what, rates["auto"], "packets/s", _SEALED * rates["off"])

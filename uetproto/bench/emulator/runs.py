@@ -20,12 +20,15 @@ from uetproto.api import fi, verbs
 from uetproto.bench.emulator.floor import calibration
 from uetproto.cli.collective.run import CollectiveCase, PreparedCase
 from uetproto.collectives.dtypes import dtype
+from uetproto.emulator.run.play import RUNS as PLAYED
+from uetproto.emulator.scenario.settings import load as load_scenario
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.errors import LocalError
 from uetproto.fabric.matrix import traffic_matrix
 from uetproto.fabric.study import Study, StudyConfig
 from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
+from uetproto.wire.capture.pcap import open_writer
 
 PACKET, RANKS, HOSTS = 4096, 16, 128
 CHUNK = SharpConfig().sat_chunk
@@ -83,6 +86,27 @@ def _roce(length: int, trains: str, folder: Path, capture: bool = True) -> Timed
         return length // PACKET, process_time() - began
 
 
+def _sealed(length: int, trains: str, folder: Path) -> Timed:
+    """Write a file, sealed in mode direct, with a capture of the sender."""
+    source, run_file = folder / "source", folder / "run.pcap"
+    with source.open("wb") as file:
+        for _ in range(length >> 20):
+            file.write(bytes(range(256)) * 4096)
+    scenario = load_scenario("gradient-sealed-direct", [
+        f"input={source}", f"ses.payload_mtu={PACKET}", f"fabric.trains={trains}", 'tap.nodes=["rank0"]',
+    ])  # fmt: skip
+    with ExitStack() as owned:
+        played = PLAYED[True, "transfer"](scenario, owned, False)
+        played.connect(owned.enter_context(open_writer(str(run_file))))
+        began = process_time()
+        played.play(None)
+        played.close()
+        seconds = process_time() - began
+        if not played.outcome(None, None).match:
+            raise LocalError("bench: the target's memory differs from the input")
+        return length // PACKET, seconds
+
+
 def _all_reduce(packets: int, length: int, trains: str, algorithm: str, **more: Any) -> Timed:
     prepared = PreparedCase(CollectiveCase(
         op="all_reduce", algorithm=algorithm, ranks=RANKS, length=length, dtype=dtype("float32"), **more,
@@ -123,6 +147,7 @@ def _generate(length: int, trains: str, folder: Path) -> Timed:
 
 RUNS: dict[str, Callable[[int, str, Path], Timed]] = {
     "write": _write,
+    "sealed": _sealed,
     "write-no-capture": lambda length, trains, folder: _write(length, trains, folder, capture=False),
     "roce": _roce,
     "roce-no-capture": lambda length, trains, folder: _roce(length, trains, folder, capture=False),

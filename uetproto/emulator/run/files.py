@@ -89,7 +89,11 @@ class SourceFile:
 
     def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
         """Return what `count` calls of `read` would return for pieces of `size` bytes."""
-        return [self.read(at, size) for at in range(offset, offset + count * size, size)]
+        first = self.read(offset, size)  # so that the window has what follows, as far as it goes
+        start, window = offset - self._start, self._window
+        if start < 0 or start + count * size > len(window):
+            return [first, *(self.read(offset + at * size, size) for at in range(1, count))]
+        return [window[at : at + size] for at in range(start, start + count * size, size)]
 
     def write(self, offset: int, data: Buffer) -> None:
         raise LocalError("memory", "an input is only read", id="wrong-input-file")

@@ -7,7 +7,7 @@ headers. tss.md §13 has test vectors.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
@@ -123,14 +123,9 @@ class Seal(NamedTuple):
     below: AssociatedData
 
 
-class PacketToSeal(NamedTuple):
-    """This tuple holds a packet that `Cipher.seal_run` seals."""
-
-    head: bytes
-    """Bytes of the frame before the security header."""
-    authenticated: bytes
-    """Bytes before the security header that are authenticated: `AssociatedData.run`."""
-    inner: bytes
+PacketToSeal: TypeAlias = tuple[bytes, bytes, bytes]
+"""Type of a packet that `Cipher.seal_run` seals: the bytes of the frame before the security header, those of them that
+are authenticated (`AssociatedData.run`), and the inner packet."""
 
 
 # Keys and nonces ------------------------------------------------------------------------------------------------------
