@@ -103,7 +103,7 @@ def _sealed(length: int, trains: str, folder: Path) -> Timed:
         played.close()
         seconds = process_time() - began
         if not played.outcome(None, None).match:
-            raise LocalError("bench: the target's memory differs from the input")
+            raise LocalError("bench: the target's memory differs from the input", id="bench-failed")
         return length // PACKET, seconds
 
 

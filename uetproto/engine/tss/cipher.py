@@ -7,7 +7,7 @@ headers. tss.md §13 has test vectors.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
@@ -15,6 +15,9 @@ from uetproto.errors import missing_package
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.tuples import TssHeader, TssSsiHeader
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ALL_COUNTERS = 2**48
 """Number of counters that there are: a TSC has 48 bits."""
@@ -179,16 +182,21 @@ def _prefix(header: SecurityHeader, below: AssociatedData) -> int:
 # Sealing --------------------------------------------------------------------------------------------------------------
 
 
+def aes_gcm(key: bytes) -> "AESGCM":
+    """Return the cipher of a packet key, AES-256-GCM."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
+
+
 class _PacketKey:
     """A packet key: its AES-GCM cipher, its IV mask, and with a ledger the nonces that were used."""
 
     __slots__ = ("aead", "mask", "used", "value")
 
     def __init__(self, key: bytes, mask: bytes, ledger: NonceLedger | None) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         self.value = key
-        self.aead = AESGCM(key)
+        self.aead = aes_gcm(key)
         self.mask = int.from_bytes(mask, "big")
         self.used = ledger.of(key, self.mask) if ledger is not None else None
 
