@@ -56,6 +56,22 @@ def test_most_packets_of_long_writes_are_in_trains(monkeypatch: pytest.MonkeyPat
         assert not sent
 
 
+def test_trains_of_sealed_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys rotate within trains, and old ones are forgotten while packets are on their way."""
+    sent = packets_in_trains(monkeypatch)
+    keys = {
+        "operations": "write", "modes": "rud", "sizes": "64 KiB", "loss": 0.002, "security.rotate_guard": "1 us",
+        "security.rotate_at": 300, "security.epoch_at": 700,
+    }  # fmt: skip
+    tables: Tables = {"traffic": {"profile": "sealed", "packets": 1500}, "keys": keys}
+    single = play(tables, "off", tmp_path)
+    assert difference(single, play(tables, "on", tmp_path)) is None
+    assert sum(sent) > 500
+    for node in single["result"]["security"].values():
+        assert node["sealed"] > 20
+    assert any(node["refused"] for node in single["result"]["security"].values())
+
+
 def test_a_fault_of_trains_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settle = ReceivedTrain.settle
 
@@ -71,7 +87,7 @@ def test_a_fault_of_trains_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("profile", "settings"),
-    [("sealed", {}), ("roce-ud", {}), ("bench", {"pds.enb_ack_per_pkt": True}), ("bench", {"modes": "rudi"})],
+    [("roce-ud", {}), ("bench", {"pds.enb_ack_per_pkt": True}), ("bench", {"modes": "rudi"})],
 )
 def test_on_is_refused_where_no_endpoint_makes_trains(profile: str, settings: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "it.pcap"

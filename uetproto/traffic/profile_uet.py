@@ -72,7 +72,7 @@ class UetProfile(TrafficProfile):
 
     @property
     def allows_trains(self) -> bool:
-        return self.security is None and allows_trains(self.pds) and any(mode in self.modes for mode in PDC_MODES)
+        return allows_trains(self.pds) and any(mode in self.modes for mode in PDC_MODES)
 
 
 def read(file: ProfileFile) -> UetProfile:

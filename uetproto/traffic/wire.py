@@ -41,9 +41,10 @@ _WireRecord = tuple[int, int, bytes]
 """Time in picoseconds, order of entry, frame."""
 
 
-Row = list[Datagram | tuple[Train, int, int]]
-"""Packets to one endpoint in the order in which they arrive. Successive packets of a train stand together, as the
-train, the index of the first of them and the index behind the last one."""
+TrainPart = tuple[Train, list[bytes], int, int]
+"""Successive packets of a train: the train, its frames, the index of the first packet and that behind the last one."""
+Row = list[Datagram | TrainPart]
+"""Packets to one endpoint in the order in which they arrive."""
 _LOST, _TRIMMED, _REORDERED = 1, 2, 4
 """What may happen to a packet on its way. A packet that is lost is not trimmed nor reordered."""
 
@@ -174,7 +175,7 @@ class TrafficPort:
         self._engine.submit(work, self._clock.now)
         self.step()
 
-    def take(self, row: Row) -> None:
+    def take(self, row: Iterable[Datagram | TrainPart]) -> None:
         """Deliver packets that have arrived in a row. The last of them arrives now."""
         now, receive = self._clock.now, self._engine.receive
         for packet in row:
@@ -184,10 +185,12 @@ class TrafficPort:
                 self._take_train(*packet, now)
         self.step()
 
-    def _take_train(self, train: Train, at: int, end: int, now: int) -> None:
+    def _take_train(self, train: Train, frames: list[bytes], at: int, end: int, now: int) -> None:
         """Deliver packets of a train. Those that cause nothing are stored, and processed together."""
         engine: Any = self._engine
         run: ArrivingRun | None = engine.admit(train, at, False)
+        if run is not None:
+            run = self._trains.follow(run, train, at)
         while at < end:
             if run is not None:
                 due = min(at + run.quiet, end)
@@ -204,10 +207,16 @@ class TrafficPort:
                 if due > at:
                     run.settle(due - 1, due - at, now)
                     at = due
-            engine.receive(train.packet(at), now)
+            packet = self._opened(train, frames, at)
+            if packet is not None:
+                engine.receive(packet, now)
             at += 1
             if run is not None and not run.renew(at, False):
                 run = None
+
+    def _opened(self, train: Train, frames: list[bytes], index: int) -> Datagram | None:
+        """Return a packet of a train by itself, as it arrives."""
+        return train.packet(index)
 
     def step(self) -> None:
         """Send the packets that the engine has ready, unless the port is busy, and handle the engine's events."""
@@ -289,6 +298,8 @@ class TrafficPort:
         """Send a train. Return when its last packet has left, the packets that join the row, and when the last of these
         arrives."""
         made, late = self._trains.frames(train), self._wire.profile.delay
+        if not made:  # the framer refuses to send the packets
+            return now, [], 0
         count, each = len(made), -(-len(made[0]) * self._picoseconds // self._bits)
         gone = now + each * count
         first = now + each + late if self._at_arrival else now
@@ -296,7 +307,7 @@ class TrafficPort:
         if not self._wire.faulty:
             times += recorded
             frames += made
-            return gone, [(train, 0, count)], gone + late
+            return gone, [(train, made, 0, count)], gone + late
         parts: Row = []
         start = arrival = 0
         for index, frame in enumerate(made):
@@ -308,14 +319,16 @@ class TrafficPort:
                 continue
             at = now + each * index + late
             if index > start:
-                parts.append((train, start, index))
+                parts.append((train, made, start, index))
                 arrival = at
             start, alone = index + 1, train.packet(index)
+            if self.sends_frames:
+                alone.header = frame
             if self._disturb(alone, frame, at + each, what, times, frames):
                 parts.append(alone)
                 arrival = at + each
         if count > start:
-            parts.append((train, start, count))
+            parts.append((train, made, start, count))
             arrival = gone + late
         return gone, parts, arrival
 
@@ -372,6 +385,10 @@ class SealedTrafficPort(TrafficPort):
 
     sends_frames = True
 
-    def take(self, row: Row) -> None:
-        opened = (self._framer.packet(bytes(packet.header)) for packet in row if isinstance(packet, Datagram))
-        super().take([packet for packet in opened if packet is not None])
+    def take(self, row: Iterable[Datagram | TrainPart]) -> None:
+        packet_of = self._framer.packet
+        opened = (packet_of(bytes(one.header)) if isinstance(one, Datagram) else one for one in row)
+        super().take(one for one in opened if one is not None)
+
+    def _opened(self, train: Train, frames: list[bytes], index: int) -> Datagram | None:
+        return self._framer.packet(frames[index])

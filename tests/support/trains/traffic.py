@@ -76,7 +76,16 @@ def draw_traffic(rng: Random, seed: int) -> Tables:
         else:
             keys["operations"], modes = rng.choice(_UET)
             keys["modes"] = rng.choice(modes)
-    if run["profile"] != "sealed":
+            if rng.random() < 0.2:
+                run["profile"] = "sealed"
+    if run["profile"] == "sealed":
+        maybe(
+            0.4, "security.", rotate_at=(20, 100, "15 us"), rotate_guard=("0 ps", "1 us", "300 us"),
+            epoch_at=(10, 200, "5 us"), mode=("cluster", "client-server", "direct"),
+            rx_max_epoch_lifetime=(0,),
+        )  # fmt: skip
+        maybe(0.1, "security.", invoke_fatal_threshold=(40, 300))
+    else:
         maybe(0.15, ip=(6,))
     maybe(
         0.25, endpoints=(3, 4, 6), pdcs=(2, 3), depth=(1, 2, 8, 40), operations_per_pdc=(1, 3, 20),
