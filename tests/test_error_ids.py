@@ -3,6 +3,7 @@
 
 import ast
 import importlib.util
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -72,6 +73,8 @@ def test_the_table_has_the_ids_of_the_sources_and_no_other() -> None:
         assert parts.keys() in ({"means", "do", "example"}, {"means", "do", "seen"}), id
         assert parts["means"].endswith("."), id
         assert parts["do"].endswith("."), id
+        named = re.findall(r"(?:docs|uetproto)/[\w/]+\.\w+", parts["do"])
+        assert all((ROOT / path).exists() for path in named), (id, named)
 
 
 def test_no_id_is_a_catch_all() -> None:
