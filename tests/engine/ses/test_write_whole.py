@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A WRITE of one packet is executed without the full checks, with the result of the full checks (ses.md §10)."""
+"""A WRITE or SEND of one packet is executed without the full checks, with the result of these checks (ses.md §10)."""
 
 import random
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from tests.support.effort import effort
 from tests.support.engine.world import JOB, KEY, A, B, Pair
 from uetproto.engine import Datagram, MessageFailed, MessageStored, Mode, RemoteWrite
-from uetproto.engine.contract import RemoteAccess
+from uetproto.engine.contract import Receive, Received, RemoteAccess, Send
 from uetproto.engine.memory import BufferMemory
 from uetproto.engine.ses.headers import build_ok, build_response
 from uetproto.engine.ses.target import SesTarget
@@ -89,7 +89,7 @@ def test_result_is_that_of_the_full_checks(mode: Mode, ses: dict[str, Any], monk
     """The events, the packets and the memory are those of a target that makes all checks, whatever changes at the
     target between two WRITEs."""
     pairs = [Pair(BrokenMemory(bytearray(SIZE)), ses=ses) for _ in range(2)]
-    whole, taken, refused = SesTarget._write_whole, 0, 0
+    whole, taken, refused = SesTarget._take_whole, 0, 0
 
     def only_first(self: SesTarget, *packet: Any) -> Any:
         nonlocal taken
@@ -97,7 +97,7 @@ def test_result_is_that_of_the_full_checks(mode: Mode, ses: dict[str, Any], monk
         taken += answer is not None
         return answer
 
-    monkeypatch.setattr(SesTarget, "_write_whole", only_first)
+    monkeypatch.setattr(SesTarget, "_take_whole", only_first)
     seed = random.Random(f"{mode}{ses}").getrandbits(32)
     for turn in range(effort(400, 4000, 40000)):
         for pair in pairs:
@@ -118,6 +118,87 @@ def test_result_is_that_of_the_full_checks(mode: Mode, ses: dict[str, Any], monk
     assert bool(taken) == ("response_generation" not in ses)
 
 
+def change_queue(pair: Pair, chance: random.Random) -> None:
+    """Change one condition at the target on which the result of a SEND depends, or reset all of them."""
+    indices = [pair.process.spaces[space][15] for space in (Space.SEND, Space.TAGGED)]
+    what = chance.randrange(8)
+    if what == 0:
+        indices[chance.randrange(2)].disable()
+    elif what == 1:
+        pair.b.target.fault = lambda request: ReturnCode.HOST_POISONED
+    elif what == 2:
+        pair.b.detach(pair.process)
+        pair.process = pair.b.attach(JOB, 0, (15,))
+    else:
+        pair.b.target.fault = None
+        for index in indices:
+            index.enable()
+
+
+def send(pair: Pair, chance: random.Random, mode: Mode, number: int) -> None:
+    """Post a receive or none, and send a message."""
+    if chance.random() < 0.8:
+        limits: dict[str, Any] = {
+            "tag": chance.choice((None, None, 3, 4)), "source": chance.choice((None, None, None, 1)),
+            "only_job": chance.choice((None, None, None, JOB, JOB + 1)), "least": chance.choice((0, 0, 0, 100)),
+            "job_id": JOB, "resource_index": 15, "context": number,
+        }  # fmt: skip
+        size = chance.choice((64, 64, 300, 4096))
+        memory = bytearray(size) if chance.random() < 0.9 else BrokenMemory(bytearray(size))
+        pair.b.submit(Receive(into=memory, **limits), pair.now)
+    pair.a.submit(Send(
+        peer=B, data=chance.randbytes(chance.choice((0, 1, 64, 64, 64, 4096))), mode=mode, job_id=JOB,
+        tag=chance.choice((None, None, 3, 4)), initiator=chance.choice((0, 0, 1)), resource_index=15,
+        completion_data=chance.choice((None, 7)), delivery_complete=chance.random() < 0.1,
+    ), pair.now)  # fmt: skip
+
+
+def told(event: Any) -> Any:
+    """Return an event with the number and the memory of its receive in place of the receive."""
+    if not isinstance(event, Received):
+        return event
+    into = event.receive.into
+    data = bytes(into) if isinstance(into, bytearray) else bytes(into.read(0, into.length))
+    return event._replace(receive=(event.receive.context, data))
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
+@pytest.mark.parametrize("ses", [{}, {"response_generation": "always"}, {"unexpected_policy": "refuse"}])
+def test_result_of_a_send_is_that_of_the_full_checks(
+    mode: Mode, ses: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs: list[Pair] = []
+    whole, taken = SesTarget._take_whole, 0
+
+    def only_first(self: SesTarget, *packet: Any) -> Any:
+        nonlocal taken
+        answer = whole(self, *packet) if self is pairs[0].b.target else None
+        taken += answer is not None
+        return answer
+
+    monkeypatch.setattr(SesTarget, "_take_whole", only_first)
+    seed = random.Random(f"send {mode}{ses}").getrandbits(32)
+    for turn in range(effort(200, 4000, 40000)):
+        if turn % 25 == 0:  # a queue that was refused in order stays so
+            pairs = [Pair(bytearray(SIZE), ses=ses) for _ in range(2)]
+        for pair in pairs:
+            chance = random.Random(seed + turn)
+            if chance.random() < 0.3:
+                change_queue(pair, chance)
+            send(pair, chance, mode, turn)
+            pair.run()
+        assert pairs[0].sent == pairs[1].sent
+        assert [told(event) for event in pairs[0].b.events()] == [told(event) for event in pairs[1].b.events()]
+        assert [repr(event) for event in pairs[0].a.events()] == [repr(event) for event in pairs[1].a.events()]
+    indices = [[pair.process.spaces[space][15] for space in (Space.SEND, Space.TAGGED)] for pair in pairs]
+    one, two = ([(len(index.posted), len(index.held), index.generation) for index in own] for own in indices)
+    assert one == two
+    if not ses:
+        assert taken
+    elif "response_generation" in ses:
+        assert not taken
+
+
 def test_events_of_a_lone_packet() -> None:
     """The second WRITE with the same address is executed at once, and reports what the first one reported."""
     pair = Pair(bytearray(SIZE))
@@ -129,7 +210,7 @@ def test_events_of_a_lone_packet() -> None:
             [event for event in pair.b.events() if isinstance(event, (MessageStored, RemoteAccess, RemoteWrite))]
         )
     region = pair.region
-    assert pair.b.target._write_places
+    assert pair.b.target._whole_places
     assert seen == [
         [
             MessageStored(A, number, KEY, 8, 64), RemoteAccess(KEY, False, True, 64, region),
@@ -150,7 +231,7 @@ def test_places_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for index in (20, 21, 22, 23):
         pair.write(bytes(8), resource_index=index)
         pair.run()
-    assert 1 <= len(target._write_places) <= 3
+    assert 1 <= len(target._whole_places) <= 3
     pair.b.detach(pair.process)
     pair.b.events()
     pair.write(bytes(8), resource_index=23)

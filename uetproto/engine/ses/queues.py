@@ -176,6 +176,11 @@ class Queues:
             index.posted.remove(buffer)
             del self._posted[buffer.receive]
 
+    def use_whole(self, index: ResourceIndex, buffer: PostedBuffer, size: int) -> bool:
+        """Take `size` bytes of a buffer for a message that has arrived; return whether the buffer takes no more."""
+        self._use(index, buffer, size)
+        return _left(buffer)
+
     def refuse(self, j: Judgement) -> ReturnCode | None:
         """Return the code that refuses a message without a matching receive (ses.md §11.2), or None if the message is
         to be held or stopped."""

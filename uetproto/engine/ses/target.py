@@ -18,6 +18,7 @@ from uetproto.engine.contract import (
     MessageFailed,
     MessageStored,
     Mode,
+    Received,
     RemoteAccess,
     RemoteWrite,
 )
@@ -56,11 +57,14 @@ from uetproto.wire.headers.uet_ses import (
     ResponseOpcode,
     ReturnCode,
     Selects,
+    Space,
 )
 
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _STD = NextHdr.REQUEST_STD
-_DISABLED = IndexState.DISABLED
+_DISABLED, _ENABLED = IndexState.DISABLED, IndexState.ENABLED
+_WHOLE = frozenset({Opcode.WRITE, Opcode.SEND, Opcode.TAGGED_SEND})
+"""Opcodes of messages that, if they have one packet, are executed without the full checks where possible."""
 _FLAGS_AT = 1
 _ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
@@ -88,9 +92,9 @@ class RequestPacket(NamedTuple):
     """Payload of the packet, without extension headers."""
 
 
-class WritePlace(NamedTuple):
-    """This record holds the process and the resource index to which an accepted WRITE of one packet was addressed, and
-    the header fields that addressed them."""
+class MessagePlace(NamedTuple):
+    """This record holds the process and the resource index to which an accepted WRITE or SEND of one packet was
+    addressed, and the header fields that addressed them."""
 
     process: Process
     ri: ResourceIndex
@@ -99,6 +103,11 @@ class WritePlace(NamedTuple):
     resource_index: int
     hd: bool
     """Whether the header has completion data."""
+    opcode: int
+    space: Space | None
+    """Space of the receive queue of a SEND, or None for a WRITE."""
+    generation: int
+    """Generation of the receive queue."""
 
 
 def _says_ok(answer: Response | None) -> bool:
@@ -177,8 +186,9 @@ class SesTarget:
         self.tells_access = True
         """Whether `MessageStored` and `RemoteAccess` are reported for WRITEs. A driver that does not read these events
         may set False."""
-        self._write_places: dict[tuple[bytes, bytes, Mode], WritePlace] = {}
-        """Places of WRITEs that have one packet, by the header bytes on which steps 2 to 7 of ses.md §10 depend."""
+        self._whole_places: dict[tuple[bytes, bytes, Mode], MessagePlace] = {}
+        """Places of WRITEs and SENDs that have one packet, by the header bytes on which steps 2 to 7 of ses.md §10
+        depend."""
         self._places_version = 0
         """`Processes.version` for which these places are valid."""
         self.waits = (
@@ -208,7 +218,7 @@ class SesTarget:
             message = self.messages.get(key)
             if message is None:
                 if data[at + _FLAGS_AT] & _EOM_SOM == _EOM_SOM:
-                    answer = self._write_whole(pdc, data, at, payload, now)
+                    answer = self._take_whole(pdc, data, at, payload, now)
                     if answer is not None:
                         return answer
             elif message.identity is not None:
@@ -261,7 +271,7 @@ class SesTarget:
             code = ReturnCode.OP_VIOLATION  # step 16: the bytes have arrived before
         if code is not None:
             return self._refuse(message, request, code, j.amount, j)
-        if alone and key[1] < 0x10000 and request.opcode == Opcode.WRITE:
+        if alone and key[1] < 0x10000 and request.opcode in _WHOLE:
             self._keep_place(j, data, at)
         answer = self._execute(j, message, RequestPacket(pdc, psn, data, at, payload))
         if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
@@ -413,30 +423,50 @@ class SesTarget:
         return FollowedMessage(self, message, memory, offset, payloads)
 
     def _keep_place(self, j: Judgement, data: Buffer, at: int) -> None:
-        """Store the place of an accepted WRITE with one packet, for `_write_whole`."""
+        """Store the place of an accepted WRITE or SEND with one packet, for `_take_whole`."""
         request, process, index = j.request, j.process, j.index
         if process is None or index is None or request.dc or self.config.response_generation == "always":
             return
-        if self._places_version != self.processes.version or len(self._write_places) >= _PLACES:
-            self._write_places.clear()
+        if self._places_version != self.processes.version or len(self._whole_places) >= _PLACES:
+            self._whole_places.clear()
             self._places_version = self.processes.version
         front, _, address, *_ = FIRST_PACKET.unpack_from(data, at)
-        self._write_places[front, address, j.mode] = WritePlace(
-            process, index, request.job_id, request.pid_on_fep, request.resource_index, bool(request.hd)
-        )
+        space = None if j.row.selects is Selects.REGION else j.row.space
+        self._whole_places[front, address, j.mode] = MessagePlace(
+            process, index, request.job_id, request.pid_on_fep, request.resource_index, bool(request.hd),
+            request.opcode, space, index.generation,
+        )  # fmt: skip
 
-    def _write_whole(self, pdc: Connection, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
-        """Execute a WRITE that has one packet without the full checks; None: it needs the full checks.
+    def _take_whole(self, pdc: Connection, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
+        """Execute a WRITE or SEND that has one packet without the full checks; None: it needs the full checks.
 
-        If the header bytes on which steps 2–7 depend are those of an accepted WRITE, and no process was attached or
+        If the header bytes on which steps 2–7 depend are those of an accepted message, and no process was attached or
         detached since, then these steps and step 17 have the same result. The other steps are checked here. No state is
         made for the message; its events and its response are those of `_store`.
         """
         front, message_id, address, offset, initiator, key, header_data, length = FIRST_PACKET.unpack_from(data, at)
-        place = self._write_places.get((front, address, pdc.mode))
+        place = self._whole_places.get((front, address, pdc.mode))
         if place is None or self._places_version != self.processes.version or self.fault is not None:
             return None
-        process, index, job_id, pid_on_fep, resource_index, hd = place
+        process, index, job_id, pid_on_fep, resource_index, hd, opcode, space, generation = place
+        if space is not None:
+            tag = key if space is Space.TAGGED else 0
+            buffer = index.posted.find(tag, initiator)
+            if (
+                buffer is None or index.state is not _ENABLED or index.generation != generation or offset or not length
+                or len(payload) != length or length > self.config.payload_mtu or length > buffer.room
+                or buffer.receive.only_job not in (None, job_id) or type(buffer.memory) is not BufferMemory
+            ):  # fmt: skip
+                return None
+            start = buffer.next
+            buffer.memory.view[start : start + length] = payload
+            self._events.append(MessageStored(pdc.peer, message_id, key, 0, length))
+            self._events.append(Received(
+                buffer.receive, pdc.peer, initiator, job_id, opcode, tag, start, length, length,
+                header_data if hd else None, ReturnCode.OK, False, self.queues.use_whole(index, buffer, length),
+                pdc.local_id,
+            ))  # fmt: skip
+            return Response(build_ok(message_id, job_id, length))
         region = process.regions.get(key)
         if (
             region is None or not region.enabled or region.fault is not None or not region.remote_write
