@@ -36,14 +36,17 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "wireshark.extcap": {"cli"},  # the program that Wireshark starts: it runs commands
     # behaviour
     "engine.contract": {"wire"},
-    "engine.train": {"engine.contract"},  # runs of packets that engines and drivers handle as one
+    "engine.train_splits": set(),  # the conditions under which a packet goes by itself: both transports, and networks
+    # runs of packets that engines and drivers handle as one
+    "engine.train": {"engine.contract", "engine.train_splits"},
     "engine.config": {"engine.contract", "wire"},
     "engine.memory": {"engine.contract", "wire"},
-    "engine.pds": {"engine.contract", "engine.config", "engine.train", "wire"},
-    "engine.ses": {"engine.contract", "engine.config", "engine.memory", "engine.pds.service", "engine.train", "wire"},
+    "engine.pds": {"engine.contract", "engine.config", "engine.train", "engine.train_splits", "wire"},
+    "engine.ses": {"engine.contract", "engine.config", "engine.memory", "engine.pds.service", "engine.train",
+                   "engine.train_splits", "wire"},
     "engine.cc": {"engine.contract", "wire"},
     "engine.tss": {"engine.contract", "wire"},
-    "engine.roce": {"engine.contract", "engine.memory", "engine.train", "wire"},
+    "engine.roce": {"engine.contract", "engine.memory", "engine.train", "engine.train_splits", "wire"},
     "engine.sharp": {"engine.contract", "wire"},
     **{f"engine.sharp.{name}": {"engine.contract", "wire",
                                 *(f"engine.sharp.{shared}" for shared in (
@@ -53,7 +56,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine.sharp.carriers": {"engine.contract", "engine.sharp", "engine.roce", "engine.fep", "engine.pds",
                               "wire"},
     "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "engine.train",
-               "wire"},
+               "engine.train_splits", "wire"},
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},
     "framing": {"engine.contract", "engine.train", "engine.tss", "engine.roce", "wire"},
     # what happens to frames on their way, without a clock or I/O: virtual time and real time share it
@@ -78,7 +81,8 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "emulator": set(),
     # fits congestion control to a network
     "emulator.congestion": {"emulator.network", "engine", "framing", "impair", "wire"},
-    "emulator.network": {"framing", "engine.contract", "engine.train", "collectives.topology", "impair", "wire"},
+    "emulator.network": {"framing", "engine.contract", "engine.train", "engine.train_splits", "collectives.topology",
+                         "impair", "wire"},
     "emulator.flows": set(),
     "emulator.scenario": {"emulator.congestion", "emulator.flows", "emulator.network", "engine", "framing", "impair",
                           "steps", "toml", "wire"},

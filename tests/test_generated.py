@@ -31,6 +31,7 @@ FILES = (
     "uetproto/audit/RULES.md",
     "uetproto/conform/COVERAGE.md",
     "docs/reference/keys.md",
+    "docs/explanation/speed.md",
     *(f"docs/man/{page.name}" for page in sorted((ROOT / "docs" / "man").glob("*.1"))),
     *completion.FILES.values(),
 )

@@ -91,7 +91,7 @@ def test_a_fault_of_trains_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_on_is_refused_where_no_endpoint_makes_trains(profile: str, settings: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "it.pcap"
-    with pytest.raises(LocalError, match="trains on: endpoints of this profile"):
+    with pytest.raises(LocalError, match="trains on: nothing of this profile is a train: "):
         generate(profile, settings, trains="on", output=file)
     assert not file.exists()
 

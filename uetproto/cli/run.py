@@ -236,6 +236,10 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
             f"  {printable(name)}: data path {path['path']}: {many(path['copies'], 'copy', 'copies')}, bytes {hops},"
             f" by the CPU {path['cpu_bytes']:,}, {_time(path['time_ps'])}"
         )
+    for name, told in result.trains.items():
+        alone = [f"{place} ({_counts(told[place])})" for place in ("source", "target", "ack") if place in told]
+        why = told.get("network", f"by themselves: {', '.join(alone)}" if alone else "")
+        yield f"  {printable(name)}: {many(told['made'], 'train')}{'; ' if why else ''}{why}"
     if result.checked is not None:
         yield f"  check: {many(result.checked, 'frame')} judged, {many(len(result.findings), 'finding')}"
     for finding in result.findings[:_MOST]:

@@ -29,6 +29,7 @@ from uetproto.engine.ses.initiator import SesInitiator
 from uetproto.engine.ses.target import SesTarget
 from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezvous, source_of
 from uetproto.engine.train import ArrivingRun, Train
+from uetproto.engine.train_splits import Split, TrainTally
 from uetproto.errors import LocalError
 
 _EXPOSED_KEYS = 1 << 48 | 1 << 47
@@ -210,6 +211,10 @@ class Fep:
 
     # Trains (`train.TrainEngine`)
 
+    @property
+    def tally(self) -> TrainTally:
+        return self.pds.tally
+
     def use_trains(self) -> bool:
         return use_trains(self.pds)
 
@@ -223,7 +228,7 @@ class Fep:
 
     def follow_run(
         self, pdc: Connection, next_hdr: int, data: Buffer, at: int, payloads: Sequence[Buffer]
-    ) -> FollowedRun | None:
+    ) -> FollowedRun | Split:
         return self.target.follow_run(pdc, next_hdr, data, at, payloads)
 
     def on_request(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
+from uetproto.engine.train_splits import TrainTally
 
 LEAST = 2
 """Number of packets below which no train is made."""
@@ -117,8 +118,12 @@ class ArrivingRun(Protocol):
 class TrainEngine(Protocol):
     """A train engine is an engine that can send and receive trains."""
 
+    @property
+    def tally(self) -> TrainTally:
+        """Return how many trains were sent, and why packets went by themselves."""
+
     def use_trains(self) -> bool:
-        """Make trains from now on. Return False if the configuration allows none."""
+        """Make trains from now on. Return False, and note why, if the configuration allows none."""
 
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         """Return the run for the packets of a train that arrive from packet `index` on, or None if `receive` must take

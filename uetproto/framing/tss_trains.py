@@ -4,8 +4,9 @@
 The packets of a train that have the same key, epoch and SSI are sealed in one loop, with ascending counters. Their
 receiver has the frames as they were sealed, so they open if it would derive the same packet key and accept the header
 (tss.md §9): `SecureDomain.opens` says so for all of them at once. TSS has no replay window, so nothing else depends on
-the counter of a packet. All else is opened packet by packet: what arrives when a change of keys or of the epoch is due,
-and packets sealed with a key or an epoch that the receiver does not have.
+the counter of a packet. All else is opened packet by packet (`Split.KEYS`): what arrives when a change of keys or of
+the epoch is due, and packets sealed with a key or an epoch that the receiver does not have. A packet for which no
+counter is left is not sent (`Split.COUNTERS`).
 """
 
 from typing import TYPE_CHECKING, NamedTuple

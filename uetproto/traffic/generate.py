@@ -147,8 +147,8 @@ def generate(
     for name, value in (("packets", packets), ("duration", duration)):
         typed(name, value, (int, type(None)), "a whole number, or None")
     check_choice("trains", trains, TRAINS)
-    if trains == "on" and not profile.allows_trains:
-        raise LocalError(argument("trains", trains), "endpoints of this profile cannot handle packets together",
+    if trains == "on" and profile.split is not None:
+        raise LocalError(argument("trains", trains), f"nothing of this profile is a train: {profile.split.when}",
                          "auto, off", id="inconsistent-values")  # fmt: skip
     security = profile.security
     if security is not None and output == "-":

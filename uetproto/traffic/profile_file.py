@@ -17,6 +17,7 @@ from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
+from uetproto.engine.train_splits import Split
 from uetproto.errors import LocalError, argument, similar, unfit
 from uetproto.framing.security import Security
 from uetproto.knobs import KeyType, with_defaults
@@ -125,8 +126,8 @@ class TrafficProfile(ABC):
 
     @property
     @abstractmethod
-    def allows_trains(self) -> bool:
-        """Return whether endpoints can handle runs of equal packets together (`engine.train`)."""
+    def split(self) -> Split | None:
+        """Return why endpoints cannot handle runs of equal packets together (`engine.train`), or None if they can."""
 
     @property
     def roce_port(self) -> int:

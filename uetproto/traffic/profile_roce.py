@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpType
 from uetproto.engine.roce.segments import ATOMICS, KINDS
+from uetproto.engine.train_splits import Split
 from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.values import choice
 from uetproto.traffic.profile_file import (
@@ -67,8 +68,8 @@ class RoceProfile(TrafficProfile):
         return self.roce.icrc
 
     @property
-    def allows_trains(self) -> bool:
-        return QpType.RC in self.transports
+    def split(self) -> Split | None:
+        return None if QpType.RC in self.transports else Split.MODE
 
     @property
     def roce_port(self) -> int:

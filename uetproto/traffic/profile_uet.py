@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
-from uetproto.engine.pds.trains import allows_trains
+from uetproto.engine.pds.trains import split_of
 from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, profile_of
+from uetproto.engine.train_splits import Split
 from uetproto.framing.uet import Encapsulation
 from uetproto.knobs import KeyType, keys_of
 from uetproto.toml.values import choice, integer
@@ -71,8 +72,8 @@ class UetProfile(TrafficProfile):
         return self.how.crc
 
     @property
-    def allows_trains(self) -> bool:
-        return allows_trains(self.pds) and any(mode in self.modes for mode in PDC_MODES)
+    def split(self) -> Split | None:
+        return split_of(self.pds) if any(mode in self.modes for mode in PDC_MODES) else Split.MODE
 
 
 def read(file: ProfileFile) -> UetProfile:

@@ -120,7 +120,7 @@ class DirectWire:
     def __init__(self, profile: TrafficProfile, clock: Clock, rng: Rng, tap: TrafficTap, trains: bool = False) -> None:
         """Make the wire. With `trains`, endpoints handle runs of equal packets together, if the profile allows it."""
         self.clock = clock
-        self.trains = trains and profile.allows_trains
+        self.trains = trains and profile.split is None
         self.profile = profile
         self.rng = rng
         self.tap = tap

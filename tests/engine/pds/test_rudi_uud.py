@@ -31,6 +31,7 @@ from uetproto.engine.pds.rudi_uud import RUDI_WINDOW, Exchange, RudiUud
 from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Refusal, Response
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.headers import build_response
+from uetproto.engine.train_splits import TrainTally
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_STD, RESPONSE_DATA, ResponseOpcode, ReturnCode
@@ -111,6 +112,7 @@ class End:
         self.objects = objects
         self.config = PdsConfig(**config)
         self.counters = Counters()
+        self.tally = TrainTally()
         self.nack_tx: dict[int, int] = {}
         self.rng: Rng = random.Random(address)
         self.ses = ScriptedSes()

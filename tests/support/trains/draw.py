@@ -107,9 +107,10 @@ def _uet(rng: Random, seed: int, sealed: bool = False) -> Tables:
         ack_gen_min_pkt_add=(0, 2048), ack_cc=("always", "never"), ack_ccx=(True,), enb_ack_per_pkt=(True,),
         ar_on_eom=(False,), ack_on_ecn=(False,), sack_base=("trigger", "cack_plus_1"), rod_gap=("reorder",),
         rod_recovery=("selective",), clear_source=("cack",), window_base=("cack",), clear_at=("message",),
-        clear_cmd=("immediate",), entropy_values=(1, 4, 16), max_gtd_del=(2, 4), max_packet_buffers=(2, 8),
+        clear_cmd=("immediate",), entropy_values=(1, 4, 16), max_gtd_del=(1, 2, 4), max_packet_buffers=(2, 8),
         dup_without_retx=("answer",), ack_on_gap_close=(False,), idle_time=("3 us", "50 us"),
-        clear_on_retransmission=("as_first_sent",), pds_clear_time=("1 us", "20 us"), inferred_loss=("sack", "probe"),
+        clear_on_retransmission=("as_first_sent",), pds_clear_time=("1 us", "20 us"),
+        inferred_loss=("sack", "probe", "ooo"),
     )  # fmt: skip
     _maybe(rng, 0.15, pds, ack_gen_trigger=(0, 1024, 5000, 32768), default_mpr=(1,), ack_cc=("always",))
     if rng.random() < 0.5:
@@ -266,6 +267,8 @@ def _roce(rng: Random, seed: int) -> Tables:
         icrc=(False,),
         max_rd_atomic=(1,),
     )
+    if "congestion" in tables["roce"]:
+        tables["fabric"] |= {"red_kmin": 1500, "red_kmax": 9000, "red_pmax": 0.3}
     if rng.random() < 0.4:
         tables["faults"] = _faults(rng, names)
         tables["faults"].pop("trim", None)

@@ -146,8 +146,9 @@ class _FiProgram(_Program):
     def _flags(self, row: Tables) -> fi.Flag:
         return fi.Flag(sum(fi.Flag[name.upper()] for name in ("fence", "delivery_complete", "inject") if name in row))
 
-    def _local(self, row: Tables) -> Any:
-        view, pieces = memoryview(self.buffers[row["end"]][row["buffer"]])[: row["length"]], row.get("pieces", 1)
+    def _local(self, row: Tables, first: int = 0) -> Any:
+        view = memoryview(self.buffers[row["end"]][first + row["buffer"]])[: row["length"]]
+        pieces = row.get("pieces", 1)
         step = max(row["length"] // pieces, 1)
         return view if pieces == 1 else [view[at : at + step] for at in range(0, step * pieces, step)]
 
@@ -179,7 +180,7 @@ class _FiProgram(_Program):
 
     def do_receive(self, row: Tables, number: int) -> None:
         end = self.ends[row["end"]]
-        into = memoryview(self.buffers[row["end"]][BUFFERS + row["buffer"]])[: row["length"]]
+        into = self._local(row, BUFFERS)
         if "tag" in row:
             end.trecv(into, fi.ADDR_UNSPEC, row["tag"], context=0)
         else:
@@ -326,7 +327,7 @@ def play_verbs(tables: Tables, trains: str, file: Path) -> tuple[Watch, list[Any
     if "pfc" in network:
         given["pfc"] = verbs.Pfc(xoff=9_000, xon=4_000)
     if "red" in network:
-        given["red"] = verbs.Red(kmin=3_000, kmax=20_000, pmax=0.2)
+        given["red"] = verbs.Red(kmin=1_500, kmax=20_000, pmax=0.2)
     buffers = _buffers(2 * len(pairs))
     with Watch() as watch, verbs.Network(**given, config=verbs.RoceConfig(**tables.get("roce", {}))) as net:
         log = _VerbsProgram(net, watch, pairs, buffers).play(tables["step"])

@@ -82,7 +82,7 @@ def fi(rng: Random, seed: int) -> Tables:
         pds |= rng.choice((
             {"ack_gen_trigger": 0}, {"ack_gen_trigger": 32768}, {"default_mpr": 1}, {"ack_cc": "always"},
             {"rod_gap": "reorder"}, {"inferred_loss": "sack"}, {"max_pdcs": 3}, {"idle_time": 5_000_000},
-            {"max_packet_buffers": 4}, {"max_gtd_del": 3}, {"entropy_values": 4}, {"clear_cmd": "immediate"},
+            {"max_packet_buffers": 4}, {"max_gtd_del": 1}, {"entropy_values": 4}, {"clear_cmd": "immediate"},
             {"enb_ack_per_pkt": True}, {"rod_recovery": "selective"}, {"ack_on_gap_close": False},
         ))  # fmt: skip
     if rng.random() < 0.3:
@@ -142,7 +142,7 @@ def _fi_row(rng: Random, ends: int) -> Tables:
         }
     if row["do"] in ("send", "receive") and "multi" not in row and rng.random() < 0.4:
         row["tag"] = rng.randrange(2)
-    if row["do"] in ("write", "send", "read") and rng.random() < 0.1:
+    if row["do"] in ("write", "send", "read", "receive") and "multi" not in row and rng.random() < 0.1:
         row["pieces"] = rng.choice((2, 3))
     for flag, chance in (("fence", 0.07), ("delivery_complete", 0.1), ("inject", 0.05)):
         if row["do"] in ("write", "read", "send", "atomic") and rng.random() < chance:
@@ -166,7 +166,7 @@ def verbs(rng: Random, seed: int) -> Tables:
     if rng.random() < 0.15 and network.get("topology") != "pair":
         network["pfc"] = True
         network.pop("queue_capacity", None)
-    if rng.random() < 0.15:
+    if "congestion" in roce or rng.random() < 0.15:
         network["red"] = True
     pairs = []
     for _ in range(rng.choice((1, 1, 2, 3))):

@@ -28,6 +28,7 @@ from uetproto.emulator.network.train_port import ExpectedFrames, TrainPort
 from uetproto.emulator.network.vlan import size_with_tag
 from uetproto.engine.contract import SECOND, Rng
 from uetproto.engine.train import LEAST, MessageEngine, TrainEngine
+from uetproto.engine.train_splits import Split
 from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import SplitFramer, TrainFramer, mac_of
@@ -63,10 +64,10 @@ def build(
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
     if config.trains == "on" and not any(nic.trains or nic.messages for nic in builder.network.nics.values()):
+        why = "; ".join(dict.fromkeys(split.when for split in builder.network.splits.values()))
         raise LocalError(
-            "trains", "on, but no node of this network can handle packets together", "auto, off",
-            id="inconsistent-values"
-        )  # fmt: skip
+            "trains", f"on, but nothing in this network is a train: {why}", "auto, off", id="inconsistent-values"
+        )
     builder.network.longest_flight = longest_flight(config, nodes)
     return builder.network
 
@@ -233,6 +234,7 @@ class _NetworkBuilder:
         self.network.wire = wire = ScriptedWire(self.clock, self.dscp, self.outcomes)
         for name, node in self.nodes.items():
             nic = Nic(self.clock, node.engine, node.framer, self._out_tap(node, cast(TrainSender, wire)), node.on_event)
+            self.network.splits[name] = Split.PAUSES
             self.network.nics[name] = nic
             wire.attach(mac_bytes(node), self._tapped(node, nic))
 
@@ -366,23 +368,31 @@ class _NetworkBuilder:
         nic = Nic(clock, node.engine, framer, link, node.on_event, gate, node.ring)
         network.nics[name] = nic
         if gate is not None:
+            network.splits[name] = Split.PAUSES
             return gate
-        return nic if self.config.trains == "off" else self._with_trains(nic, node, sender)
+        return nic if self.config.trains == "off" else self._with_trains(name, nic, node, sender)
 
-    def _with_trains(self, nic: Nic, node: NodeAttachment, link: TrainSender) -> FrameReceiver:
+    def _with_trains(self, name: str, nic: Nic, node: NodeAttachment, link: TrainSender) -> FrameReceiver:
         """Return what takes frames to a NIC: its message port or its train port, if its engine and its framer know
         messages or trains."""
-        engine, framer = node.engine, node.framer
-        if self._encodes and isinstance(engine, MessageEngine) and engine.use_messages():
+        engine, framer, split = node.engine, node.framer, None
+        if not self._encodes:
+            split = Split.OBJECTS
+        elif isinstance(engine, MessageEngine) and engine.use_messages():
             nic.messages = MessagePort(self.clock, nic, engine, self._announced)
             return nic.messages
-        if (
-            not self._encodes or node.ring < LEAST or not isinstance(engine, TrainEngine)
-            or not isinstance(framer, TrainFramer) or not engine.use_trains()
-        ):  # fmt: skip
-            return nic
-        nic.trains = TrainPort(self.clock, nic, engine, framer, link, self._expected)
-        return nic.trains
+        elif node.ring < LEAST:
+            split = Split.CONGESTION_CONTROL
+        elif not isinstance(engine, TrainEngine) or not isinstance(framer, TrainFramer):
+            split = Split.ENGINE
+        elif not engine.use_trains():
+            split = engine.tally.network
+        else:
+            nic.trains = TrainPort(self.clock, nic, engine, framer, link, self._expected)
+            return nic.trains
+        assert split is not None
+        self.network.splits[name] = split
+        return nic
 
     def _trunk(self, source: str, target: str, pausers: Mapping[str, Pauser | None]) -> OutputQueue:
         """Add a port of a switch, and the link from it to another switch."""

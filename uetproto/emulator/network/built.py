@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink
@@ -11,6 +11,7 @@ from uetproto.emulator.network.pfc import PauseGate, PfcIngress
 from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import Switch, check_group
 from uetproto.emulator.network.tap import TapCapture
+from uetproto.engine.train_splits import Split
 from uetproto.errors import LocalError
 from uetproto.impair.faults import FaultyPort
 from uetproto.impair.link import EmulatedLink
@@ -77,6 +78,8 @@ class BuiltNetwork:
     dictionary is empty without PFC."""
     gates: dict[str, PauseGate] = field(default_factory=dict)
     """Gates between the nodes' NICs and their links, one for each node. The dictionary is empty without PFC."""
+    splits: dict[str, Split] = field(default_factory=dict)
+    """Why NICs handle each packet by itself; the dictionary has no NIC that handles trains."""
     wire: ScriptedWire | None = None
     """Wire whose frames a script controls. It is None in a network without a script."""
     capture: TapCapture | None = None
@@ -98,6 +101,15 @@ class BuiltNetwork:
         """Return the number of frames that a switch or a fault trimmed."""
         faults = sum(port.done["trim"] for port in self.faults.values())
         return faults + sum(switch.trimmed for switch in self.switches.values())
+
+    @property
+    def trains(self) -> dict[str, dict[str, Any]]:
+        """Return for each node how many trains it has sent, and why packets went by themselves (`TrainTally`)."""
+        return {
+            name: nic.trains.tally.as_dict() if nic.trains is not None
+            else {"made": 0, "network": self.splits[name].told} if name in self.splits
+            else {"made": 0} for name, nic in self.nics.items()
+        }  # fmt: skip
 
     @property
     def marks(self) -> int:

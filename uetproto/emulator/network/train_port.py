@@ -6,7 +6,8 @@ its instant, and see no trains. The port of the sender announces them; the port 
 its Python object. A frame that the network has lost, marked, trimmed, damaged, repeated or overtaken is not the one
 that is expected, so the NIC takes it like any other frame. A frame that is expected, and that causes no packet and no
 event, is only stored and counted; the endpoint processes such frames together, at the latest before anything else
-happens to it (`settle`).
+happens to it (`settle`). These are the conditions `Split.CHANGED`, `Split.TIMER` and
+`Split.LOOK`.
 """
 
 from collections import deque
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import NEVER
 from uetproto.engine.train import ArrivingRun, Train, TrainAck
+from uetproto.engine.train_splits import TrainTally
 from uetproto.framing.framer import TrainFramer
 from uetproto.impair.link import TrainSender
 from uetproto.wire.serial import diff32
@@ -68,6 +70,7 @@ class TrainPort:
         self._clock = clock
         self._nic = nic
         self._engine = engine
+        self.tally: TrainTally = engine.tally
         self._framer = framer
         self._link = link
         self._expected = expected

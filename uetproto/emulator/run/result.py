@@ -93,6 +93,9 @@ class RunResult(SuggestsNames):
     """Security of each node: how many packets the node has sealed, opened and refused, and its AN and epoch (tss.md §8,
     §9). The dictionary is empty in a run without security."""
 
+    trains: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Only with `trains = "on"`: what each node has of trains (`TrainTally.as_dict`)."""
+
     @property
     def ok(self) -> bool:
         return self.match and self.failure is None and not self.findings

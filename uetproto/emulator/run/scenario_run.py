@@ -176,6 +176,7 @@ class ScenarioRun(ABC):
             counters=self.counters(),
             checked=judge.frames if judge else None,
             findings=judge.findings(corrupted) if judge else (),
+            trains=network.trains if self.scenario.fabric.trains == "on" else {},
         )
 
     def happened(self) -> dict[str, int]:

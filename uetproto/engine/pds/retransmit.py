@@ -16,6 +16,7 @@ from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Buffer
 from uetproto.engine.pds.psn_window import MPR_UNIT
 from uetproto.engine.pds.service import Outgoing, RunMessage
+from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.serial import diff32
 from uetproto.wire.tuples import PdsRudReqHeader
@@ -267,15 +268,16 @@ class SendWindow:
         self.next = (run.first + run.count) & _M32
         run.rto_at = now + self._waits[0]
 
-    def is_inside(self, psn: int, wake_at: int) -> bool:
-        """Return whether all packets in flight up to the one after `psn` are of one message, nothing but their
-        transmission has happened to any packet, and the RTO of the one after `psn` ends at `wake_at` or later."""
+    def split_behind(self, psn: int, wake_at: int) -> Split | None:
+        """Return None if all packets in flight up to the one after `psn` are of one message, nothing but their
+        transmission has happened to any packet, and the RTO of the one after `psn` ends at `wake_at` or later.
+        Otherwise return why an ACK up to `psn` is not the same as a later one."""
         if self.sacked or self._beyond or self._nacked or self.recovery_end is not None:
-            return False
+            return Split.RETRANSMISSION
         first, after = self._in_flight(self.una), self._in_flight((psn + 1) & _M32)
         if first is None or after is None or after.rto_at < wake_at:
-            return False
-        return first.message is not None and first.message is after.message
+            return Split.ACK_SAYS_MORE
+        return None if first.message is not None and first.message is after.message else Split.ACK_SAYS_MORE
 
     def _in_flight(self, psn: int) -> SendRecord | SendRun | None:
         """Return the record or the run of a packet in flight, or None if it is not in flight."""

@@ -14,6 +14,7 @@ from uetproto.engine.pds.messages import Nack, Rudi, Uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO, RTO_INFINITE, rto_waits
 from uetproto.engine.pds.service import SES_SIZE, Outgoing, Refusal, Response, is_no_response
+from uetproto.engine.train_splits import Split
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from uetproto.engine.pds.sublayer import Pds
 
 _M32 = 0xFFFFFFFF
+_ALONE = Split.MODE.number
 RUDI_WINDOW = 1024
 """Number of RUDI requests that may be outstanding; the specification sets no limit, and RUDI has no congestion
 control."""
@@ -174,6 +176,7 @@ class RudiUud:
         if last:
             self._uud.popleft()
         self.counters.uud_tx += 1
+        self.owner.tally.source[_ALONE] += 1
         entropy = self.owner.rng.getrandbits(16)
         self.owner.put(message.peer, Uud(message.next_hdr, 0), entropy, header, payload, TrafficClass.DATA)
         self.owner.user.on_response(message, index, NextHdr.NONE, None, now)
@@ -187,6 +190,7 @@ class RudiUud:
         self.outstanding[pkt_id] = request
         self.next_id = (pkt_id + 1) & _M32
         self.counters.rudi_tx += 1
+        self.owner.tally.source[_ALONE] += 1
         self._transmit(request, 0, now)
 
     def _find_id(self, now: int) -> int | None:

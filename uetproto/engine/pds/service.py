@@ -12,6 +12,7 @@ from typing import Protocol
 
 from uetproto.engine.contract import Buffer, Mode, PdsError
 from uetproto.engine.train import PayloadRun
+from uetproto.engine.train_splits import Split
 from uetproto.errors import LocalError
 from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -85,9 +86,9 @@ class Outgoing(Protocol):
 class RunMessage(Outgoing, Protocol):
     """A run message can give its packets as runs, for trains."""
 
-    def next_run(self, most: int) -> PayloadRun | None:
+    def next_run(self, most: int) -> PayloadRun | Split:
         """Return the next packets, at most `most` of them, if they can go as a train: at least two that have the same
-        size and are neither the first nor the last of the message. Return None if `next_packet` must be called."""
+        size and are neither the first nor the last of the message. Return why not if `next_packet` must be called."""
 
     def is_plain(self, next_hdr: int, response: Buffer) -> bool:
         """Return whether `answered` may process a response, as it says no more than that the packet was stored."""
@@ -169,8 +170,8 @@ class FollowedRun(Protocol):
     def settle(self, index: int, count: int, now: int) -> None:
         """Note that `count` packets from `index` on have arrived, whose payloads are stored."""
 
-    def renew(self, index: int) -> bool:
-        """Return whether packets from `index` on can still be stored in this way."""
+    def split_at(self, index: int) -> Split | None:
+        """Return why packets from `index` on can no longer be stored in this way, or None."""
 
 
 class Connection(Protocol):
@@ -212,9 +213,9 @@ class RunUser(PdsUser, Protocol):
 
     def follow_run(
         self, pdc: Connection, next_hdr: int, data: Buffer, at: int, payloads: Sequence[Buffer]
-    ) -> FollowedRun | None:
+    ) -> FollowedRun | Split:
         """Return what stores the packets of a train, the first of which has its SES header at byte `at` of `data`.
-        Return None if `on_request` must check each of them."""
+        Return why not if `on_request` must check each of them."""
 
 
 class PacketDelivery(Protocol):

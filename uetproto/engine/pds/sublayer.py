@@ -51,6 +51,7 @@ from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser,
 from uetproto.engine.pds.source import pump
 from uetproto.engine.pds.states import CLOSED, CONTROL_INPUTS, PACKETS, Input, Role, State
 from uetproto.engine.pds.wakes import STALE, WakeQueue
+from uetproto.engine.train_splits import TrainTally
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CtlType, NackCode
 
@@ -138,6 +139,7 @@ class Pds:
         self._plain = False
         """Whether RUDI or UUD may have something to do."""
         self.trains = False  # whether packets are sent as trains where nothing distinguishes them
+        self.tally = TrainTally()
         self.called = False
         """Whether the last `poll` may have called the user."""
         self._current: dict[_Key, Pdc] = {}

@@ -21,6 +21,7 @@ from uetproto.engine.pds.retransmit import SendRun
 from uetproto.engine.pds.service import FollowedRun, RunMessage, RunUser, is_no_response
 from uetproto.engine.pds.states import State
 from uetproto.engine.train import LEAST, Train, TrainAck
+from uetproto.engine.train_splits import Split
 from uetproto.errors import RemoteError
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_pds import AckReq, PdsType
@@ -43,16 +44,23 @@ _PSN_ROOM = (1 << 31) - (1 << 23)
 
 def use_trains(owner: "Pds") -> bool:
     """Make trains from now on. Return False if the configuration allows none."""
-    owner.trains = not owner.objects and owner.congestion is None and allows_trains(owner.config)
+    split = split_of(owner.config)
+    if owner.objects:
+        split = Split.OBJECTS
+    elif owner.congestion is not None:
+        split = Split.CONGESTION_CONTROL
+    owner.tally.network = split
+    owner.trains = split is None
     return owner.trains
 
 
-def allows_trains(config: PdsConfig) -> bool:
-    """Return whether these parameters allow trains."""
-    return (
-        not config.enb_ack_per_pkt and config.clear_source == "explicit" and config.clear_at == "packet"
-        and config.inferred_loss not in PROBING
-    )  # fmt: skip
+def split_of(config: PdsConfig) -> Split | None:
+    """Return the condition by which these parameters allow no trains, or None."""
+    if config.enb_ack_per_pkt:
+        return Split.ACK_PER_PACKET
+    if config.clear_source != "explicit" or config.clear_at != "packet":
+        return Split.CLEARS
+    return Split.PROBES if config.inferred_loss in PROBING else None
 
 
 # Sending
@@ -61,18 +69,14 @@ def allows_trains(config: PdsConfig) -> bool:
 def send_train(pdc: Pdc, now: int, most: int) -> int:
     """Send the next packets of the open message as a train, at most `most` of them. Return their number, or 0 if
     `source.send` must send the next packet."""
-    message, tx = pdc.open_message, pdc.tx
-    if (
-        message is None or most < LEAST or pdc.cc is not None or pdc.locks or pdc.state is not _ESTABLISHED
-        or pdc.clear_at != NEVER or pdc.clear_owed or tx.rto is not None
-        or (tx.next + most - tx.start) & _M32 >= _PSN_ROOM
-    ):  # fmt: skip
-        return 0
+    message, tx, owner = pdc.open_message, pdc.tx, pdc.owner
     sender = cast(RunMessage, message)
-    run = sender.next_run(most)
-    if run is None:
+    run = _split_at_source(pdc, most) or sender.next_run(most)
+    if isinstance(run, Split):
+        owner.tally.source[run.number] += 1
         return 0
-    payloads, owner = run.payloads, pdc.owner
+    assert message is not None
+    payloads = run.payloads
     count, size, psn, clear = len(payloads), len(payloads[0]), tx.next, (tx.una - 1) & _M32
     head = PdsRudReqHeader.pack(message.next_hdr, 0, 0, 0, psn, pdc.local_id, pdc.peer_id, type=int(pdc.mode))
     start, end = head[:_TURN_AT], head[_TURN_END:] + run.front
@@ -92,12 +96,29 @@ def send_train(pdc: Pdc, now: int, most: int) -> int:
     owner.out.append(Train(owner.address, pdc.peer, heads, payloads, entropies, owner.ip_version))
     tx.track_run(SendRun(psn, sender, run.first, heads, payloads, clear), now)
     pdc.counters.data_tx += count
+    owner.tally.made += 1
     at = tx.runs[-1].rto_at
     if at < pdc.wake_at:
         owner.wake(pdc, at)
     if clear != pdc.clear_sent and diff32(clear, pdc.clear_sent) > 0:
         pdc.clear_sent = clear
     return count
+
+
+def _split_at_source(pdc: Pdc, most: int) -> Split | None:
+    """Return why the next packet of a PDC goes by itself, whatever its message is, or None."""
+    tx = pdc.tx
+    if pdc.open_message is None:
+        return Split.EDGE
+    if most < LEAST:
+        return Split.ROOM
+    if pdc.locks:
+        return Split.LOCKED
+    if pdc.state is not _ESTABLISHED:
+        return Split.NOT_ESTABLISHED
+    if pdc.clear_at != NEVER or pdc.clear_owed:
+        return Split.CLEAR_DUE
+    return Split.LAST_PSNS if (tx.next + most - tx.start) & _M32 >= _PSN_ROOM else None
 
 
 _LAYOUTS: dict[tuple[int, int], Struct] = {}
@@ -179,17 +200,12 @@ class ReceivedTrain:
         )  # fmt: skip
 
     def renew(self, index: int, polled: bool) -> bool:
-        """Look at all that distinguishes a packet that arrives now from one that only adds to its message."""
-        pdc, owner = self._pdc, self._owner
-        rx, config = pdc.rx, pdc.config
-        if (
-            pdc.state is not _ESTABLISHED or pdc.held or pdc.close_psn is not None or pdc.cc_rx is not None
-            or rx.slots or rx.gap_closed or rx.cack != (self._psn + index - 1) & _M32 or rx.max_rcvd != rx.cack
-            or rx.stored or rx.waiting or rx.buffered or diff32(self._clear, rx.cack) > 0
-            or config.max_gtd_del < 2 or config.max_packet_buffers < 1
-            or not owner.is_still(pdc, polled) or not self._followed.renew(index)
-        ):  # fmt: skip
+        split = self._split_at(index, polled)
+        if split is not None:
+            self._owner.tally.target[split.number] += 1
             return False
+        pdc = self._pdc
+        rx, config = pdc.rx, pdc.config
         self._polled = polled
         self._plain = (
             config.ack_cc == "when_gap"
@@ -199,24 +215,46 @@ class ReceivedTrain:
         self.quiet = max((config.ack_gen_trigger - 1 - pdc.ack_gen_count) // self._add, 0)
         return True
 
+    def _split_at(self, index: int, polled: bool) -> Split | None:
+        """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""
+        pdc, owner = self._pdc, self._owner
+        rx, config = pdc.rx, pdc.config
+        if pdc.state is not _ESTABLISHED:
+            return Split.NOT_ESTABLISHED
+        if rx.slots or rx.gap_closed or rx.cack != (self._psn + index - 1) & _M32 or rx.max_rcvd != rx.cack:
+            return Split.GAP
+        if pdc.held or pdc.close_psn is not None or rx.stored or rx.waiting or rx.buffered:
+            return Split.RESPONSES
+        if diff32(self._clear, rx.cack) > 0:
+            return Split.CLEAR_AHEAD
+        if config.max_gtd_del < 2 or config.max_packet_buffers < 1:
+            return Split.LIMITS
+        return self._followed.split_at(index) if owner.is_still(pdc, polled) else Split.BUSY
+
 
 def admit(owner: "Pds", train: Train, index: int, polled: bool) -> ReceivedTrain | None:
     """Return what takes the packets of a train from packet `index` on, or None if `Pds.receive` must take it."""
+    received = _received(owner, train)
+    if isinstance(received, Split):
+        owner.tally.target[received.number] += 1
+        return None
+    return received if received.renew(index, polled) else None
+
+
+def _received(owner: "Pds", train: Train) -> ReceivedTrain | Split:
+    """Return what takes the packets of a train, or why none of them can be taken so."""
     head = train.heads[0]
     try:
         request = parse(head)
     except RemoteError:
-        return None
+        return Split.UNKNOWN
     if not isinstance(request, Request) or request.syn or request.retx or request.ar:
-        return None
+        return Split.UNKNOWN
     pdc = owner.pdcs.get(request.dpdcid) if train.dst == owner.address else None
     if pdc is None or pdc.peer != train.src or pdc.peer_id != request.spdcid or pdc.mode is not request.mode:
-        return None
+        return Split.UNKNOWN
     followed = cast(RunUser, owner.user).follow_run(pdc, request.next_hdr, head, request.size, train.payloads)
-    if followed is None:
-        return None
-    received = ReceivedTrain(owner, pdc, train, request, followed)
-    return received if received.renew(index, polled) else None
+    return followed if isinstance(followed, Split) else ReceivedTrain(owner, pdc, train, request, followed)
 
 
 # Acknowledgements
@@ -225,10 +263,23 @@ def admit(owner: "Pds", train: Train, index: int, polled: bool) -> ReceivedTrain
 def awaits_ack(owner: "Pds", receiver: int, psn: int, polled: bool) -> bool:
     """Return whether an ACK of packets in order up to `psn` does nothing but acknowledge packets of a message that has
     more to be acknowledged."""
+    split = _split_of_ack(owner, receiver, psn, polled)
+    if split is None:
+        return True
+    owner.tally.ack[split.number] += 1
+    return False
+
+
+def _split_of_ack(owner: "Pds", receiver: int, psn: int, polled: bool) -> Split | None:
+    """Return why a plain ACK of packets in order up to `psn` must be processed by itself, or None."""
     pdc = owner.pdcs.get(receiver)
-    if pdc is None or pdc.state is not _ESTABLISHED or not owner.is_still(pdc, polled):
-        return False
-    return pdc.cc is None and pdc.config.inferred_loss == "off" and pdc.tx.is_inside(psn, pdc.wake_at)
+    if pdc is None or pdc.state is not _ESTABLISHED:
+        return Split.NOT_ESTABLISHED
+    if not owner.is_still(pdc, polled):
+        return Split.BUSY
+    if pdc.config.inferred_loss != "off":
+        return Split.LOSS_INFERRED
+    return pdc.tx.split_behind(psn, pdc.wake_at)
 
 
 def take_ack_of_trains(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:

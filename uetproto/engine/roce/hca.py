@@ -47,6 +47,7 @@ from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.engine.roce.ud import UdRequester, UdResponder, group_of, is_multicast, network_header
 from uetproto.engine.roce.wr_checks import check_list, check_send
 from uetproto.engine.train import ArrivingRun, Train
+from uetproto.engine.train_splits import TrainTally
 from uetproto.errors import LocalError
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
 from uetproto.wire.headers.roce import CNP_OPCODE, MULTICAST_QP, RESPONSES, Transport
@@ -96,6 +97,7 @@ class Hca:
         """Number of retransmitted requests for each cause, for instance `requester.TIMEOUT`."""
         self.trains = False
         """Whether packets are sent as trains where nothing distinguishes them."""
+        self.tally = TrainTally()
         self._pds = 0
         self._srq_numbers = 0
         self._out: list[RocePacket] = []

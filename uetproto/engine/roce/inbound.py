@@ -8,6 +8,7 @@ from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegmen
 from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.qp import Qp, ResponderHalf
 from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, MessagePhase, MessageStep, size_is_legal
+from uetproto.engine.train_splits import Split
 
 
 class Inbound(ResponderHalf):
@@ -75,24 +76,24 @@ class Inbound(ResponderHalf):
         done = 0 if parsed.step in STARTS else self.done
         return receive is not None and done + len(parsed.payload) <= self.segments(receive).length
 
-    def place_of_message(self, sends: bool, more: int) -> tuple[RunMemory, int] | None:
+    def place_of_message(self, sends: bool, more: int) -> tuple[RunMemory, int] | Split:
         """Return the memory in which the message is stored, and its offset there, if `more` bytes that do not end the
-        message are legal. Return None if each packet must be checked."""
+        message are legal. Return why not if each packet must be checked."""
         if not sends:
             region = self._region
             if region is None or region.dead or self.done + more >= self.total:
-                return None
+                return Split.MESSAGE
             start = self._va - region.addr
         else:
             receive = self.qp.held
             if receive is None or self.done + more > min(self.segments(receive).length, self.config.max_message):
-                return None
+                return Split.MESSAGE
             found = self.segments(receive).whole()
             if found is None:
-                return None
+                return Split.MEMORY
             region, start = found
         memory = run_memory(region.memory)
-        return None if memory is None else (memory, start)
+        return Split.MEMORY if memory is None else (memory, start)
 
     # The effect
 

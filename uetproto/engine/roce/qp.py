@@ -28,6 +28,7 @@ from uetproto.engine.roce.dcqcn import Rate
 from uetproto.engine.roce.memory import Regions
 from uetproto.engine.roce.packets import Parsed, RocePath
 from uetproto.engine.roce.psn import MASK
+from uetproto.engine.train_splits import TrainTally
 from uetproto.errors import LocalError, shown, similar
 from uetproto.knobs import knobs_of
 
@@ -210,6 +211,7 @@ class ChannelAdapter(Protocol):
     pkeys: tuple[int, ...]
     retransmitted: dict[str, int]
     trains: bool
+    tally: TrainTally
 
     def count(self, what: str) -> None: ...
 

@@ -10,6 +10,7 @@ first packet of the message. A packet that asks for an acknowledgement is receiv
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import QpState, QpType, RocePacket
 from uetproto.engine.roce.memory import BadKeyError, SgeSegments
 from uetproto.engine.roce.packets import Parsed, keys_match, parse
@@ -18,6 +19,7 @@ from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.responder import RIGHTS, RcResponder
 from uetproto.engine.roce.segments import MESSAGE_STATES, MIDDLE, SENDS
 from uetproto.engine.train import LEAST, Train, TrainAck
+from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.roce import BTH
 
 if TYPE_CHECKING:
@@ -36,20 +38,13 @@ _WORD = Struct(">I")
 def send_train(requester: "RcRequester", wqe: "Wqe", out: list[Any], most: int) -> int:
     """Send the next packets of a message as a train, at most `most` of them. Return their number, or 0 if the requester
     must send the next packet by itself."""
-    psn, source, mtu = requester.cursor, wqe.bytes, requester.path_mtu
+    psn, tally = requester.cursor, requester.qp.hca.tally
     index = psn - wqe.first
-    count = min(most, wqe.end - psn - 1, requester.una + requester.config.max_unacked_psns - psn)
-    if (
-        count < LEAST or index < 1 or not wqe.begun or wqe.kind.answered or psn != requester.next or mtu & 3
-        or requester.qp.rate is not None or not isinstance(source, SgeSegments)
-    ):  # fmt: skip
+    payloads = _split_at_source(requester, wqe, most) or _payloads(requester, wqe, index, most)
+    if isinstance(payloads, Split):
+        tally.source[payloads.number] += 1
         return 0
-    try:
-        payloads = source.read_run(index * mtu, mtu, count)
-    except BadKeyError:
-        return 0
-    if payloads is None:
-        return 0
+    count = len(payloads)
     first = requester.path.packet(wqe.kind.family.middle, psn, b"", payloads[0])
     front, interval = bytes(first.header[:_ASKS_AT]), requester.ack_interval
     heads = [
@@ -58,7 +53,34 @@ def send_train(requester: "RcRequester", wqe: "Wqe", out: list[Any], most: int) 
     first.header = heads[0]
     out.append(Train(first.src, first.dst, heads, payloads, [first.entropy] * count, first.ip_version, first))
     requester.cursor = requester.next = psn + count
+    tally.made += 1
     return count
+
+
+def _split_at_source(requester: "RcRequester", wqe: "Wqe", most: int) -> Split | None:
+    """Return why the next packet of a queue pair goes by itself, whatever its memory is, or None."""
+    psn = requester.cursor
+    if requester.qp.rate is not None:
+        return Split.CONGESTION_CONTROL
+    if wqe.kind.answered:
+        return Split.KIND
+    if psn - wqe.first < 1 or wqe.end - psn - 1 < LEAST:
+        return Split.EDGE
+    if min(most, requester.una + requester.config.max_unacked_psns - psn) < LEAST:
+        return Split.ROOM
+    return Split.RETRANSMISSION if psn != requester.next else None
+
+
+def _payloads(requester: "RcRequester", wqe: "Wqe", index: int, most: int) -> list[Buffer] | Split:
+    """Return the payloads of the next packets but the last one, the first of which is packet `index`."""
+    source, mtu, psn = wqe.bytes, requester.path_mtu, requester.cursor
+    count = min(most, wqe.end - psn - 1, requester.una + requester.config.max_unacked_psns - psn)
+    if not isinstance(source, SgeSegments):
+        return Split.MEMORY
+    try:
+        return source.read_run(index * mtu, mtu, count) or Split.MEMORY
+    except BadKeyError:
+        return Split.MEMORY
 
 
 # Receiving
@@ -90,39 +112,55 @@ class ReceivedWrite:
         raise AssertionError("a packet that asks for an acknowledgement is received by itself")
 
     def renew(self, index: int, polled: bool) -> bool:
-        """Look at all that distinguishes a packet that arrives now from one that only adds to its message."""
-        hca, qp, responder, parsed = self._hca, self._qp, self._responder, self._parsed
-        step = parsed.step
-        assert step is not None
-        size, left = self._size, len(self._train.heads) - index
-        if (
-            qp.responder is not responder or hca.qps.get(qp.number) is not qp or not qp.behaviour.serves
-            or (qp.state is QpState.RTR and not qp.established) or responder.epsn != add(parsed.psn, index)
-            or step not in MESSAGE_STATES[responder.phase]
-            or (step in RIGHTS and RIGHTS[step] not in qp.attributes.access_flags)
-            or responder.done != self._base + index * size or not hca.is_still(qp, polled)
-        ):  # fmt: skip
-            return False
-        place = responder.place_of_message(step in SENDS, left * size)
-        if place is None:
+        step, left = self._parsed.step, len(self._train.heads) - index
+        place = self._split_at(index, polled) or self._responder.place_of_message(step in SENDS, left * self._size)
+        if isinstance(place, Split):
+            self._hca.tally.target[place.number] += 1
             return False
         memory, offset = place
         self.place = memory.writer(offset + self._base, self._train.payloads)
         self.quiet = next((at for at in self._asks if at >= index), index + left) - index
         return True
 
+    def _split_at(self, index: int, polled: bool) -> Split | None:
+        """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""
+        hca, qp, responder, parsed = self._hca, self._qp, self._responder, self._parsed
+        step = parsed.step
+        assert step is not None
+        if (
+            qp.responder is not responder or hca.qps.get(qp.number) is not qp or not qp.behaviour.serves
+            or (qp.state is QpState.RTR and not qp.established)
+        ):  # fmt: skip
+            return Split.NOT_ESTABLISHED
+        if responder.epsn != add(parsed.psn, index):
+            return Split.GAP
+        if (
+            step not in MESSAGE_STATES[responder.phase] or responder.done != self._base + index * self._size
+            or (step in RIGHTS and RIGHTS[step] not in qp.attributes.access_flags)
+        ):  # fmt: skip
+            return Split.MESSAGE
+        return None if hca.is_still(qp, polled) else Split.BUSY
+
 
 def admit(hca: "Hca", train: Train, index: int, polled: bool) -> ReceivedWrite | None:
     """Return what takes the packets of a train from packet `index` on, or None if `Hca.receive` must take it."""
+    received = _received(hca, train, index)
+    if isinstance(received, Split):
+        hca.tally.target[received.number] += 1
+        return None
+    return received if received.renew(index, polled) else None
+
+
+def _received(hca: "Hca", train: Train, index: int) -> ReceivedWrite | Split:
+    """Return what takes the packets of a train from packet `index` on, or why none of them can be taken so."""
     parsed = parse(RocePacket(train.src, train.dst, b"".join((train.heads[0], train.payloads[0]))))
     if parsed is None or parsed.tver or parsed.step not in MIDDLE or parsed.padcnt or train.dst != hca.address:
-        return None
+        return Split.UNKNOWN
     qp = hca.qps.get(parsed.destqp)
     if (
         qp is None or qp.kind is not QpType.RC or parsed.opcode >> 5 != qp.kind
         or not keys_match(parsed.p_key, qp.p_key) or train.src != qp.attributes.av.dst
         or not isinstance(qp.responder, RcResponder) or len(parsed.payload) != qp.responder.path_mtu
     ):  # fmt: skip
-        return None
-    received = ReceivedWrite(hca, qp, qp.responder, train, parsed, index)
-    return received if received.renew(index, polled) else None
+        return Split.UNKNOWN
+    return ReceivedWrite(hca, qp, qp.responder, train, parsed, index)

@@ -12,6 +12,9 @@ from uetproto.engine.roce.qp import Qp, RequesterHalf
 from uetproto.engine.roce.requester import Wqe, bytes_of, headers_of
 from uetproto.engine.roce.responder import RIGHTS
 from uetproto.engine.roce.segments import ENDS, MESSAGE_STATES, STARTS, MessagePhase, MessageStep, operation_at
+from uetproto.engine.train_splits import Split
+
+_ALONE = Split.MODE.number
 
 
 class UcRequester(RequesterHalf):
@@ -64,6 +67,7 @@ class UcRequester(RequesterHalf):
         payload = wqe.bytes.read(offset, min(self.path_mtu, wqe.length - offset))
         se = 1 if last and wqe.kind.receives and wqe.work.send_flags & SendFlags.SOLICITED else 0
         out.append(self.packet(wqe, operation, headers, payload, se, now))
+        self.qp.hca.tally.source[_ALONE] += 1
         self.psn = add(self.psn, 1)
         self.index += 1
         if last:

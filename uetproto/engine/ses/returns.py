@@ -9,6 +9,7 @@ from collections import deque
 from uetproto.engine.contract import Buffer, PdsError
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.service import Connection, PacketDelivery, Response
+from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ReturnCode
 
@@ -46,8 +47,9 @@ class ReturnMessage:
         self.returns.left(self.pdc)
         return self.packet
 
-    def next_run(self, most: int) -> None:
-        """Return None, as the message has one packet."""
+    def next_run(self, most: int) -> Split:
+        """Return that it is of another kind, as the message has one packet of read data."""
+        return Split.KIND
 
     def is_plain(self, next_hdr: int, response: Buffer) -> bool:
         """Return False, as each answer ends the message."""

@@ -12,6 +12,7 @@ from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import Memory, run_memory
 from uetproto.engine.ses.headers import FIRST_PACKET
 from uetproto.engine.train import LEAST, PayloadRun
+from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
 from uetproto.wire.tuples import (
@@ -109,13 +110,17 @@ class RequestSegments:
             return self._first, payload
         return front + _POSITION.pack(size, offset) + self._tail, payload
 
-    def run(self, index: int, count: int) -> PayloadRun | None:
+    def run(self, index: int, count: int) -> PayloadRun | Split:
         """Return `count` packets from packet `index` on, none of which is the first or the last of the message. Return
-        None if they cannot go as a train."""
+        why not if they cannot go as a train."""
         plan, mtu = self.plan, self.mtu
+        if count < LEAST:
+            return Split.EDGE
+        if plan.extension:
+            return Split.KIND
         memory = run_memory(plan.memory)
-        if count < LEAST or plan.extension or memory is None:
-            return None
+        if memory is None:
+            return Split.MEMORY
         offset = index * mtu
         payloads = memory.read_run(plan.start + offset, mtu, count)
         return PayloadRun(index, self._later, self._tail, offset, payloads)

@@ -43,6 +43,7 @@ from uetproto.engine.ses.queues import Queues
 from uetproto.engine.ses.received import Key, RxMessage, default_response, response
 from uetproto.engine.ses.returns import Returns
 from uetproto.engine.ses.sync import TargetSyncGroups
+from uetproto.engine.train_splits import Split
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import (
@@ -137,15 +138,16 @@ class FollowedMessage:
         message.arrived.add(self._offset + index * size, count * size)
         message.last_seen = self._target.now = now
 
-    def renew(self, index: int) -> bool:
+    def split_at(self, index: int) -> Split | None:
         target, message = self._target, self._message
         region, arrived = message.region, message.arrived
-        return (
-            message.lookup_version == target.processes.version and target.fault is None
-            and arrived.in_order and arrived.edge == self._offset + index * self._size
-            and (region is None or (region.enabled and region.fault is None))
-            and target.messages.get(message.at) is message
-        )  # fmt: skip
+        if (
+            message.lookup_version != target.processes.version or target.fault is not None
+            or (region is not None and (not region.enabled or region.fault is not None))
+            or target.messages.get(message.at) is not message
+        ):  # fmt: skip
+            return Split.MESSAGE
+        return None if arrived.in_order and arrived.edge == self._offset + index * self._size else Split.GAP
 
 
 class SesTarget:
@@ -404,22 +406,23 @@ class SesTarget:
 
     def follow_run(
         self, pdc: Connection, next_hdr: int, data: Buffer, at: int, payloads: Sequence[Buffer]
-    ) -> "FollowedMessage | None":
-        """Return what stores the packets of a train as `_follow` does, or None if `on_request` must take them."""
+    ) -> FollowedMessage | Split:
+        """Return what stores the packets of a train as `_follow` does, or why `on_request` must take them."""
         if next_hdr != _STD:
-            return None
+            return Split.UNKNOWN
         message = self.messages.get((pdc.local_id, data[at + 2] << 8 | data[at + 3]))
         if message is None or message.identity is None:
-            return None
+            return Split.MESSAGE
         opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
         size, mtu, memory = len(payloads[0]), self.config.payload_mtu, run_memory(message.memory)
         if (
             identity != message.identity or opcode != message.opcode or flags != message.flags or tail != message.tail
             or stated != size or size != mtu or offset % mtu
             or not 0 < offset < message.length - len(payloads) * mtu
-            or memory is None
         ):  # fmt: skip
-            return None
+            return Split.MESSAGE
+        if memory is None:
+            return Split.MEMORY
         return FollowedMessage(self, message, memory, offset, payloads)
 
     def _keep_place(self, j: Judgement, data: Buffer, at: int) -> None:

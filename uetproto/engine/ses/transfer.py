@@ -16,6 +16,7 @@ from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_later, lone_packet, start_of
 from uetproto.engine.ses.work import SesOperation, operation_of
 from uetproto.engine.train import PayloadRun
+from uetproto.engine.train_splits import Split
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
@@ -293,13 +294,17 @@ class TxMessage:
                 transfer.step(_LAST_SENT, 0)
         return index, header, payload, last
 
-    def next_run(self, most: int) -> PayloadRun | None:
+    def next_run(self, most: int) -> PayloadRun | Split:
         """Return the next packets as a run, if they are neither the first nor the last of the message."""
         index, transfer, segments = self.sent, self.transfer, self.segments
-        if segments is None or not index or self.lock or transfer is None or transfer.state is not _SENDING:
-            return None
+        if segments is None or self.lock or transfer is None:
+            return Split.KIND
+        if not index:
+            return Split.EDGE
+        if transfer.state is not _SENDING:
+            return Split.MESSAGE
         run = segments.run(index, min(most, segments.count - 1 - index))
-        if run is not None:
+        if not isinstance(run, Split):
             self.sent = index + len(run.payloads)
         return run
 
@@ -437,8 +442,9 @@ class LoneWrite:
         self.sent = True
         return 0, self.header, self.memory.read(self.start, self.length), True
 
-    def next_run(self, most: int) -> None:
-        """Return None, as the message has one packet."""
+    def next_run(self, most: int) -> Split:
+        """Return that it is the first and last one, as the message has one packet."""
+        return Split.EDGE
 
     def is_plain(self, next_hdr: int, response: Buffer) -> bool:
         """Return False, as each answer ends the message."""

@@ -5,12 +5,13 @@ The messages of a run on a connection differ in vec_off and in their vector alon
 check the first of them; each further one has the same result. Everything that distinguishes a chunk is here:
 
 - The chunk is the first or the last one of its operation, has another size, carries no vector, an extension, a status
-  or padding, or was sent again: `ChunkHeader.of` makes no run of it.
-- Anything in its header but vec_off differs from the chunk before it on the connection: `ChunkHeader.fits`.
+  or padding, or was sent again: `ChunkHeader.of` makes no run of it (`Split.CHUNK`).
+- Anything in its header but vec_off differs from the chunk before it on the connection: `ChunkHeader.fits`
+  (`Split.CHUNK_HEADER`).
 - At a node the chunk is the first one with this vec_off, comes again, does not fit the chunks of the other children, or
   its group, its tree, its job or its lock have changed: `node.trains.RequestRun.take`.
 - At a host the result completes its operation or awaits no result, or a collective waits to begin:
-  `host.trains.ResultRun.take`.
+  `host.trains.ResultRun.take` (both `Split.CHUNK_ORDER`).
 
 All such chunks go by the state tables. The carriers have conditions of their own: `engine.roce.messages` over RoCE.
 """
