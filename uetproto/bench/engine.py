@@ -351,7 +351,7 @@ def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
         best = max(generated(records) for _ in range(3))
         split = shares(lambda: generated(records // 10))
         what = f"generate bench: {records:,} packets of 1 KiB to a file"
-        yield Figure("generate", what, best, "packets/s", 50_000, shares=split)
+        yield Figure("generate", what, best, "packets/s", 100_000, shares=split)
     if "memory" in names:
         yield Figure("memory", "one end of an idle PDC", idle_pdc(1000), "bytes", 4096, most=True)
         yield Figure("memory", "a packet in flight, no payload", outstanding_packet(30_000), "bytes", 1024, most=True)

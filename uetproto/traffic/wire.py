@@ -255,7 +255,7 @@ class TrafficPort:
         row: Row = []
         dst, arrival = packets[0].dst, now
         for packet in packets:
-            if type(packet) is Train:
+            if isinstance(packet, Train):
                 now, parts, last = self._send_train(packet, now, times, frames)
                 if parts:
                     if packet.dst != dst:
@@ -264,7 +264,6 @@ class TrafficPort:
                     row += parts
                     arrival = last
                 continue
-            assert isinstance(packet, Datagram)
             if packet.payload:
                 packet.header = b"".join((packet.header, packet.payload))
                 packet.payload = b""
