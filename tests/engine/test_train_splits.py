@@ -14,6 +14,8 @@ from click.testing import CliRunner
 import uetproto
 from uetproto.api import fi, verbs
 from uetproto.cli.main import cli
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.pds import trains as uet
 from uetproto.engine.pds.states import State
 from uetproto.engine.pds.trains import ReceivedTrain
@@ -242,7 +244,9 @@ def test_a_network_without_trains_says_why(split: Split, given: Any) -> None:
     assert split.when in str(told.value)
 
 
-def test_a_network_that_pauses_says_so() -> None:
+def test_a_script_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(bytes(10_000))
     with pytest.raises(LocalError) as told:
-        verbs.Network(trains="on", pfc=verbs.Pfc())
-    assert Split.PAUSES.when in str(told.value)
+        run(load("ladder-L02", (f"run.input={file}", "run.ses=real", "fabric.trains=on")))
+    assert Split.SCRIPT.when in str(told.value)

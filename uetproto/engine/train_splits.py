@@ -44,7 +44,7 @@ class Split(Enum):
     OBJECTS = (
         NETWORK, "UET, RoCE", 'frames are not encoded (`wire = "objects"`)', "there are no frames to make together",
     )  # fmt: skip
-    PAUSES = NETWORK, "UET, RoCE", "PFC, or a wire that a script controls", "each packet may have to wait at the NIC"
+    SCRIPT = NETWORK, "UET, RoCE", "a wire that a script controls", "a step of the script may keep each packet"
     ENGINE = NETWORK, "UET, RoCE", "an engine or a framer that knows no trains", "single packets are sent and taken"
     CONGESTION_CONTROL = (
         (NETWORK, SOURCE), "UET, RoCE", "congestion control of UET; a queue pair that DCQCN has slowed down",
@@ -58,7 +58,7 @@ class Split(Enum):
     PROBES = NETWORK, "UET", "losses found by probes", "a probe may follow each packet"
 
     ROOM = (
-        SOURCE, "UET, RoCE", "the window, or the ring of the NIC, permits fewer than two packets",
+        SOURCE, "UET, RoCE", "the window, the ring of the NIC, or its gate with PFC, permits fewer than two packets",
         "one packet is no train",
     )  # fmt: skip
     EDGE = (

@@ -152,3 +152,32 @@ def test_rc_with_trains_is_rc_without(
     sent = counted(monkeypatch)
     assert run_roce(tmp_path, "on", faults, **ROCE[case]) == plain
     assert len(sent) > 2
+
+
+def test_a_pause_holds_frames_of_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PFC, the frames of a train leave one at a time, and a pause may hold some of them."""
+    seen, sent = [], counted(monkeypatch)
+    for trains in ("off", "on"):
+        file = tmp_path / f"{trains}.pcapng"
+        with verbs.Network(
+            ("a", "b", "c"), capture=str(file), taps="all", trains=trains, rate="100 Gb/s", seed=4,
+            pfc=verbs.Pfc(xoff=5000, xon=2000), config=verbs.RoceConfig(path_mtu=MTU),
+        ) as net:  # fmt: skip
+            target, *others = (net.device(name).alloc_pd() for name in net.devices)
+            memory, senders = [bytearray(SIZE) for _ in others], []
+            for number, (pd, buffer) in enumerate(zip(others, memory, strict=True)):
+                here, there = (one.create_qp(verbs.QpType.RC, one.device.create_cq()) for one in (pd, target))
+                verbs.connect(here, there)
+                source, region = (
+                    one.reg_mr(data, verbs.ALL) for one, data in ((pd, bytearray([number]) * SIZE), (target, buffer))
+                )
+                here.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=region.addr, rkey=region.rkey)
+                senders.append(here)
+            entries = [repr(qp.send_cq.wait()) for qp in senders]
+            gates = net.world.network.gates
+            pauses = [(gate.pause.pauses, gate.pause.total) for gate in gates.values()]
+            seen.append((entries, pauses, net.world.now, memory))
+        seen[-1] += (file.read_bytes(),)
+    assert seen[0] == seen[1]
+    assert len(sent) > 10
+    assert sum(count for count, _ in pauses) > 4

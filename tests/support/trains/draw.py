@@ -252,7 +252,11 @@ def _roce(rng: Random, seed: int) -> Tables:
     }  # fmt: skip
     _maybe(rng, 0.15, tables["fabric"], red_kmin=(3000,), vlan=(100,))
     if "topology" not in tables["fabric"] and "queue_capacity" not in tables["fabric"]:
-        _maybe(rng, 0.15, tables["fabric"], pfc=(True,))
+        _maybe(rng, 0.3, tables["fabric"], pfc=(True,))
+        if "pfc" in tables["fabric"]:
+            _maybe(rng, 0.5, tables["fabric"], pfc_xoff=(3000, 9000, 20_000), pfc_xon=(1, 3000), pfc_quanta=(10, 300))
+            if "pfc_quanta" in tables["fabric"]:
+                tables["fabric"]["pfc_repeat"] = rng.choice((1, 5, 9))
     _maybe(
         rng,
         0.2,

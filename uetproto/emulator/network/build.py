@@ -234,7 +234,7 @@ class _NetworkBuilder:
         self.network.wire = wire = ScriptedWire(self.clock, self.dscp, self.outcomes)
         for name, node in self.nodes.items():
             nic = Nic(self.clock, node.engine, node.framer, self._out_tap(node, cast(TrainSender, wire)), node.on_event)
-            self.network.splits[name] = Split.PAUSES
+            self.network.splits[name] = Split.SCRIPT
             self.network.nics[name] = nic
             wire.attach(mac_bytes(node), self._tapped(node, nic))
 
@@ -360,17 +360,18 @@ class _NetworkBuilder:
         hops += [LinkHop(end, leaf, wire) for end, wire in wires.items()]
         wire, *others = wires.values()
         sender = self._out_tap(node, PortLinks((wire, *others)) if others else wire)
-        link: FrameSender = sender
+        link: TrainSender = sender
         gate = None
         if with_pfc and self.config.pfc is not None:
             link = network.gates[name] = gate = PauseGate(clock, link, wire.duration, self.config.pfc, self.dscp)
         framer = node.framer if self._encodes else UnencodedFramer(cast(SplitFramer, node.framer), self._meter)
         nic = Nic(clock, node.engine, framer, link, node.on_event, gate, node.ring)
         network.nics[name] = nic
-        if gate is not None:
-            network.splits[name] = Split.PAUSES
-            return gate
-        return nic if self.config.trains == "off" else self._with_trains(name, nic, node, sender)
+        receiver = nic if self.config.trains == "off" else self._with_trains(name, nic, node, link)
+        if gate is None:
+            return receiver
+        gate.port = receiver
+        return gate
 
     def _with_trains(self, name: str, nic: Nic, node: NodeAttachment, link: TrainSender) -> FrameReceiver:
         """Return what takes frames to a NIC: its message port or its train port, if its engine and its framer know

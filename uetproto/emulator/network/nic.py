@@ -56,7 +56,7 @@ class Nic:
         self._ring = ring
         self._sinks: dict[int, Callable[[Any, int], None]] = {}
         if gate is not None:
-            gate.port, gate.on_room = self, self.step
+            gate.port, gate.on_room = self, self._fill
         self.framer = framer
         self.trains: TrainPort | None = None
         """What receives and sends trains for this NIC, or None if it handles each packet by itself."""
@@ -157,6 +157,12 @@ class Nic:
         if self.trains is not None:
             self.trains.end()
         self.coming = False
+        self.step()
+
+    def _fill(self) -> None:
+        """Send more packets, as the gate has room for them."""
+        if self.trains is not None:
+            self.trains.end()
         self.step()
 
     def _wake(self, due: int) -> None:

@@ -7,7 +7,7 @@ Only data can be paused; the DSCP of a frame says whether it is data.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -339,6 +339,10 @@ class PauseGate:
         (self._data if self.dscp.is_data(frame) else self._others).append(frame)
         self._serve()
         return self.clock.now
+
+    def send_many(self, frames: Sequence[bytes]) -> list[int]:
+        """Send the frames of a train, as `send` does one after the other."""
+        return [self.send(frame) for frame in frames]
 
     def _serve(self) -> None:
         """Send the next frame, if the link is free; if more may follow, schedule an event for it."""
