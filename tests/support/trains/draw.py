@@ -253,10 +253,10 @@ def _roce(rng: Random, seed: int) -> Tables:
     _maybe(rng, 0.15, tables["fabric"], red_kmin=(3000,), vlan=(100,))
     if "topology" not in tables["fabric"] and "queue_capacity" not in tables["fabric"]:
         _maybe(rng, 0.3, tables["fabric"], pfc=(True,))
-        if "pfc" in tables["fabric"]:
-            _maybe(rng, 0.5, tables["fabric"], pfc_xoff=(3000, 9000, 20_000), pfc_xon=(1, 3000), pfc_quanta=(10, 300))
-            if "pfc_quanta" in tables["fabric"]:
-                tables["fabric"]["pfc_repeat"] = rng.choice((1, 5, 9))
+        if "pfc" in tables["fabric"] and rng.random() < 0.5:
+            tables["fabric"] |= {"pfc_xoff": rng.choice((3000, 9000, 20_000)), "pfc_xon": rng.choice((1, 3000))}
+        if "pfc" in tables["fabric"] and rng.random() < 0.3:
+            tables["fabric"] |= {"pfc_quanta": rng.choice((10, 300)), "pfc_repeat": rng.choice((1, 5, 9))}
     _maybe(
         rng,
         0.2,
