@@ -35,6 +35,15 @@ if os.environ.get("HYPOTHESIS_PROFILE", "ci") != "deep" and hasattr(providers, "
     providers._get_local_constants = lambda: providers._local_constants
 
 
+# Collecting the tests makes millions of objects that stay; looking for garbage among them takes a third of the time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 _file: Path | None = None
 
 

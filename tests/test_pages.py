@@ -50,6 +50,8 @@ QUICKER = (
     ),
 )
 """Parts of blocks of Python, likewise: how a scenario is shrunk makes no difference to what is said."""
+QUICKER += effort((("find(packets(), lambda", 'find(packets(form="pds.cp"), lambda'),), (), ())
+"""`ci` shrinks to the smallest packet of the smallest form; `full` finds that form among all."""
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -26,8 +26,8 @@ import pytest
 
 from tests.live.test_gone import unheard
 from tests.live.test_loopback import connected, exchange
-from tests.support import source
 from tests.support.live import clean, running
+from tests.support.paths import ROOT
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.audit.auditor import audit
@@ -417,7 +417,7 @@ def captured(frames: list[bytes], *options: str, then: Callable[[], None] = lamb
 def capture_golden() -> None:
     """What comes is captured bit by bit, and judged as `uetproto audit` judges the file."""
     for name in ("roce-fail-icrc", "roce-fail-unaligned", "ses-fail-amo-unsupported-op", "ladder-L29", "gradient"):
-        golden = source.ROOT / "pcaps" / f"{name}.pcapng"
+        golden = ROOT / "pcaps" / f"{name}.pcapng"
         with open_capture(golden) as reader:
             frames = [record.data for record in reader if record.interface == 0]
         if name == "gradient":  # in a VLAN, with a priority
@@ -443,7 +443,7 @@ def capture_golden() -> None:
 
 def capture_ends() -> None:
     """Ctrl-C leaves a valid capture and a summary, and so does an interface that goes away; the ladder is drawn."""
-    with open_capture(source.ROOT / "pcaps" / "gradient.pcapng") as reader:
+    with open_capture(ROOT / "pcaps" / "gradient.pcapng") as reader:
         frames = [record.data for record in reader if record.interface == 0]
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "seen.pcap.gz")
