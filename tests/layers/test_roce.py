@@ -113,7 +113,7 @@ def test_golden_frames(golden: Golden) -> None:
 def test_every_opcode(opcode: int, kind: str) -> None:
     rng = random.Random(f"{opcode} {kind}")
     uet.bind_roce(rd="headers")
-    for size in (0, 1, 4, 6):
+    for size in effort((0, 1, 6), (0, 1, 4, 6), (0, 1, 4, 6)):
         frame = frame_of(opcode, rng, kind, size)
         link = "infiniband" if kind in ("local", "global") else "ethernet"
         found, packet = decode(frame, link=link, rd="headers"), dissected(frame, link)

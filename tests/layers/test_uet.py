@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -269,12 +270,12 @@ def test_captures_of_others() -> None:
     packets = 0
     for capture in captures:
         with RawPcapReader(str(capture)) as records:
-            for frame, _ in records:
+            for frame, _ in islice(records, None, None, effort(3, 1, 1)):
                 packet = Ether(frame)
                 assert seen_by_scapy(packet) == seen_by_uetproto(frame)
                 assert bytes(packet) == frame
                 packets += 1
-    assert packets > 2000
+    assert packets > effort(600, 2000, 2000)
 
 
 @given(frames())

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -437,7 +438,7 @@ def test_golden_packets_survive() -> None:
     count = 0
     for path in sorted(paths.PCAPS.rglob("*.pcapng")):
         with open_capture(path) as capture:
-            for record in capture:
+            for record in islice(capture, None, None, effort(3, 1, 1)):
                 packet = decode(record.data)
                 start = next((layer.offset for layer in packet.layers if layer.form in UET_FORMS), None)
                 if start is None or packet.error or packet.notes:

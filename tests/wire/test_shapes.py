@@ -211,7 +211,7 @@ def test_same_without_a_crc_under_auto() -> None:
         for tail in (b"\0\0\0\0", encode(packet)[-4:]):
             longer = encode(Packet(packet.layers, packet.payload + tail), fill=True)
             assert decode(longer) == long_way(longer)
-        for position in range(len(data) * 8):
+        for position in range(0, len(data) * 8, effort(3, 1, 1)):  # 3 and 8 have no common divisor: each bit of a byte
             flipped = bytearray(data)
             flipped[position // 8] ^= 1 << position % 8
             assert decode(bytes(flipped)) == long_way(bytes(flipped))

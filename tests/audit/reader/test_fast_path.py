@@ -53,7 +53,7 @@ def test_both_ways_are_equal_on_every_golden_capture(path: Path, crc: str) -> No
         records = [record for record in capture if record.length == len(record.data)]
     link = LINK_NAMES[records[0].link]
     reader = taught([record.data for record in records], link, crc)
-    for record in records:
+    for record in records[:: effort(2, 1, 1)]:
         quick = reader.read(record.data, record.index, record.time_ns)
         long = observe(decode(record.data, link=link, crc=crc), record.data, record.index, record.time_ns)
         if quick is not None:

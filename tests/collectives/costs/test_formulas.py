@@ -24,7 +24,7 @@ def test_every_algorithm_has_a_formula() -> None:
         assert {name for name, row in rows.items() if row.make} == {name for name, row in rows.items() if row.formula}
 
 
-@examples(400)
+@examples(240)
 @given(pair=st.sampled_from(NAMES), size=st.integers(1, 33), data=st.data())
 def test_steps_and_bytes_are_those_of_the_schedule(pair: tuple[str, str], size: int, data: st.DataObject) -> None:
     op, name = pair

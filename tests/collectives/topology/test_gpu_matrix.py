@@ -112,7 +112,7 @@ def test_malformed_texts_are_refused_with_their_place(text: str, message: str) -
     assert message in str(caught.value)
 
 
-@examples(200)
+@examples(80)
 @given(st.text(alphabet="GPUNIC012X VSY\t\n:\x1b[4m", max_size=80) | st.text(max_size=60))
 def test_any_text_is_a_matrix_or_refused(text: str) -> None:
     try:

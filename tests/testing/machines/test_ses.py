@@ -113,4 +113,4 @@ def test_of_a_black_box_what_cannot_be_judged_is_told() -> None:
     ],
 )
 def test_a_fault_is_named(machine: Any, kind: Any, rules: set[str]) -> None:
-    check_found(machine, kind, rules, shrinks=SHRINKS, steps=25)
+    check_found(machine, kind, rules, shrinks=SHRINKS, steps=effort(15, 25, 25))
