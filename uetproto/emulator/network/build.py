@@ -33,6 +33,7 @@ from uetproto.errors import LocalError
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import SplitFramer, TrainFramer, mac_of
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.framing.tss import SealingFramer
 from uetproto.impair import unencoded_frames
 from uetproto.impair.faults import FaultyPort
 from uetproto.impair.frame_outcome import FrameOutcomes
@@ -379,7 +380,7 @@ class _NetworkBuilder:
         engine, framer, split = node.engine, node.framer, None
         if not self._encodes:
             split = Split.OBJECTS
-        elif isinstance(engine, MessageEngine) and engine.use_messages():
+        elif not isinstance(framer, SealingFramer) and isinstance(engine, MessageEngine) and engine.use_messages():
             nic.messages = MessagePort(self.clock, nic, engine, self._announced)
             return nic.messages
         elif node.ring < LEAST:

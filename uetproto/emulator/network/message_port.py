@@ -15,7 +15,7 @@ from uetproto.engine.train import MessageEngine
 if TYPE_CHECKING:
     from uetproto.emulator.network.nic import Nic
 
-_MOST = 1 << 16
+_MOST = 1 << 14
 """Number of announced frames above which all are forgotten: most of them are lost."""
 
 AnnouncedFrames = dict[int, tuple[bytes, Any]]

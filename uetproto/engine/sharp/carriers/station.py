@@ -36,7 +36,11 @@ class SharpStation:
         return self.carrier.use_messages()
 
     def take_message(self, packet: Any, now: int) -> bool:
-        return self.carrier.take_message(packet, now)
+        """Process a packet whose frame the driver has recognized; return False if `receive` must take the frame."""
+        taken = self.carrier.take_message(packet, now)
+        if taken:
+            self._hand_events_on(now)
+        return taken
 
     def submit(self, work: Any, now: int) -> None:
         """Accept work of the inner engine, or a `Task`."""

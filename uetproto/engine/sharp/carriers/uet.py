@@ -6,6 +6,8 @@ to the ROD PDC; the odd PDCID belongs to the RUD PDC. The SPDCID of a packet the
 connection the packet belongs.
 """
 
+from functools import lru_cache
+from struct import Struct
 from typing import Any, NamedTuple
 
 from uetproto.engine.contract import (
@@ -13,18 +15,20 @@ from uetproto.engine.contract import (
     AskClose,
     Close,
     Completion,
+    Datagram,
     Mode,
     PdcClosed,
     PdcOpened,
     Receive,
     Received,
     Send,
+    TrafficClass,
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Input, Role
 from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, CarrierConnection, entropy_of
 from uetproto.engine.sharp.contract import Element, OutgoingMessage
-from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE
+from uetproto.engine.sharp.messages import CHILD_AT, HEADER_SIZE, VEC_OFF_AT
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import MAGIC, VERSION, Flag, SharpOpcode
 from uetproto.wire.headers.uet_ses import ReturnCode, Space
@@ -32,8 +36,13 @@ from uetproto.wire.headers.uet_ses import ReturnCode, Space
 PID_ON_FEP = 0x000
 RESOURCE_INDEX = 0x0A6
 
-_OPERATIONS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
+_OPERATIONS = frozenset(map(int, (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)))
 _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
+_FRONT, _TAIL = Struct(">BBHIII"), Struct(">BBH")
+"""Fields of the header before vec_off, and from child_idx on (sharp.md §2.2)."""
+
+
+_PDC_EVENTS = (PdcOpened, PdcClosed)
 
 
 class HeaderValues(NamedTuple):
@@ -54,7 +63,14 @@ class HeaderValues(NamedTuple):
 def values_of(data: bytes) -> HeaderValues:
     """Return the UET header values of a SHARP message. Control messages and messages of a SAT use ROD; requests and
     results of an LLT use RUD, as their order does not matter."""
-    _, opcode, tree_id, job_id, group_id, seq, *_, child_idx, _, flags = HEADER.unpack_from(data)
+    return _values_of(data[:VEC_OFF_AT], data[CHILD_AT:HEADER_SIZE])
+
+
+@lru_cache(maxsize=1024)
+def _values_of(front: bytes, tail: bytes) -> HeaderValues:
+    """Return the values of messages with these bytes before vec_off, and from child_idx on."""
+    _, opcode, tree_id, job_id, group_id, seq = _FRONT.unpack(front)
+    child_idx, _, flags = _TAIL.unpack(tail)
     streams = opcode not in _OPERATIONS or flags & _SAT
     return HeaderValues(
         mode=Mode.ROD if streams else Mode.RUD,
@@ -183,20 +199,41 @@ class UetCarrier(Carrier):
             context=_Sent(self, connection, message.handle),
         ), now)  # fmt: skip
 
+    # Messages that the driver recognizes
+
+    def use_messages(self) -> bool:
+        super().use_messages()
+        return True
+
+    def take_message(self, packet: Any, now: int) -> bool:
+        """Hand a packet to the endpoint as a receiver would read it, if its bytes cannot have changed since."""
+        payload, kind = packet.payload, packet.traffic_class
+        if (
+            type(packet) is not Datagram or kind is TrafficClass.DATA_RTX or packet.message is not None
+            or (type(payload) is memoryview and type(payload.obj) is not bytes)
+        ):  # fmt: skip
+            return False
+        transport = b"".join((packet.header, payload))
+        self._fep.receive(
+            Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=packet.ip_version), now
+        )
+        return True
+
     # What the endpoint tells
 
     def event(self, event: Any, now: int) -> bool:
         """Handle an event of the endpoint; return False if it does not belong to this carrier."""
-        if isinstance(event, Received) and event.receive.context is self:
+        kind = type(event)  # most events are of the first two kinds
+        if kind is Received and event.receive.context is self:
             self._receive(event, now)
-        elif isinstance(event, Completion) and isinstance(event.context, _Sent) and event.context.carrier is self:
+        elif kind is Completion and type(event.context) is _Sent and event.context.carrier is self:
             sent = event.context
             if event.ok:
                 self.ended(sent.connection, sent.handle, now)
             else:
                 self.broken(sent.connection, now)
-        elif isinstance(event, PdcOpened | PdcClosed) and event.initiator and event.pdcid & ~1 in self.connections:
-            if isinstance(event, PdcClosed):  # not requested here
+        elif kind in _PDC_EVENTS and event.initiator and event.pdcid & ~1 in self.connections:
+            if kind is PdcClosed:  # not requested here
                 self.broken(self.connections[event.pdcid & ~1], now)
         else:
             return False
