@@ -3,12 +3,15 @@
 
 import io
 from array import array
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from uetproto.emulator.run import files
 from uetproto.engine import BufferMemory, FileMemory, Region
+from uetproto.engine.memory import MemoryWindow, as_memory, run_memory
 from uetproto.errors import LocalError
 
 SIZE = 300
@@ -60,3 +63,37 @@ def test_a_key_is_registered_once() -> None:
     process.register(Region(1, bytearray(1)))
     with pytest.raises(LocalError, match="registered already"):
         process.register(Region(1, bytearray(1)))
+
+
+@given(start=st.integers(0, 40), size=st.integers(1, 30), count=st.integers(1, 6), window=st.integers(1, 90))
+def test_runs_are_single_pieces(start: int, size: int, count: int, window: int) -> None:
+    """What trains read and write at once, in buffers, files and parts of them, is what single calls read and write."""
+    data = bytes(at % 251 for at in range(SIZE))
+    for make in (bytearray, lambda data: FileMemory(io.BytesIO(data), SIZE, window, 2)):
+        one, other = (run_memory(MemoryWindow(as_memory(make(data)), 7, SIZE - 7)) for _ in range(2))
+        assert one is not None
+        assert other is not None
+        places = range(start, start + size * count, size)
+        assert [bytes(piece) for piece in one.read_run(start, size, count)] == [
+            bytes(other.read(place, size)) for place in places
+        ]
+        pieces = [bytes([200 + at]) * size for at in range(count)]
+        write = one.writer(start, pieces)
+        for at, place in enumerate(places):
+            write(at)
+            other.write(place, pieces[at])
+        assert bytes(one.read(0, SIZE - 7)) == bytes(other.read(0, SIZE - 7))
+    assert run_memory(MemoryWindow(object(), 0, 5)) is None  # type: ignore[arg-type]
+
+
+def test_runs_of_an_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "WINDOW", 100)
+    data = bytes(at % 251 for at in range(SIZE))
+    (tmp_path / "input").write_bytes(data)
+    with (tmp_path / "input").open("rb") as file:
+        source = files.SourceFile(file)
+        for start, size, count in ((0, 30, 3), (90, 30, 3), (150, 30, 5), (20, 10, 3), (0, 1, SIZE), (290, 10, 1)):
+            pieces = source.read_run(start, size, count)
+            assert (len(pieces), b"".join(pieces)) == (count, data[start : start + size * count])
+        with pytest.raises(OSError, match="ends at byte"):
+            source.read_run(270, 20, 2)

@@ -51,6 +51,8 @@ def with_runs(kind: _Kind) -> _Kind:
 
 def run_memory(memory: object) -> RunMemory | None:
     """Return `memory` if trains can use its runs, and otherwise None."""
+    if type(memory) is MemoryWindow:
+        return memory if memory.has_runs else None
     return cast(RunMemory, memory) if type(memory) in _RUN_MEMORIES else None
 
 
@@ -256,10 +258,11 @@ class FileMemory:
 class MemoryWindow:
     """A memory window is a part of another memory."""
 
-    __slots__ = ("_memory", "_start", "length")
+    __slots__ = ("_memory", "_runs", "_start", "length")
 
     def __init__(self, memory: Memory, start: int, length: int) -> None:
         self._memory = memory
+        self._runs = run_memory(memory)
         self._start = start
         self.length = length
 
@@ -270,8 +273,21 @@ class MemoryWindow:
     def read(self, offset: int, length: int) -> Buffer:
         return self._memory.read(self._start + offset, length)
 
+    @property
+    def has_runs(self) -> bool:
+        """Return whether trains can use the runs of the memory."""
+        return self._runs is not None
+
+    def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
+        assert self._runs is not None
+        return self._runs.read_run(self._start + offset, size, count)
+
     def write(self, offset: int, data: Buffer) -> None:
         self._memory.write(self._start + offset, data)
+
+    def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
+        assert self._runs is not None
+        return self._runs.writer(self._start + offset, pieces)
 
     def flush(self) -> None:
         self._memory.flush()
