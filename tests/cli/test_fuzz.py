@@ -374,7 +374,7 @@ def test_it_ends_at_once_while_it_shrinks(end: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_closed_pipe_ends_silently(jobs: str, tmp_path: Path) -> None:
-    with program("fuzz", "uud", "--steps", "500", "--jobs", jobs, "-o", str(tmp_path)) as process:
+    with program("fuzz", "uud", "--steps", effort("100", "500", "500"), "--jobs", jobs, "-o", str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

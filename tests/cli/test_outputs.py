@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.frames import capture, frame, invoke, write
+from tests.support.effort import effort
 from uetproto import LocalError
 from uetproto.audit.baseline import Baseline
 from uetproto.cli import terminal
@@ -77,11 +78,14 @@ def test_an_input_is_never_written_over(name: str, way: Callable[[Path], Path], 
     assert given.read_bytes() == before
 
 
-@pytest.mark.parametrize("line", [
-    "open - --keys keys.toml -o OUT", "audit - --junit OUT", "audit - --parquet OUT", "stats - --plot OUT",
-    "ladder - --svg OUT",
+LINES = ("open - --keys keys.toml -o OUT", "audit - --junit OUT", "audit - --parquet OUT", "stats - --plot OUT",
+         "ladder - --svg OUT")  # fmt: skip
+WAYS = (same, through_a_hard_link)
+
+
+@pytest.mark.parametrize(("line", "way"), [
+    (line, way) for number, line in enumerate(LINES) for way in effort((WAYS[number % 2],), WAYS, WAYS)
 ])  # fmt: skip
-@pytest.mark.parametrize("way", [same, through_a_hard_link])
 def test_the_file_behind_standard_input_is_never_written_over(
     line: str, way: Callable[[Path], Path], tmp_path: Path
 ) -> None:
