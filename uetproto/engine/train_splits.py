@@ -144,7 +144,7 @@ class Split(Enum):
         TARGET, "SHARP", "a chunk that begins, completes or repeats an operation, or whose group, tree or job changed",
         "the state tables process it",
     )  # fmt: skip
-    RECOGNIZED = (
+    OTHER_MESSAGE = (
         (SOURCE, TARGET), "SHARP over RoCE",
         "a message of several packets, out of order or without a receive, and acknowledgements of other messages",
         "it needs a work request, or a completion",

@@ -6,7 +6,7 @@ Such messages belong to a program on the same host that uses the queue pair for 
 SHARP carrier does. A driver passes a packet as an object if it has recognized the frame as the one that was sent. It is
 taken here where nothing distinguishes it: a request is the next one in order, is a SEND of one packet that finds the
 receive that its user posts again at once, and an acknowledgement is positive and acknowledges nothing but such
-messages. All else goes the usual way (`Split.RECOGNIZED`). The effects are those of `RcRequester.pump` and `take`,
+messages. All else goes the usual way (`Split.OTHER_MESSAGE`). The effects are those of `RcRequester.pump` and `take`,
 `RcResponder.pump` and `take`, and of the completions that the user would get (roce.md §8, §9).
 """
 
