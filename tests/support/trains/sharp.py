@@ -14,6 +14,7 @@ from tests.support.trains.programs import Tables
 from tests.support.trains.watch import Watch
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks import roce, uet
+from uetproto.emulator.network.pfc import Pfc
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.requester import Wqe
@@ -65,6 +66,8 @@ def draw_sharp(rng: Random, seed: int) -> Tables:
             odd[name] = value
     table["sharp"] = odd
     if transport == "roce":
+        if "queue_capacity" not in table and rng.random() < 0.15:
+            table["pfc"] = True
         table["config"] = {name: value for name, value in _ODD_ADAPTER.items() if rng.random() < 0.1}
     return {"sharp": table}
 
@@ -76,6 +79,8 @@ def play_sharp(tables: Tables, trains: str, file: Path) -> tuple[Watch, Any]:
     cables = ("seed", "rate", "topology", "shape", "queue_capacity", "faults_from")
     given = {key: table[key] for key in cables if key in table}
     if transport == "roce":
+        if table.get("pfc"):
+            given["pfc"] = Pfc()
         given["config"] = RoceConfig(path_mtu=table["mtu"], **table.get("config", {}))
     else:
         given["pds"] = PdsConfig(rto_init_time=50_000_000)

@@ -209,7 +209,8 @@ class UetCarrier(Carrier):
         """Hand a packet to the endpoint as a receiver would read it, if its bytes cannot have changed since."""
         payload, kind = packet.payload, packet.traffic_class
         if (
-            type(packet) is not Datagram or kind is TrafficClass.DATA_RTX or packet.message is not None
+            type(packet) is not Datagram or packet.dst != self._fep.pds.address or packet.message is not None
+            or kind is TrafficClass.DATA_RTX
             or (type(payload) is memoryview and type(payload.obj) is not bytes)
         ):  # fmt: skip
             return False
