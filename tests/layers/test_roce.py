@@ -203,19 +203,18 @@ def test_ours_come_first_and_go_again() -> None:
 
 
 ORDERS = {
-    "ours first": "from uetproto import layers as uet\nimport scapy.contrib.roce as contrib\nuet.bind_roce()",
+    "ours first": (
+        "from uetproto import layers as uet\nassert uet.Bth\nimport scapy.contrib.roce as contrib\nuet.bind_roce()"
+    ),
+    "ours imported before theirs and made behind them": (
+        "from uetproto import layers as uet\nimport scapy.contrib.roce as contrib\nuet.bind_roce()"
+    ),
     "ours bound before theirs is there": (
         "from uetproto import layers as uet\nuet.bind_roce()\nimport scapy.contrib.roce as contrib"
     ),
     "theirs first": "import scapy.contrib.roce as contrib\nfrom uetproto import layers as uet\nuet.bind_roce()",
 }
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_side_by_side_in_every_order(order: str) -> None:
-    program = f"""
-{ORDERS[order]}
-from scapy.layers.l2 import Ether
+BOTH = f"""
 frame = bytes.fromhex({WRITE.hex()!r})
 assert uet.Bth in Ether(frame) and contrib.BTH not in Ether(frame)
 assert bytes(Ether(frame)) == frame
@@ -228,16 +227,24 @@ assert bytes(built) == frame
 uet.bind_roce()
 assert uet.Bth in Ether(frame)
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+NEVER_BOUND = f"from uetproto import layers as uet\nassert uet.Bth not in Ether(bytes.fromhex({WRITE.hex()!r}))"
 
 
-def test_only_when_asked_for() -> None:
-    program = f"""
-from uetproto import layers as uet
+def test_side_by_side_in_every_order_and_only_when_asked_for() -> None:
+    """Each program runs in a process that has imported what both layers need of Scapy, and neither of them."""
+    programs = {order: first + BOTH for order, first in ORDERS.items()} | {"never bound": NEVER_BOUND}
+    forks = f"""
+import os
+import scapy.layers.inet6
 from scapy.layers.l2 import Ether
-assert uet.Bth not in Ether(bytes.fromhex({WRITE.hex()!r}))
+for name, program in {programs!r}.items():
+    if not os.fork():
+        exec(program)
+        os._exit(0)
+    assert os.wait()[1] == 0, name
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    done = subprocess.run([sys.executable, "-c", forks], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("golden", [one for one in GOLDEN if "udp" in dict(one.layers)], ids=lambda one: one.name)
