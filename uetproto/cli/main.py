@@ -236,6 +236,7 @@ def _discard_output() -> None:
 Example:
   uetproto run gradient -o gradient.pcapng
   uetproto dissect gradient.pcapng
+  uetproto explain unknown-key        # the id in brackets behind an error
 
 {EXIT_STATUS}""",
 )

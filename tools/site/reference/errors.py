@@ -69,7 +69,8 @@ def _ids() -> Iterator[str]:
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package.parent).as_posix()
         for site in sites(ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
-            messages.setdefault(site.id, []).append(f"- `` {' '.join(site.template.split())} `` {place}:{site.line}\n")
+            text = f"`` {' '.join(site.template.split())} `` " if site.template else ""
+            messages.setdefault(site.id, []).append(f"- {text}{place}:{site.line}\n")
     for id, parts in explanations().items():
         shown = parts.get("example") or parts["seen"]
         yield f"\n### {id}\n\n{parts['means']} *What to do:* {parts['do']}\n\n```text\n{shown}\n```\n\n"
