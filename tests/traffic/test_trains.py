@@ -72,6 +72,16 @@ def test_trains_of_sealed_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert any(node["refused"] for node in single["result"]["security"].values())
 
 
+def test_a_packet_that_is_sent_again_while_a_train_is_in_flight(tmp_path: Path) -> None:
+    """The RTO of a train stood behind that of a packet which was sent again after the train, and came late."""
+    keys = {
+        "sizes": 5000, "modes": "rod,rud", "pdcs": 2, "loss": 0.02, "reorder": 0.002, "protocol_errors": 0.1,
+        "trim": 0.02, "pds.rod_recovery": "selective", "pds.max_gtd_del": 4,
+    }  # fmt: skip
+    tables: Tables = {"traffic": {"profile": "bench", "packets": 250, "seed": 18446744073709351301}, "keys": keys}
+    assert difference(*(play(tables, how, tmp_path) for how in ("off", "auto"))) is None
+
+
 def test_a_fault_of_trains_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settle = ReceivedTrain.settle
 

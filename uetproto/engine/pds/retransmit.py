@@ -180,13 +180,16 @@ class SendWindow:
     def _unfold(self) -> None:
         """Give each packet of a train its own record and its own timer."""
         runs, self.runs = self.runs, deque()
-        if not self.rod and not self._levels:
-            self._levels.append(deque())
-        for run in runs:
-            for record in run.unfold(PdsRudReqHeader.size):
-                self._records[record.psn] = record
-                if not self.rod:
-                    self._levels[0].append((record.rto_at, record))
+        records = [record for run in runs for record in run.unfold(PdsRudReqHeader.size)]
+        self._records.update((record.psn, record) for record in records)
+        if not self.rod:
+            if not self._levels:
+                self._levels.append(deque())
+            level, armed = self._levels[0], [(record.rto_at, record) for record in records]
+            if level and level[-1][0] > armed[0][0]:  # a packet was sent again after the train
+                self._levels[0] = deque(sorted([*level, *armed], key=_AT))
+            else:
+                level += armed
 
     @property
     def clear_psn(self) -> int:
