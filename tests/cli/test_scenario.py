@@ -2,6 +2,7 @@
 """`uetproto scenario`: shipped scenarios are listed and shown, and a new file runs and overwrites nothing."""
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def test_new(source: list[str], tmp_path: Path) -> None:
     assert "exists" in again.stderr
     assert invoke("scenario", "new", str(tmp_path / "mine.txt")).exit_code == 2
     assert invoke("scenario", "new", str(tmp_path / "no" / "mine.toml")).exit_code == 2
+
+
+def test_data_below_the_new_file_are_named_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder may be moved as a whole; data elsewhere have their whole path."""
+    shipped = tmp_path / "project" / "lib"
+    shipped.mkdir(parents=True)
+    for name in ("gradient.toml", "gradient.npy"):
+        shutil.copy(SHIPPED / name, shipped)
+    monkeypatch.setattr("uetproto.cli.scenario.command.SHIPPED", shipped)
+    (tmp_path / "elsewhere").mkdir()
+    for folder, told in (("project", "lib/gradient.npy"), ("elsewhere", str(shipped / "gradient.npy"))):
+        file = tmp_path / folder / "mine.toml"
+        assert invoke("scenario", "new", str(file), "--from", "gradient").exit_code == 0
+        assert tomllib.loads(file.read_text(encoding="utf-8"))["run"]["input"] == told
+    moved = (tmp_path / "project").rename(tmp_path / "moved")
+    assert invoke("run", str(moved / "mine.toml")).exit_code == 0
 
 
 def test_every_key_is_there_and_its_default_is_legal(tmp_path: Path) -> None:

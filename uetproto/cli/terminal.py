@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from uetproto.wire.words.text import count
+
 if TYPE_CHECKING:  # loaded where a table is printed
     from rich.console import Console
 
@@ -178,9 +180,8 @@ def write_text(path: str, text: str) -> None:
         out.write(text)
 
 
-def many(number: int, noun: str, nouns: str | None = None, *, zero: str = "0") -> str:
-    """Return a number of things as text: "1 step", "1,024 steps", and `zero` in place of the number 0."""
-    return f"{f'{number:,}' if number else zero} {noun if number == 1 else nouns or noun + 's'}"
+many = count
+"""The function that says a number of things has this name in commands, where `count` is that of itertools."""
 
 
 def shortened(text: str, room: int) -> str:

@@ -4,6 +4,7 @@
 import json
 import tomllib
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import click
 
@@ -62,14 +63,17 @@ def show(name: str) -> None:
 def new(file: str, source: str | None) -> None:
     """Write a scenario file to begin with: two nodes and a write, and every other key with its default as a comment.
 
-    A file that exists is not overwritten.
+    A file that exists is not overwritten. The data of a shipped scenario stay where they are; if that is below the
+    folder of the new file, it names them relative to itself.
     """
     if not file.endswith(".toml"):
         raise LocalError("FILE", f"{file!r} is no name of a scenario", "a name that ends with .toml", id="wrong-suffix")
     text = template() if source is None else _text(source)
     copied = [] if source is None else [path for path in SHIPPED.glob("*.npy") if f'"{path.name}"' in text]
-    for path in copied:
-        text = text.replace(f'"{path.name}"', json.dumps(str(path)))
+    folder = Path(file).resolve().parent
+    for path in map(Path.resolve, copied):
+        beside = path.relative_to(folder) if path.is_relative_to(folder) else path
+        text = text.replace(f'"{path.name}"', json.dumps(str(beside)))
     try:
         with open(file, "x", encoding="utf-8") as out:
             out.write(text)

@@ -14,9 +14,10 @@ def code(names: type[IntEnum], value: int, what: str = "code") -> str:
         return f"{what} 0x{value:02x}"
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number of things as text: "1 packet", "12,288 packets"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count(number: int, noun: str, nouns: str | None = None, *, zero: str = "0") -> str:
+    """Return a number of things as text: "1 packet", "12,288 packets", and `zero` in place of the number 0. `nouns` is
+    the plural of a noun that takes more than an s."""
+    return f"{f'{number:,}' if number else zero} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def octets(number: int) -> str:
