@@ -80,7 +80,7 @@ def flushed_as_if_done(patch: pytest.MonkeyPatch) -> None:
 def unsignaled_is_told(patch: pytest.MonkeyPatch) -> None:
     def make(end: Any) -> Any:
         def told(self: UcRequester, wqe: Wqe, status: Status) -> None:
-            wqe.work = replace(wqe.work, send_flags=SendFlags.SIGNALED)
+            wqe._work = replace(wqe.work, send_flags=SendFlags.SIGNALED)
             end(self, wqe, status)
 
         return told
