@@ -19,9 +19,17 @@ from uetproto.emulator.network.message_port import MessagePort
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.trains import ReceivedTrain
+from uetproto.engine.train_splits import ACK, SOURCE, TARGET, Asked, Split, TrainTally
 from uetproto.traffic.wire import TrafficPort
 
 RUNS = effort(300, 3000, 20_000)
+MET = {
+    *((SOURCE, split) for split in (Split.ROOM, Split.EDGE, Split.KIND, Split.MODE, Split.NOT_ESTABLISHED, Split.LOCKED,
+                                    Split.RETRANSMISSION, Split.MEMORY)),
+    *((TARGET, split) for split in (Split.NOT_ESTABLISHED, Split.GAP, Split.MESSAGE, Split.BUSY)),
+    (ACK, Split.ACK_SAYS_MORE),
+}  # fmt: skip
+"""Conditions that apply in random runs; `tests/engine/test_train_splits.py` has the others, too."""
 
 
 def _write(**more: Tables) -> Tables:
@@ -50,12 +58,21 @@ def test_random_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainPort, "send", counted(TrainPort.send))
     monkeypatch.setattr(TrafficPort, "_send_train", counted(TrafficPort._send_train))
     monkeypatch.setattr(MessagePort, "announce", counted(MessagePort.announce))
+    tallies, make = list[TrainTally](), TrainTally.__init__
+    monkeypatch.setattr(TrainTally, "__init__", lambda tally: (make(tally), tallies.append(tally))[0])
+    applied: set[tuple[Asked, Split]] = set()
     for seed in range(RUNS):
         kind, tables = kind_of(seed), draw(seed)
         single = play(tables, "off", tmp_path)
         refused[kind] += "error" in single
         found = difference(single, play(tables, "auto", tmp_path))
         assert found is None, f"tools/trains --first {seed} --runs 1: {found}"
+        for tally in tallies:
+            for at, counts in ((SOURCE, tally.source), (TARGET, tally.target), (ACK, tally.ack)):
+                applied |= {(at, split) for split, count in zip(Split, counts, strict=True) if count}
+        tallies.clear()
+    assert {(at, split) for at, split in applied if at not in split.asked} == set()
+    assert MET - applied == set()
     assert made.keys() == KINDS.keys()
     assert made.total() - made["sharp"] > RUNS // 2
     assert refused.total() < RUNS // 20

@@ -368,10 +368,10 @@ def _fabric_study(rng: Random, seed: int) -> Tables:
 
 
 KINDS: dict[str, tuple[float, Callable[[Random, int], Tables]]] = {
-    "uet": (0.32, _uet), "roce": (0.16, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
+    "uet": (0.34, _uet), "roce": (0.17, _roce), "fi": (0.18, programs.fi), "verbs": (0.14, programs.verbs),
     "sealed": (0.08, _sealed),
-    "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.07, _fabric_study),
-    "generate": (0.09, draw_traffic),
+    "distributed": (0.03, programs.distributed), "collective": (0.05, _collective), "fabric": (0.05, _fabric_study),
+    "generate": (0.05, draw_traffic),
     "sharp": (0.01, draw_sharp),
 }  # fmt: skip
 """What draws the runs of each kind, and their weight among all runs."""
