@@ -168,7 +168,7 @@ def test_a_broken_rule_is_found_and_replayed(
 ) -> None:
     """Found, made small, written; `uetproto run` fails in the same way, and not once the rule is whole again."""
     monkeypatch.setattr(RcResponder, "_take_duplicate", rule)
-    result = invoke("fuzz", "rc", "--steps", "6000", "--seed", "4", "--jobs", "1", "--json", "-o", str(tmp_path))
+    result = invoke("fuzz", "rc", "--steps", "1500", "--seed", "1", "--jobs", "1", "--json", "-o", str(tmp_path))
     findings = [json.loads(line) for line in result.stdout.splitlines()][:-1]
     found = next(one for one in findings if one["text"].startswith(text))
     assert found["steps"] <= 8

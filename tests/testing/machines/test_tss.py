@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.testing.machines import RUNS, SHRINKS, check_found, run
 from tests.testing.machines import broken_tss as broken
 from uetproto.testing import TssMachine
@@ -27,4 +28,4 @@ def test_our_secure_domain_has_no_finding() -> None:
     ],
 )
 def test_a_fault_is_named_and_shrunk(kind: Any, rules: set[str]) -> None:
-    check_found(TssMachine, kind, rules, shrinks=SHRINKS)
+    check_found(TssMachine, kind, rules, shrinks=SHRINKS, steps=effort(10, 15, 15))
