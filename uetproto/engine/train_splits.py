@@ -62,7 +62,7 @@ class Split(Enum):
         "one packet is no train",
     )  # fmt: skip
     EDGE = (
-        SOURCE, "UET, RoCE", "the first and the last packet of a message, and those next to no other",
+        SOURCE, "UET, RoCE", "the first and the last packet of a message, and one that is alone between them",
         "their headers, and what follows from them, differ",
     )  # fmt: skip
     KIND = (
@@ -79,7 +79,7 @@ class Split(Enum):
     LAST_PSNS = SOURCE, "UET", "the last PSNs of a PDC", "the PDC begins to close"
     RETRANSMISSION = (
         (SOURCE, ACK), "UET, RoCE", "packets that are sent again, and ACKs while they are",
-        "what it answers, and its timer, are its own",
+        "their timers, and what they answer, differ",
     )  # fmt: skip
     MEMORY = (
         (SOURCE, TARGET), "UET, RoCE", "memory in several parts, or neither a buffer nor a file",
