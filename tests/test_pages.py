@@ -29,7 +29,7 @@ SHORTER = (
     ("fuzz tss --seconds 10", "fuzz tss --steps 300 --seed 1 --jobs 1"),
     ("--ranks 2,4,8,16,32,64", "--ranks 2,4,8"),
     ("--ranks 64 --algorithm linear --bytes 4MiB", "--ranks 8 --algorithm linear --bytes 64KiB"),
-    ("--cc off,nscc,nscc+rccc --plot", "--flow-size 60000 --cc off,nscc,nscc+rccc --plot"),
+    ("--cc off,nscc,nscc+rccc --plot", "--flow-size 20000 --cc off,nscc,nscc+rccc --plot"),
     ("--seeds 1-5", "--flow-size 60000"),
     ("--hosts 128", "--hosts 16 --flow-size 60000"),
     ("--no-trim", "--no-trim --flow-size 60000"),

@@ -26,7 +26,7 @@ from uetproto.traffic.profile_uet import CHOICES, UetProfile
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 from uetproto.wire.stack import decode
 
-RUNS = effort(16, 1_000, 50_000)
+RUNS = effort(12, 1_000, 50_000)
 SLICES = 8
 FEW = range(150)
 _YES_NO = (True, False)

@@ -62,7 +62,7 @@ def test_dissect_says_what_decode_says(path: Path) -> None:
 
 @each("path", GOLDEN + REAL)
 def test_construct_and_scapy_say_the_same(path: Path) -> None:
-    for data, packet in islice(packets(path), None, None, effort(3, 1, 1)):
+    for data, packet in islice(packets(path), None, None, effort(5, 1, 1)):
         for layer in packet.layers:
             if layer.form in FORMS:
                 schema, there = SCHEMAS[layer.form], data[layer.offset : layer.offset + layer.size]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What SHARP costs, counted on the links: payload of hosts, of edges, of the fabric; hops (sharp.md §4.4, §6)."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from uetproto.api.distributed.networks.packets import RECORD
 COUNT = effort(768, 3072, 3072)
 """Of float64, 6 or 24 KiB; 2, 4, 6 and 8 divide it."""
 LLT = {"SHARP_COLL_ENABLE_SAT": 0, "SHARP_COLL_ENABLE_MCAST_TARGET": 0, "SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST": 1024}
-TREES = pytest.mark.parametrize("sharp", [LLT, {}], ids=["llt", "sat"])
+KINDS: dict[str | None, dict[str, Any] | None] = {"llt": LLT, "sat": {}, None: None}
+TREES = pytest.mark.parametrize("sharp", ["llt", "sat"])
 OVER = pytest.mark.parametrize("transport", ["roce", "uet"])
 
 
@@ -31,16 +33,21 @@ def payload_of(made: dist.World) -> dict[tuple[str, str], int]:
     return {(hop.source, hop.target): hop.payload for hop in network_of(made).world.network.hops}
 
 
+@cache
+def crossed_by(algorithm: str, transport: str, ranks: int, sharp: str | None = None) -> dict[tuple[str, str], int]:
+    """Run an all_reduce once for all tests; return the payload of each way."""
+    made = world(ranks, transport, KINDS[sharp], metered=True)
+    run(all_reduce(algorithm), made)
+    return payload_of(made)
+
+
 @TREES
 @OVER
 @pytest.mark.parametrize("ranks", [2, 4, 6, 8])
-def test_a_host_sends_what_it_has_and_receives_as_much(transport: str, sharp: dict[str, Any], ranks: int) -> None:
+def test_a_host_sends_what_it_has_and_receives_as_much(transport: str, sharp: str, ranks: int) -> None:
     """Invariant 16, and the published ratio: of a ring each host sends 2(N - 1)/N times as much, exactly."""
     length = 8 * COUNT
-    made, ring = (world(ranks, transport, given, metered=True) for given in (sharp, None))
-    run(all_reduce("sharp"), made)
-    run(all_reduce("ring"), ring)
-    by_sharp, by_ring = payload_of(made), payload_of(ring)
+    by_sharp, by_ring = crossed_by("sharp", transport, ranks, sharp), crossed_by("ring", transport, ranks)
     told = 2 * (ranks - 1) * RECORD  # by each rank: where the other may write
     for rank in range(ranks):
         assert [by_sharp[way] for way in by_sharp if f"rank{rank}" in way] == [length, length]
@@ -61,14 +68,10 @@ def test_all_hosts_of_a_switch_at_once(transport: str) -> None:
 @TREES
 @OVER
 @pytest.mark.parametrize(("ranks", "leaves"), [(4, 2), (6, 3), (3, 2), (2, 1)])
-def test_every_edge_of_the_tree_is_crossed_twice(
-    transport: str, sharp: dict[str, Any], ranks: int, leaves: int
-) -> None:
+def test_every_edge_of_the_tree_is_crossed_twice(transport: str, sharp: str, ranks: int, leaves: int) -> None:
     """trav = 2·E·D with one root above the leaves (collectives.md §3.9); hops within a switch are not counted."""
-    made = world(ranks, transport, sharp, metered=True)
-    run(all_reduce("sharp"), made)
     edges = ranks + (leaves if leaves > 1 else 0)
-    crossed = payload_of(made)
+    crossed = crossed_by("sharp", transport, ranks, sharp)
     assert sum(crossed.values()) == 2 * edges * 8 * COUNT
     assert set(crossed.values()) <= {0, 8 * COUNT}
 
