@@ -21,6 +21,9 @@ Seen = dict[str, Any]
 class Watch:
     """This context manager notes what happens in networks that are built within its block."""
 
+    closely = False
+    """Whether the state of all networks is noted with each event, which takes a tenth more time."""
+
     def __init__(self) -> None:
         self.events: list[Any] = []
         """Instant, number of the NIC, event, and frames sent and received by each NIC up to then."""
@@ -42,7 +45,9 @@ class Watch:
             number = len(self._nics)
 
             def note(event: Any) -> None:
-                frames = [(nic.sent, nic.received, nic.received_at) for nic in self._nics]
+                frames: Any = [(nic.sent, nic.received, nic.received_at) for nic in self._nics]
+                if self.closely:
+                    frames = repr((frames, *map(state_of, self.networks)))
                 self.events.append((clock.now, number, self.told(event), frames))
                 on_event(event)
 
