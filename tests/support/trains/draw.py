@@ -320,9 +320,9 @@ def _collective(rng: Random, seed: int) -> Tables:
         ("reduce_scatter", "ring"), ("reduce_scatter", "halving"),
     ))  # fmt: skip
     ranks = rng.choice((2, 4) if algorithm == "halving" else (2, 3, 4, 5))
+    size = rng.choice((4096, 40_000) if algorithm == "sharp" else (4096, 120_000, 240_000))
     row: Tables = {
-        "name": "collective", "argument": op, "ranks": ranks,
-        "bytes": rng.choice((4096, 120_000, 240_000)) // (4 * ranks) * 4 * ranks,
+        "name": "collective", "argument": op, "ranks": ranks, "bytes": size // (4 * ranks) * 4 * ranks,
         "transport": "roce" if algorithm == "multicast" else rng.choice(("uet", "roce")),
         "seed": seed & 0xFFFF, "rate": rng.choice(("400 Gb/s", "100 Gb/s", "37 Gb/s")),
         "mtu": rng.choice((1024, 1024, 4096)), "tap": rng.choice(("all", "all", "0", "1")),

@@ -54,7 +54,7 @@ def draw_traffic(rng: Random, seed: int) -> Tables:
     """Return a run: the profile and the options, its keys, and the shares of mutations."""
     roce = rng.random() < 0.3
     shipped = rng.random() < 0.2
-    run: Tables = {"profile": "roce-bench" if roce else "bench", "packets": rng.choice((70, 300, 700, 1500))}
+    run: Tables = {"profile": "roce-bench" if roce else "bench", "packets": rng.choice((70, 300, 300, 700))}
     if shipped:
         run["profile"] = rng.choice(("roce-mixed", "roce-rc") if roce else ("mixed", "sends", "lossy", "sealed"))
     run["seed"] = rng.choice((seed, seed, 2**64 - 1 - seed))
