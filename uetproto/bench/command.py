@@ -125,7 +125,7 @@ Exit status: 0; 1 a row missed what is asked for; 2 misuse; 130 interrupted, 143
 )
 @click.option("--only", metavar="NAME,…", help=f"These rows only: {', '.join(ROWS)}.")
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
-@click.option("--whole", is_flag=True, help="Whole sizes of the row emulator, such as 1 GiB: a quarter of an hour.")
+@click.option("--whole", is_flag=True, help="Whole sizes of the row emulator, such as 1 GiB: five minutes or more.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
 def command(only: str | None, quick: bool, whole: bool, json_: bool) -> None:
     """Measure codec and captures against Scapy at equal work, and the other parts of the library alone.

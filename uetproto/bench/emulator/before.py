@@ -2,22 +2,22 @@
 """This module keeps how fast the emulator was before trains, for the rows of `bench.emulator.measure`.
 
 Measured at commit 5e453867 by `python -m uetproto.bench.emulator.runs NAME SIZE before`, with the sizes that `ROWS` has
-by default, on 28 November 2026, on two cores of an Intel Xeon beside some 12 other programs, with CPython 3.11.7. A
-figure is packets for each second of CPU divided by the passes of `floor.calibration` for each second of CPU in the same
-process; it is the best of 2 to 3 processes, which ran one after the other, in turns of all rows. The rows of SHARP were
-measured in the same way at commit 275b0eca, which had no trains for SHARP.
+by default, on 28 November 2026, on two cores of an Intel Xeon with nothing else to do, with CPython 3.11.7. A figure
+is packets for each second of CPU divided by the passes of `floor.calibration` for each second of CPU in the same
+process; it is the best of 3 processes, which ran one after the other, in turns of all rows. The rows of SHARP were
+measured in the same way at commit 275b0eca, which had no trains for SHARP, but beside some 8 other programs.
 """
 
 BEFORE: dict[str, float] = {
-    "write": 0.01345,
-    "write-no-capture": 0.01640,
-    "roce": 0.01516,
-    "roce-no-capture": 0.01854,
-    "two-senders": 0.01384,
-    "ring": 0.01552,
+    "write": 0.01543,
+    "write-no-capture": 0.01720,
+    "roce": 0.01654,
+    "roce-no-capture": 0.02036,
+    "two-senders": 0.01514,
+    "ring": 0.01822,
     "sharp": 0.00436,
     "sharp-uet": 0.00300,
-    "permutation": 0.00414,
-    "incast": 0.00416,
-    "generate": 0.04137,
+    "permutation": 0.00659,
+    "incast": 0.00473,
+    "generate": 0.04506,
 }
