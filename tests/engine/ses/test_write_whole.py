@@ -83,21 +83,28 @@ def write(pair: Pair, chance: random.Random, mode: Mode) -> None:
     pair.write(chance.randbytes(length), **fields)
 
 
+def only_first(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let the target of the first pair alone execute packets without the full checks. Return a list to which it adds
+    each answer."""
+    whole, taken = SesTarget._take_whole, []
+
+    def take(self: SesTarget, *packet: Any) -> Any:
+        answer = whole(self, *packet) if self is pairs[0].b.target else None
+        if answer is not None:
+            taken.append(answer)
+        return answer
+
+    monkeypatch.setattr(SesTarget, "_take_whole", take)
+    return taken
+
+
 @pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
 @pytest.mark.parametrize("ses", [{}, {"response_generation": "always"}, {"write_latency": 5000}])
 def test_result_is_that_of_the_full_checks(mode: Mode, ses: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The events, the packets and the memory are those of a target that makes all checks, whatever changes at the
     target between two WRITEs."""
     pairs = [Pair(BrokenMemory(bytearray(SIZE)), ses=ses) for _ in range(2)]
-    whole, taken, refused = SesTarget._take_whole, 0, 0
-
-    def only_first(self: SesTarget, *packet: Any) -> Any:
-        nonlocal taken
-        answer = whole(self, *packet) if self is pairs[0].b.target else None
-        taken += answer is not None
-        return answer
-
-    monkeypatch.setattr(SesTarget, "_take_whole", only_first)
+    taken, refused = only_first(pairs, monkeypatch), 0
     seed = random.Random(f"{mode}{ses}").getrandbits(32)
     for turn in range(effort(400, 4000, 40000)):
         for pair in pairs:
@@ -168,19 +175,11 @@ def test_result_of_a_send_is_that_of_the_full_checks(
     mode: Mode, ses: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs: list[Pair] = []
-    whole, taken = SesTarget._take_whole, 0
-
-    def only_first(self: SesTarget, *packet: Any) -> Any:
-        nonlocal taken
-        answer = whole(self, *packet) if self is pairs[0].b.target else None
-        taken += answer is not None
-        return answer
-
-    monkeypatch.setattr(SesTarget, "_take_whole", only_first)
+    taken = only_first(pairs, monkeypatch)
     seed = random.Random(f"send {mode}{ses}").getrandbits(32)
     for turn in range(effort(200, 4000, 40000)):
         if turn % 25 == 0:  # a queue that was refused in order stays so
-            pairs = [Pair(bytearray(SIZE), ses=ses) for _ in range(2)]
+            pairs[:] = [Pair(bytearray(SIZE), ses=ses) for _ in range(2)]
         for pair in pairs:
             chance = random.Random(seed + turn)
             if chance.random() < 0.3:
