@@ -137,6 +137,9 @@ def test_explain_prints_what_the_table_has() -> None:
     assert len(lines) == len(TABLE)
     wrong = CliRunner().invoke(cli, ["explain", "unknown-kye"])
     assert (wrong.exit_code, "did you mean unknown-key" in wrong.stderr) == (2, True)
+    for empty in ("", "[]"):
+        result = CliRunner().invoke(cli, ["explain", empty])
+        assert (result.exit_code, "[unknown-id]" in result.stderr) == (2, True)
 
 
 def test_users_may_raise_errors_without_an_id(capsys: pytest.CaptureFixture[str]) -> None:

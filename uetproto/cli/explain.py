@@ -14,7 +14,7 @@ import uetproto
 from uetproto import LocalError
 from uetproto.cli.main import EXIT_STATUS
 from uetproto.cli.terminal import Paint, painter, tell, width
-from uetproto.errors import similar
+from uetproto.errors import shown, similar
 
 _PARTS = ("means", "do", "example", "seen")
 
@@ -44,17 +44,20 @@ def command(id: str | None, as_json: bool) -> None:
 
     ID stands in brackets behind the message of the error. Without ID, all are listed."""
     known = explanations()
-    name = "" if id is None else id.strip("[]").lower()
-    if name and name not in known:
+    name = None if id is None else id.strip("[]").lower()
+    if name is not None and name not in known:
         told = f"there is no such id{similar(name, known)}"
         raise LocalError(
-            f"ID {id}", told, "what uetproto explain lists; rules: uetproto audit --explain", id="unknown-id"
+            f"ID {id or shown(id)}",
+            told,
+            "what uetproto explain lists; rules: uetproto audit --explain",
+            id="unknown-id",
         )
-    chosen = {name: known[name]} if name else known
+    chosen = known if name is None else {name: known[name]}
     if as_json:
         for one, parts in chosen.items():
             click.echo(json.dumps({"id": one} | parts, ensure_ascii=False))
-    elif name:
+    elif name is not None:
         tell(_explained(name, known[name], width(), painter()))
     else:
         paint = painter()
