@@ -23,12 +23,12 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import Region
 from uetproto.engine.pds.service import RETURN_DATA, Connection, FollowedRun, Refusal, Response
 from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, check_number
-from uetproto.engine.pds.trains import admit, awaits_ack, use_trains
+from uetproto.engine.pds.trains import admit, quiet_acks, take_quiet_ack, use_trains
 from uetproto.engine.ses.addressing import Process
 from uetproto.engine.ses.initiator import SesInitiator
 from uetproto.engine.ses.target import SesTarget
 from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezvous, source_of
-from uetproto.engine.train import ArrivingRun, Train
+from uetproto.engine.train import ArrivingRun, Train, TrainAck
 from uetproto.engine.train_splits import Split, TrainTally
 from uetproto.errors import LocalError
 
@@ -221,8 +221,11 @@ class Fep:
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         return admit(self.pds, train, index, polled)
 
-    def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
-        return awaits_ack(self.pds, receiver, psn, polled)
+    def quiet_acks(self, receiver: int, psn: int, polled: bool) -> int | None:
+        return quiet_acks(self.pds, receiver, psn, polled)
+
+    def take_quiet_ack(self, ack: TrainAck, now: int) -> bool:
+        return take_quiet_ack(self.pds, ack, now)
 
     # What PDS calls (`service.PdsUser`)
 

@@ -107,7 +107,7 @@ class FileMemory:
 
     __slots__ = ("_blank", "_dirty", "_file", "_last", "_window", "_windows", "length", "window", "windows")
 
-    def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 20, windows: int = 8) -> None:
+    def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 17, windows: int = 8) -> None:
         """`length` is the size of the memory, by default that of the file; bytes beyond the file's end read as 0.
 
         At most `windows` windows of `window` bytes are in RAM. Raises `LocalError` if either is less than 1.
@@ -144,11 +144,19 @@ class FileMemory:
 
     def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
         """Return what `count` calls of `read` would return for pieces of `size` bytes."""
-        number, start = divmod(offset, self.window)
-        if start + count * size > self.window:
-            return [self.read(at, size) for at in range(offset, offset + count * size, size)]
-        view = memoryview(self._load(number))
-        return [view[at : at + size] for at in range(start, start + count * size, size)]
+        pieces: list[Buffer] = []
+        while count:
+            number, start = divmod(offset, self.window)
+            here = min(count, (self.window - start) // size)
+            if here:
+                view = memoryview(self._load(number))
+                pieces += [view[at : at + size] for at in range(start, start + here * size, size)]
+            else:  # the piece is in two windows
+                here = 1
+                pieces.append(self.read(offset, size))
+            count -= here
+            offset += here * size
+        return pieces
 
     def write(self, offset: int, data: Buffer) -> None:
         number, start = divmod(offset, self.window)

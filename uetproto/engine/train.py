@@ -78,13 +78,19 @@ class TrainAck:
     packet: Datagram
     psn: int
     """Number up to which all packets have arrived."""
-    receiver: int | None
+    receiver: int | None = None
     """Number of the connection at its receiver, or None if the ACK says more than that packets arrived in order."""
+    sender: int = 0
+    """Number of the connection at its sender."""
+    answer: Any = None
+    """Answer of the sender to each packet, or None."""
     frame: bytes = b""
     seal: Any = None
     """How the framer of the sender sealed the packet, or None."""
     at: int = 0
     """Instant at which the frame arrived."""
+    room: int = 0
+    """Number of packets more that a later ACK may acknowledge and be quiet (`TrainEngine.quiet_acks`)."""
 
 
 class ArrivingRun(Protocol):
@@ -129,9 +135,15 @@ class TrainEngine(Protocol):
         """Return the run for the packets of a train that arrive from packet `index` on, or None if `receive` must take
         packet `index`. `polled` is whether the driver calls `poll` after each packet that arrives now."""
 
-    def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
-        """Return whether a plain ACK of packets up to `psn` of the connection `receiver` causes no packet and no event.
-        Then only the last one of several must be passed to `receive`, before any other call of the engine."""
+    def quiet_acks(self, receiver: int, psn: int, polled: bool) -> int | None:
+        """Return how many more packets a later plain ACK of the connection `receiver` may acknowledge than one up to
+        `psn` does, so that none of these ACKs causes a packet or an event. Return None if the one up to `psn` does.
+
+        Of several quiet ACKs only the last one must be passed to `take_quiet_ack`, before any other call of the engine.
+        """
+
+    def take_quiet_ack(self, ack: "TrainAck", now: int) -> bool:
+        """Process a quiet ACK that arrived at `now`. Return False, having done nothing, if `receive` must take it."""
 
 
 @runtime_checkable

@@ -19,11 +19,13 @@ from uetproto.engine.train import ArrivingRun, Train, TrainAck
 from uetproto.engine.train_splits import TrainTally
 from uetproto.framing.framer import TrainFramer
 from uetproto.impair.link import TrainSender
-from uetproto.wire.serial import diff32
 
 if TYPE_CHECKING:
     from uetproto.emulator.network.nic import Nic
 
+_M32 = 0xFFFFFFFF
+_SIGN = 1 << 31
+"""Bit of a difference of PSNs that is set if the first PSN is below the second."""
 _MOST = 1 << 16
 """Number of frames that are expected, above which all are forgotten."""
 _SENT = 96
@@ -194,20 +196,26 @@ class TrainPort:
         if self._clock.looks != self._looks:
             self._looks = self._clock.looks
             self.end()
-        now, polled, last = self._clock.now, not nic.coming, self._acks.get(receiver)
-        if (
-            (not polled or now < nic.quiet_until) and (last is None or diff32(found.psn, last.psn) > 0)
-            and self._engine.awaits_ack(receiver, found.psn, polled) and self._framer.takes_ack(found)
-        ):  # fmt: skip
-            if last is not None:
-                del self._acks[receiver]  # the last one is behind those of other connections, by its time
-            elif not self._late:
-                self._late = True
-                self._clock.late.append(self._look)
-            self._acks[receiver] = found
-            found.at = nic.received_at = now
-            nic.received += 1
-            return
+        now, polled, acks = self._clock.now, not nic.coming, self._acks
+        last = acks.get(receiver)
+        newer = 1 if last is None else (found.psn - last.psn) & _M32
+        if 0 < newer < _SIGN and (not polled or now < nic.quiet_until):
+            room: int | None
+            if last is not None and newer <= last.room:
+                room = last.room - newer
+            else:
+                room = self._engine.quiet_acks(receiver, found.psn, polled)
+            if room is not None and self._framer.takes_ack(found):
+                if last is not None:
+                    del acks[receiver]  # the last one is behind those of other connections, by its time
+                elif not self._late:
+                    self._late = True
+                    self._clock.late.append(self._look)
+                acks[receiver] = found
+                found.room = room
+                found.at = nic.received_at = now
+                nic.received += 1
+                return
         self.end()
         nic.take(found.frame)
 
@@ -247,7 +255,8 @@ class TrainPort:
         if self._acks:
             acks, self._acks = self._acks, {}
             for ack in acks.values():
-                self._engine.receive(self._framer.packet_of_ack(ack), ack.at)
+                if not self._engine.take_quiet_ack(ack, ack.at):
+                    self._engine.receive(self._framer.packet_of_ack(ack), ack.at)
 
     def end(self) -> None:
         """Let the endpoint process the packets that have arrived, as anything may happen to it now."""

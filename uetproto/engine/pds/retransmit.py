@@ -271,23 +271,37 @@ class SendWindow:
         self.next = (run.first + run.count) & _M32
         run.rto_at = now + self._waits[0]
 
-    def split_behind(self, psn: int, wake_at: int) -> Split | None:
-        """Return None if all packets in flight up to the one after `psn` are of one message, nothing but their
+    def quiet_behind(self, psn: int, wake_at: int) -> int | Split:
+        """Return how many packets more than one up to `psn` an ACK may acknowledge and do nothing else, or why one up
+        to `psn` is not the same as a later one.
+
+        It is the same if all packets in flight up to the one after `psn` are of one message, nothing but their
         transmission has happened to any packet, and the RTO of the one after `psn` ends at `wake_at` or later.
-        Otherwise return why an ACK up to `psn` is not the same as a later one."""
-        if self.sacked or self._beyond or self._nacked or self.recovery_end is not None:
+        """
+        if self._disturbed:
             return Split.RETRANSMISSION
         first, after = self._in_flight(self.una), self._in_flight((psn + 1) & _M32)
         if first is None or after is None or after.rto_at < wake_at:
             return Split.ACK_SAYS_MORE
-        return None if first.message is not None and first.message is after.message else Split.ACK_SAYS_MORE
+        if first.message is None or first.message is not after.message:
+            return Split.ACK_SAYS_MORE
+        if self.runs and self.runs[-1].message is first.message:  # and all between, which have later RTOs
+            return (self.next - 2 - psn) & _M32
+        return 0
 
     def _in_flight(self, psn: int) -> SendRecord | SendRun | None:
         """Return the record or the run of a packet in flight, or None if it is not in flight."""
         record = self._records.get(psn)
-        if record is not None:
-            return record
-        return next((run for run in self.runs if (psn - run.first) & _M32 < run.count), None)
+        if record is None:
+            for run in self.runs:
+                if (psn - run.first) & _M32 < run.count:
+                    return run
+        return record
+
+    @property
+    def _disturbed(self) -> bool:
+        """Return whether anything but transmissions and ACKs in order has happened to a packet in flight."""
+        return bool(self.sacked or self._beyond or self._nacked) or self.recovery_end is not None
 
     def take_in_order(self, cack: int, next_hdr: int, response: Buffer) -> list[tuple[RunMessage, int]] | None:
         """Remove the packets up to CACK, as `take_cack` does, and return each message with the number of its packets.
@@ -295,7 +309,7 @@ class SendWindow:
         a message must look at its response, which is `response` for the last packet."""
         records, runs = self._records, self.runs
         covered = left = (cack - self.una + 1) & _M32
-        if self.sacked or self._beyond or self._nacked or self.recovery_end is not None:
+        if self._disturbed:
             return None
         answered: list[tuple[RunMessage, int]] = []
         psn = self.una

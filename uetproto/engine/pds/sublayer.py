@@ -186,7 +186,7 @@ class Pds:
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
             raise LocalError("work", f"{type(work).__name__} is not legal", legal, id="wrong-type")
         self._check(work)
-        self._advance(now)
+        self.advance(now)
         if isinstance(work, Noop | Negotiate):
             self._submit_cp(work, now)
             return
@@ -241,7 +241,7 @@ class Pds:
         if type(message.peer) is not int or not 0 < message.peer < self.addresses:
             check_number("peer", message.peer, 1, ADDRESS_BITS[self.ip_version])
         if now != self._now:
-            self._advance(now)
+            self.advance(now)
         if message.mode not in PDC_MODES:
             self.without_pdc.send(message, now)
             self._plain = True
@@ -256,7 +256,7 @@ class Pds:
 
         Raises `LocalError` if this endpoint is not the target of the PDC. If the PDC was released, the message fails.
         """
-        self._advance(now)
+        self.advance(now)
         pdc = self.pdcs.get(pdcid)
         if pdc is None:
             self.user.on_error(message, -1, PdsError(PdcErrorReason.PEER_CLOSED))
@@ -269,7 +269,7 @@ class Pds:
 
         Raises `LocalError` when the PDC has no lock.
         """
-        self._advance(now)
+        self.advance(now)
         pdc = self.pdcs.get(pdcid)
         if pdc is not None:
             if not pdc.locks:
@@ -284,7 +284,7 @@ class Pds:
         """
         _check_response(response)
         if isinstance(connection, Exchange):
-            self._advance(now)
+            self.advance(now)
             self.without_pdc.respond(connection, response, now)
         else:
             self.respond(connection.local_id, psn, response, now)
@@ -296,7 +296,7 @@ class Pds:
         packet cannot be refused later.
         """
         _check_response(response)
-        self._advance(now)
+        self.advance(now)
         pdc = self.pdcs.get(pdcid)
         if pdc is not None:
             pdc.step(Input.RESPOND, psn, response, now)
@@ -305,7 +305,7 @@ class Pds:
     def receive(self, packet: Datagram, now: int) -> None:
         """Check a packet from the network, with the checks of pds.md §6.3 in their order, and process the packet."""
         if now != self._now:
-            self._advance(now)
+            self.advance(now)
         message: Message = packet.message
         if message is None:
             try:
@@ -340,7 +340,7 @@ class Pds:
         """Run the timers that are due, then return the packets that the windows of the PDCs permit
         (`contract.Engine`)."""
         if now != self._now:
-            self._advance(now)
+            self.advance(now)
         head = self._wakes.head
         rings = head is not None and head[0] <= now
         paced = self._paced is not None and paced_at(self._paced, self.held) <= now
@@ -477,7 +477,7 @@ class Pds:
             self._refuse(NackCode.PDC_MODE_MISMATCH, request, packet, pdc.local_id)
             return
         pdc.take(Input.TRIMMED if trimmed else _REQUEST, request, packet, now)
-        self._received(pdc, now)
+        self.received(pdc, now)
 
     def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
         event = CONTROL_INPUTS.get(control.ctl_type, Input.OTHER_CP)
@@ -509,7 +509,7 @@ class Pds:
             self._refuse(NackCode.PDC_MODE_MISMATCH, control, packet, pdc.local_id)
             return
         pdc.take(event, control, packet, now)
-        self._received(pdc, now)
+        self.received(pdc, now)
 
     def _receive_ack(self, ack: Ack, packet: Datagram, now: int) -> None:
         pdc = self.pdcs.get(ack.dpdcid)
@@ -522,7 +522,7 @@ class Pds:
             self.counters.bad_ack += 1
         else:
             pdc.take(_ACK, ack, packet, now)
-            self._received(pdc, now)
+            self.received(pdc, now)
 
     def _receive_nack(self, nack: Nack, packet: Datagram, now: int) -> None:
         self.nack_rx[nack.code] = self.nack_rx.get(nack.code, 0) + 1
@@ -538,7 +538,7 @@ class Pds:
             self.counters.bad_nack += 1
             return
         pdc.take(event, nack, packet, now)
-        self._received(pdc, now)
+        self.received(pdc, now)
 
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
         """Apply rows 9 and 10 of pds.md §6.3 to a SYN packet of a known PDC; return False if it is refused or dropped.
@@ -589,7 +589,7 @@ class Pds:
         elif self._leaves_gap(packet, mode):
             event = Input.SYN_GAP
         pdc.step(event, packet, datagram, now)
-        self._received(pdc, now)
+        self.received(pdc, now)
 
     # Actions of the table CLOSED
 
@@ -640,7 +640,7 @@ class Pds:
         pdc = self._make_target(packet, datagram, now)
         event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)
-        self._received(pdc, now)
+        self.received(pdc, now)
 
     def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """Create a PDC in PENDING whose target is this endpoint, and demand another Start_PSN (pds.md §6.6)."""
@@ -671,7 +671,7 @@ class Pds:
         """
         if pdcid not in self.pool.spare:
             raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has", id="already-there")
-        self._advance(now)
+        self.advance(now)
         pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
         pdc.idle_time, pdc.idle_wake = 0, NEVER
         if entropy is not None:
@@ -823,7 +823,7 @@ class Pds:
                 return
         self._active[pdc] = None
 
-    def _received(self, pdc: Pdc, now: int) -> None:
+    def received(self, pdc: Pdc, now: int) -> None:
         """Do what follows every received packet of a PDC: restart the idle time, and let the PDC send."""
         pdc.touched = now
         if self._waiting and pdc.idle:
@@ -848,7 +848,8 @@ class Pds:
         """Let a PDC send at the next poll."""
         self._active[pdc] = None
 
-    def _advance(self, now: int) -> None:
+    def advance(self, now: int) -> None:
+        """Set the time of this call. Raises `LocalError` for one that has passed."""
         if now < self._now:
             raise LocalError(f"time goes back from {self._now} to {now} ps", id="time-passed")
         self._now = now

@@ -13,12 +13,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from uetproto.engine.config import PROBING, PdsConfig
-from uetproto.engine.contract import NEVER, Datagram, Mode, TrafficClass, Trim
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, TrafficClass, Trim
 from uetproto.engine.pds.destination import ASSUMED_RANGE, send_ack
 from uetproto.engine.pds.messages import Ack, Request, parse
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import SendRun
-from uetproto.engine.pds.service import FollowedRun, RunMessage, RunUser, is_no_response
+from uetproto.engine.pds.service import FollowedRun, Response, RunMessage, RunUser, is_no_response
 from uetproto.engine.pds.states import State
 from uetproto.engine.train import LEAST, Train, TrainAck
 from uetproto.engine.train_splits import Split
@@ -186,7 +186,7 @@ class ReceivedTrain:
             psn = (self._psn + index) & _M32
             send_ack(pdc, psn, answer.next_hdr, answer.header, False, 0, _NO_REQ, entropy)
             packet = owner.out.pop() if self._polled else owner.out[-1]
-            return TrainAck(packet, psn, pdc.peer_id if self._plain else None)
+            return TrainAck(packet, psn, pdc.peer_id if self._plain else None, pdc.local_id, answer)
         pdc.ack_gen_count = 0  # as `send_ack` does, for an ACK that says nothing else
         pdc.counters.ack_tx += 1
         cack, parts = pdc.rx.cack, self._ack_parts
@@ -196,7 +196,7 @@ class ReceivedTrain:
         return TrainAck(
             Datagram(owner.address, pdc.peer, cack.to_bytes(4, "big").join(parts), b"", _CONTROL, entropy, False,
                      _NO_TRIM, owner.ip_version),
-            cack, pdc.peer_id,
+            cack, pdc.peer_id, pdc.local_id, answer,
         )  # fmt: skip
 
     def renew(self, index: int, polled: bool) -> bool:
@@ -260,43 +260,59 @@ def _received(owner: "Pds", train: Train) -> ReceivedTrain | Split:
 # Acknowledgements
 
 
-def awaits_ack(owner: "Pds", receiver: int, psn: int, polled: bool) -> bool:
-    """Return whether an ACK of packets in order up to `psn` does nothing but acknowledge packets of a message that has
-    more to be acknowledged."""
-    split = _split_of_ack(owner, receiver, psn, polled)
-    if split is None:
-        return True
-    owner.tally.ack[split.number] += 1
-    return False
-
-
-def _split_of_ack(owner: "Pds", receiver: int, psn: int, polled: bool) -> Split | None:
-    """Return why a plain ACK of packets in order up to `psn` must be processed by itself, or None."""
+def quiet_acks(owner: "Pds", receiver: int, psn: int, polled: bool) -> int | None:
+    """Return how many packets more than one up to `psn` a plain ACK may acknowledge and do nothing but acknowledge
+    packets of a message that has more to be acknowledged, or None if the one up to `psn` does more."""
     pdc = owner.pdcs.get(receiver)
     if pdc is None or pdc.state is not _ESTABLISHED:
-        return Split.NOT_ESTABLISHED
-    if not owner.is_still(pdc, polled):
-        return Split.BUSY
-    if pdc.config.inferred_loss != "off":
-        return Split.LOSS_INFERRED
-    return pdc.tx.split_behind(psn, pdc.wake_at)
+        found: int | Split = Split.NOT_ESTABLISHED
+    elif not owner.is_still(pdc, polled):
+        found = Split.BUSY
+    elif pdc.config.inferred_loss != "off":
+        found = Split.LOSS_INFERRED
+    else:
+        found = pdc.tx.quiet_behind(psn, pdc.wake_at)
+    if isinstance(found, Split):
+        owner.tally.ack[found.number] += 1
+        return None
+    return found
+
+
+def take_quiet_ack(owner: "Pds", ack: TrainAck, now: int) -> bool:
+    """Process an ACK that `quiet_acks` has found to be quiet, without reading its packet. Return False if `Pds.receive`
+    must process it."""
+    assert ack.receiver is not None
+    pdc, answer = owner.pdcs.get(ack.receiver), cast(Response, ack.answer)
+    if (
+        pdc is None or pdc.peer != ack.packet.src or pdc.peer_id != ack.sender
+        or not _acknowledge(pdc, ack.psn, answer.next_hdr, answer.header, now)
+    ):  # fmt: skip
+        return False
+    owner.advance(now)
+    owner.received(pdc, now)
+    return True
 
 
 def take_ack_of_trains(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
     """Process an ACK which says no more than that packets of trains arrived in order. Return False if
     `source.take_ack` must process the ACK."""
-    tx, cack = pdc.tx, ack.cack_psn
+    if ack.type != _ACK or ack.probe_opaque is not None or ack.req != _NO_REQ or ack.ack_psn != ack.cack_psn:
+        return False
+    response = datagram.header[ack.size :]
+    return not is_no_response(response, ack.next_hdr) and _acknowledge(pdc, ack.cack_psn, ack.next_hdr, response, now)
+
+
+def _acknowledge(pdc: Pdc, cack: int, next_hdr: int, response: Buffer, now: int) -> bool:
+    """Take it that all packets up to `cack` have arrived in order, the last one with a response. Return False, having
+    done nothing, if more follows from it."""
+    tx = pdc.tx
     if (
-        ack.type != _ACK or ack.probe_opaque is not None or ack.req != _NO_REQ or ack.ack_psn != cack
-        or (cack - tx.peer_cack) & _SIGN
+        (cack - tx.peer_cack) & _SIGN
         or pdc.state is not _ESTABLISHED or pdc.config.inferred_loss != "off" or tx.mp_range != tx.offered
         or (pdc.clear_wanted != pdc.clear_sent and not (pdc.clear_wanted - pdc.clear_sent) & _SIGN)
     ):  # fmt: skip
         return False
-    response = datagram.header[ack.size :]
-    if is_no_response(response, ack.next_hdr):
-        return False
-    answered = tx.take_in_order(cack, ack.next_hdr, response)
+    answered = tx.take_in_order(cack, next_hdr, response)
     if answered is None:
         return False
     message, count = answered.pop()  # that of ACK_PSN, whose response comes first

@@ -46,7 +46,7 @@ from uetproto.engine.roce.trains import admit
 from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.engine.roce.ud import UdRequester, UdResponder, group_of, is_multicast, network_header
 from uetproto.engine.roce.wr_checks import check_list, check_send
-from uetproto.engine.train import ArrivingRun, Train
+from uetproto.engine.train import ArrivingRun, Train, TrainAck
 from uetproto.engine.train_splits import TrainTally
 from uetproto.errors import LocalError
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
@@ -328,7 +328,10 @@ class Hca:
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         return admit(self, train, index, polled)
 
-    def awaits_ack(self, receiver: int, psn: int, polled: bool) -> bool:
+    def quiet_acks(self, receiver: int, psn: int, polled: bool) -> int | None:
+        return None
+
+    def take_quiet_ack(self, ack: TrainAck, now: int) -> bool:
         return False
 
     # Messages (`messages`)
