@@ -130,3 +130,18 @@ def test_order_is_that_of_a_sorted_list(seed: int) -> None:
         clock.run()
     assert ran == sorted(ran)
     assert len(ran) > 300
+
+
+def test_an_event_that_runs_the_clock() -> None:
+    """The inner run goes on with the rest, in order, and what it leaves runs after it."""
+    clock, seen = Clock(), []
+
+    def outer(_: object) -> None:
+        seen.append(clock.run(5_000_000, 2))
+
+    clock.at(1, outer)
+    for time in (1, 2, 3, 4_000_000, 4_000_001, 9_000_000):
+        clock.at(time, lambda time: seen.append((time, clock.now)), time)
+    assert clock.run(events=4) is True
+    assert seen == [(1, 1), (2, 2), True, (3, 3), (4_000_000, 4_000_000), (4_000_001, 4_000_001)]
+    assert (len(clock), clock.next) == (1, 9_000_000)

@@ -2,17 +2,17 @@
 """This module has the clock of virtual time, which holds the events to come. Times are integers, in picoseconds."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from operator import itemgetter
+from itertools import islice
+from operator import itemgetter, length_hint
 from typing import Any, TypeAlias
 
 from uetproto.engine.contract import NEVER
 from uetproto.errors import LocalError
 
 _ClockEvent: TypeAlias = tuple[int, Callable[[Any], object], Any]
-"""Type of an event: its time, negative so that the span that runs can be in order with the next event last, what is
-called, and with which argument."""
+"""Type of an event: its time, what is called, and with which argument."""
 _SPAN = 17
 """Number of bits of a time in picoseconds that are below the number of its span: a span takes 131 ns."""
 _TIME = itemgetter(0)
@@ -26,7 +26,7 @@ class Clock:
     long before: this costs less than to sort each event into a heap.
     """
 
-    __slots__ = ("_due", "_number", "_numbers", "_spans", "_stopped", "late", "looks", "now")
+    __slots__ = ("_coming", "_due", "_number", "_numbers", "_spans", "_stopped", "late", "looks", "now")
 
     def __init__(self) -> None:
         self.now = 0
@@ -35,9 +35,11 @@ class Clock:
         self._spans: dict[int, list[_ClockEvent]] = {}
         """Events of each later span, in the order in which they were added."""
         self._due: list[_ClockEvent] = []
-        """Events of the span that runs; the last one is due next."""
+        """Events of the span that runs, in the order of their times."""
+        self._coming: Iterator[_ClockEvent] = iter(self._due)
+        """Iterator over `_due`, at the event that is due next. What is added while the span runs is behind that."""
         self._number = -1
-        """Number of the span that runs."""
+        """Number of the span that runs, or -1 if none does."""
         self._stopped = False
         self.late: list[Callable[[], None]] = []
         """Functions that complete what has happened and was not worked off yet, as nobody has looked."""
@@ -58,7 +60,7 @@ class Clock:
         if span is None or time < self.now:
             self._begin(time, action, argument)
         else:
-            span.append((-time, action, argument))
+            span.append((time, action, argument))
 
     def at_each(self, time: int, step: int, action: Callable[[Any], object], arguments: Iterable[Any]) -> None:
         """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` later than
@@ -69,7 +71,7 @@ class Clock:
             if span is None or time < now:
                 self._begin(time, action, argument)
             else:
-                span.append((-time, action, argument))
+                span.append((time, action, argument))
             time += step
 
     def _begin(self, time: int, action: Callable[[Any], object], argument: Any) -> None:
@@ -78,22 +80,23 @@ class Clock:
         if time < self.now:
             raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps", id="time-passed")
         if number != self._number:
-            self._spans[number] = [(-time, action, argument)]
+            self._spans[number] = [(time, action, argument)]
             heappush(self._numbers, number)
             return
         due = self._due
-        due.insert(bisect_left(due, (-time,)), (-time, action, argument))  # behind those of the same instant
+        due.insert(bisect_left(due, (time + 1,)), (time, action, argument))  # behind those of the same instant
 
     def __len__(self) -> int:
         """Return the number of events to come."""
-        return len(self._due) + sum(map(len, self._spans.values()))
+        return length_hint(self._coming) + sum(map(len, self._spans.values()))
 
     @property
     def next(self) -> int:
         """Return the instant of the next event in picoseconds, or NEVER if there is none."""
-        if self._due:
-            return -self._due[-1][0]
-        return -max(map(_TIME, self._spans[self._numbers[0]])) if self._numbers else NEVER
+        left = length_hint(self._coming)
+        if left:
+            return self._due[-left][0]
+        return min(map(_TIME, self._spans[self._numbers[0]])) if self._numbers else NEVER
 
     def advance(self, duration: int) -> None:
         """Run the events of the next `duration` picoseconds. Then `now` is the end of this time, even if an event calls
@@ -121,32 +124,39 @@ class Clock:
 
     def _run(self, until: int, events: int) -> bool:
         self._stopped = False
-        while True:
-            due = self._due
-            while due:
-                time, action, argument = event = due.pop()
-                time = -time
-                if time > until or not events:
-                    due.append(event)
-                    if self.now >> _SPAN != self._number:
-                        self._put_back()
-                    return time <= until
-                events -= 1
+        if self._number >= 0:  # an event has called `run`, which then runs the rest of its span, too
+            self._put_back()
+        spans, numbers = self._spans, self._numbers
+        while numbers:
+            self._number = number = heappop(numbers)
+            self._due = due = spans.pop(number)
+            if len(due) > 1:
+                due.sort(key=_TIME)
+            self._coming = coming = iter(due)
+            for time, action, argument in coming if events < 0 else islice(coming, events):
+                if time > until:
+                    self._put_back(1)
+                    return False
                 self.now = time
                 action(argument)
                 if self._stopped:
+                    self._put_back()
                     return False
-            if not self._numbers:
-                return False
-            self._number = number = heappop(self._numbers)
-            self._due = due = self._spans.pop(number)
-            if len(due) > 1:
-                due.reverse()
-                due.sort(key=_TIME)
+            if events >= 0:
+                events -= len(due) - length_hint(coming)
+                if not events:
+                    self._put_back()
+                    return bool(numbers) and self.next <= until
+        self._put_back()
+        return False
 
-    def _put_back(self) -> None:
-        """Let no span run, as events may be added now that are before it."""
-        self._spans[self._number] = self._due[::-1]
-        heappush(self._numbers, self._number)
-        self._due.clear()
-        self._number = -1
+    def _put_back(self, begun: int = 0) -> None:
+        """Let no span run, as events may be added now that are before it. `begun` is the number of events that were
+        taken from `_coming` and did not run."""
+        left = length_hint(self._coming) + begun
+        if left:
+            self._spans[self._number] = self._due[-left:]
+            heappush(self._numbers, self._number)
+            del self._due[-left:]  # ends the loop over them
+        self._due, self._number = [], -1
+        self._coming = iter(self._due)
