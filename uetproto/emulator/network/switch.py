@@ -86,8 +86,9 @@ class Switch:
     """
 
     __slots__ = (
-        "_earlier", "_entries", "_flow_of", "_flows", "_groups", "_names", "_open", "_outcomes", "_queues", "_routing",
-        "_salt", "_size_of", "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
+        "_earlier", "_entries", "_exits", "_flow_of", "_flows", "_groups", "_hash", "_names", "_open", "_outcomes",
+        "_queues", "_routing", "_size_of", "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed",
+        "trimming", "unknown",
     )  # fmt: skip
 
     def __init__(
@@ -106,10 +107,13 @@ class Switch:
         """`flow_of` returns the flow of a frame that is not encoded; None: frames are encoded."""
         self._routing = routing
         self._flow_of = flow_of
-        self._salt = salt.to_bytes(8, "big")
+        # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
+        self._hash = blake2s(digest_size=4, key=name.encode()[:32], salt=salt.to_bytes(8, "big"))
         self._flows: dict[bytes, OutputQueue] = {}
         self.name = name
         self._queues: dict[bytes, OutputPort] = {}
+        self._exits: dict[bytes, OutputPort] = {}
+        """The only port by which frames to a node leave, by its MAC address: that of `_queues`, or one to a switch."""
         self._open: dict[bytes, OutputPort] = {}  # ports for groups that no node joined
         self._names: dict[bytes, str] = {}
         self._groups: dict[bytes, dict[bytes, OutputPort]] = {}
@@ -130,7 +134,7 @@ class Switch:
 
     def attach(self, mac: bytes, queue: OutputPort, *, name: str = "", inner: bool = False) -> None:
         """Add a port that leads to the node with the MAC address `mac`. The counters call the port `name`."""
-        self._queues[mac] = queue
+        self._queues[mac] = self._exits[mac] = queue
         self._names[mac] = name or mac.hex(":")
         self._flows.clear()
         if not inner:
@@ -232,42 +236,42 @@ class Switch:
 
     def take(self, frame: bytes) -> None:
         """Forward a frame that arrives now."""
-        queue = self._queues.get(frame[:6])
-        if queue is not None:
-            if queue.put(frame):
-                self.forwarded += 1
-            else:
-                self.trim_or_drop(queue, frame)
-            return
+        queue = self._exits.get(frame[:6])
+        if queue is None:
+            if frame.startswith(GROUPS):
+                self._multicast(frame)
+                return
+            queue = self._choose(frame)
+            if queue is None:
+                self._drop_unknown(frame)
+                return
+        if queue.put(frame):
+            self.forwarded += 1
+        else:
+            self.trim_or_drop(queue, frame, last_hop=frame[:6] in self._queues)
+
+    def _choose(self, frame: bytes) -> OutputPort | None:
+        """Return the queue to the next switch on the path of a frame, which depends on the flow if there are several
+        paths. Return None if there is none."""
         read = self._flow_of
         if read is not None:
             flow = read(frame)
         else:  # `flow_of`, without a call for the most frequent kind of frame
             flow = frame[:6] + frame[26:36] if frame[12:14] == IPV4_TYPE else flow_of(frame)
-        trunk = self._flows.get(flow)
-        if trunk is not None:
-            if trunk.put(frame):
-                self.forwarded += 1
-            else:
-                self.trim_or_drop(trunk, frame, last_hop=False)
-            return
-        if frame.startswith(GROUPS):
-            self._multicast(frame)
-        else:
-            self._route(frame, flow)
-
-    def _route(self, frame: bytes, flow: bytes) -> None:
-        """Forward the first frame of a flow to a node at another switch, or drop it."""
-        hops = () if self._routing is None else self._routing.next_hops(frame[:6])
-        if not hops:
-            self._drop_unknown(frame)
-            return
-        if len(self._flows) >= FLOWS:
-            self._flows.clear()
-        # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
-        digest = blake2s(flow, digest_size=4, key=self.name.encode()[:32], salt=self._salt).digest()
-        self._flows[flow] = hops[int.from_bytes(digest, "big") % len(hops)]
-        self.take(frame)
+        queue = self._flows.get(flow)
+        if queue is None:
+            mac = frame[:6]
+            hops = () if self._routing is None else self._routing.next_hops(mac)
+            if len(hops) < 2:
+                if hops:
+                    self._exits[mac] = hops[0]
+                return hops[0] if hops else None
+            if len(self._flows) >= FLOWS:
+                self._flows.clear()
+            choice = self._hash.copy()
+            choice.update(flow)
+            queue = self._flows[flow] = hops[int.from_bytes(choice.digest(), "big") % len(hops)]
+        return queue
 
     def _multicast(self, frame: bytes) -> None:
         entry = self._entries.get(frame[:12])
