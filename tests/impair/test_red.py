@@ -34,10 +34,12 @@ class Chance:
         raise AssertionError
 
 
-def marking(clock: Clock, red: Red, draws: Iterable[float]) -> tuple[Sink, OutputQueue, Marker]:
+def marking(
+    clock: Clock, red: Red, draws: Iterable[float], capacity: int = 1 << 20
+) -> tuple[Sink, OutputQueue, Marker]:
     sink, marker = Sink(clock), Marker(red, Chance(draws))
     link = EmulatedLink(clock, sink, rate=RATE, delay=0, mtu=9216)
-    return sink, OutputQueue(clock, link, capacity=1 << 20, level_of=level_by(DSCP), marker=marker), marker
+    return sink, OutputQueue(clock, link, capacity=capacity, level_of=level_by(DSCP), marker=marker), marker
 
 
 def ecn(frame: bytes) -> int:
@@ -158,8 +160,7 @@ def test_a_queue_marks_by_what_waits_before_a_frame() -> None:
 def test_chance_is_drawn_only_where_it_decides() -> None:
     """Not for what is not ECT, not for what has no room: the generator would say so."""
     clock = Clock()
-    sink, queue, marker = marking(clock, Red(kmin=0, kmax=10_000, pmax=0.5), [])
-    queue.capacity = 2000
+    sink, queue, marker = marking(clock, Red(kmin=0, kmax=10_000, pmax=0.5), [], 2000)
     for frame in (data(), data(), data(ecn="not_ect"), data()):
         queue.put(frame)
     clock.run()

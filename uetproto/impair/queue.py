@@ -28,18 +28,18 @@ class Level(IntEnum):
     """Level of data packets."""
 
 
-# Looked up once: with every frame, Class.MEMBER would cost as much as a call.
-_HIGH, _MEDIUM, _LOW = Level
+# Looked up once, as plain numbers: with every frame, Class.MEMBER would cost as much as a call.
+_HIGH, _MEDIUM, _LOW = map(int, Level)
 
 
-def level_by(dscp: Dscp, trimmed: Level = Level.MEDIUM) -> Callable[[bytes], Level]:
+def level_by(dscp: Dscp, trimmed: int = Level.MEDIUM) -> Callable[[bytes], int]:
     """Return a function that returns the level of a frame by the DSCP of the frame; `trimmed` is that of trimmed
     packets."""
-    levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), trimmed)
+    levels: dict[int | None, int] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), int(trimmed))
     levels[dscp.control] = _HIGH
     get = levels.get
 
-    def level_of(frame: bytes) -> Level:
+    def level_of(frame: bytes) -> int:
         # `dscp_of`, without a call for the most frequent kind of frame
         return get(frame[15] >> 2 if frame[12:14] == IPV4_TYPE else dscp_of(frame), _LOW)
 
@@ -115,8 +115,8 @@ class OutputQueue:
     """
 
     __slots__ = (
-        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_level_of", "_link", "_observer", "_peak",
-        "_size_of", "_waiting", "capacity", "marker",
+        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_level_of", "_limits", "_link", "_observer",
+        "_peak", "_size_of", "_waiting", "marker",
     )  # fmt: skip
     _marks_late = False
     """Whether data is marked when it leaves the queue and not when it arrives."""
@@ -127,7 +127,7 @@ class OutputQueue:
         link: FrameSender,
         *,
         capacity: int,
-        level_of: Callable[[bytes], Level],
+        level_of: Callable[[bytes], int],
         marker: Marker | None = None,
         observer: QueueObserver | None = None,
         size_of: Callable[[bytes], int] = len,
@@ -146,8 +146,13 @@ class OutputQueue:
         self._observer = observer
         self._buffer = buffer
         self._peak = self._before = 0  # most bytes since `watch_from`, and before it
-        self.capacity = capacity
+        self._limits = (capacity, capacity, capacity)  # of each level
         self.marker = marker
+
+    @property
+    def capacity(self) -> int:
+        """Return the number of bytes of data that the queue holds."""
+        return self._limits[_LOW]
 
     @property
     def peak(self) -> int:
@@ -179,32 +184,38 @@ class OutputQueue:
 
     def put(self, frame: bytes) -> bool:
         """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
-        if not self._awake and self._clock.now >= self._link.busy_until and not (self._held and self._is_data(frame)):
-            self._link.send(frame)
+        link = self._link
+        awake = self._awake
+        if not awake and self._clock.now >= link.busy_until and not (self._held and self._level_of(frame) == _LOW):
+            link.send(frame)
             return True
-        level = self._level_of(frame)
-        size = self._size_of(frame)
-        waiting = self._bytes[level] + size
-        if waiting > self.capacity or (self._buffer is not None and not self._buffer.admits(size, waiting)):
-            return False
-        if self.marker is not None:
-            frame = self.marker.pass_on(frame, self._bytes[level])
-        self._append(level, frame, waiting)
-        return True
-
-    def _append(self, level: Level, frame: bytes, waiting: int) -> None:
-        """Let a frame wait; with it, `waiting` bytes wait at its level."""
+        level, size, sizes = self._level_of(frame), self._size_of(frame), self._bytes
+        waiting = sizes[level] + size
+        if waiting > self._limits[level]:
+            waiting = self._make_room(frame, level, waiting)
+            if not waiting:
+                return False
         if self._buffer is not None:
-            self._buffer.take(waiting - self._bytes[level])
-        self._bytes[level] = waiting
+            if not self._buffer.admits(size, waiting):
+                return False
+            self._buffer.take(size)
+        if self.marker is not None and not self._marks_late:
+            frame = self.marker.pass_on(frame, sizes[level])
+        sizes[level] = waiting
         self._waiting[level].append(frame)
         if waiting > self._peak:
             self._peak = waiting
         if self._observer is not None:
             self._observer.enters(frame)
-        if not self._awake and not (self._held and level is _LOW):
+        if not awake and not (self._held and level == _LOW):
             self._awake = True
-            self._clock.at(self._link.busy_until, self._serve)
+            self._clock.at(link.busy_until, self._serve)
+        return True
+
+    def _make_room(self, frame: bytes, level: int, waiting: int) -> int:
+        """Return how many bytes wait at a level with a frame for which the level is full, or 0 if it finds no room.
+        Without the frame and this call, `waiting` bytes would wait at most."""
+        return 0
 
     def hold(self) -> None:
         """Send no data from now on (PFC). All other frames still leave."""
@@ -217,48 +228,48 @@ class OutputQueue:
             self._awake = True
             self._clock.at(max(self._clock.now, self._link.busy_until), self._serve)
 
-    def _is_data(self, frame: bytes) -> bool:
-        return self._level_of(frame) is _LOW
-
-    def _next(self) -> int | None:
-        """Return the level whose first frame leaves next, or None if no frame may leave."""
-        high, medium, low = self._waiting
-        if high:
-            return _HIGH
-        if medium:
-            return _MEDIUM
-        return _LOW if low and not self._held else None
-
     def _serve(self, _: object) -> None:
         """Send the first frame of the first level that has one, as the link is free."""
         clock, link = self._clock, self._link
         if clock.now < link.busy_until:  # another frame was sent by `ahead`
             clock.at(link.busy_until, self._serve)
             return
-        level = self._next()
-        if level is not None:
-            frame = self._waiting[level].popleft()
-            size = self._size_of(frame)
-            self._bytes[level] = left = self._bytes[level] - size
-            if self._buffer is not None:
-                self._buffer.take(-size)
-            if level is _LOW and self._marks_late and self.marker is not None:
-                link.send(self.marker.pass_on(frame, left))
-            else:
-                link.send(frame)
-            if self._observer is not None:
-                self._observer.leaves(frame)
         high, medium, low = self._waiting
+        if high:
+            level, frame = _HIGH, high.popleft()
+        else:
+            may_send_data = low and not self._held
+            if medium and not (may_send_data and self._prefers_data(medium[0], low[0])):
+                level, frame = _MEDIUM, medium.popleft()
+            elif may_send_data:
+                level, frame = _LOW, low.popleft()
+            else:
+                self._awake = False
+                return
+        size = self._size_of(frame)
+        self._bytes[level] = left = self._bytes[level] - size
+        if self._buffer is not None:
+            self._buffer.take(-size)
+        if level == _LOW and self._marks_late and self.marker is not None:
+            link.send(self.marker.pass_on(frame, left))
+        else:
+            link.send(frame)
+        if self._observer is not None:
+            self._observer.leaves(frame)
         if high or medium or (low and not self._held):
             clock.at(link.busy_until, self._serve)
         else:
             self._awake = False
 
+    def _prefers_data(self, trimmed: bytes, data: bytes) -> bool:
+        """Return whether data leaves before a trimmed packet, if both wait. They are the first ones of their levels."""
+        return False
+
 
 class UetQueue(OutputQueue):
     """This output queue follows `QueueRules`."""
 
-    __slots__ = ("_again", "_coin", "_limits", "_sent", "_weights", "evict")
+    __slots__ = ("_again", "_coin", "_sent", "_weights", "evict")
     _marks_late = True
 
     def __init__(
@@ -289,45 +300,30 @@ class UetQueue(OutputQueue):
         self.evict: Callable[[bytes], None] | None = None
         """Function that trims or drops a packet that had waited. None: no packet that waits is trimmed."""
 
-    def put(self, frame: bytes) -> bool:
-        """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
-        if not self._awake and self._clock.now >= self._link.busy_until and not (self._held and self._is_data(frame)):
-            self._link.send(frame)
-            return True
-        level = self._level_of(frame)
-        size = self._size_of(frame)
-        waiting = self._bytes[level] + size
-        buffer = self._buffer
-        if waiting > self._limits[level]:
-            dscp, limit = self._again
-            if level is not _LOW:
-                return False
-            if waiting > limit or dscp_of(frame) != dscp:
-                if self.evict is None or self._coin is None or not self._waiting[level] or self._coin.getrandbits(1):
-                    return False
-                last = self._waiting[level].pop()
-                waiting -= self._size_of(last)
-                self._bytes[level] -= self._size_of(last)
-                if buffer is not None:
-                    buffer.take(-self._size_of(last))
-                if self._observer is not None:
-                    self._observer.leaves(last)
-                self.evict(last)
-                if waiting > self._limits[level]:
-                    return False
-        if buffer is not None and not buffer.admits(size, waiting):
-            return False
-        self._append(level, frame, waiting)
-        return True
+    def _make_room(self, frame: bytes, level: int, waiting: int) -> int:
+        """Return how many bytes wait at a level with a frame, or 0. Retransmitted data finds more room than other data;
+        a coin may decide that the last packet that waits makes room for data."""
+        dscp, limit = self._again
+        if level != _LOW:
+            return 0
+        if waiting <= limit and dscp_of(frame) == dscp:
+            return waiting
+        if self.evict is None or self._coin is None or not self._waiting[level] or self._coin.getrandbits(1):
+            return 0
+        last = self._waiting[level].pop()
+        size = self._size_of(last)
+        self._bytes[level] -= size
+        if self._buffer is not None:
+            self._buffer.take(-size)
+        if self._observer is not None:
+            self._observer.leaves(last)
+        self.evict(last)
+        return waiting - size if waiting - size <= self._limits[level] else 0
 
-    def _next(self) -> int | None:
-        high, medium, low = self._waiting
-        if high:
-            return _HIGH
+    def _prefers_data(self, trimmed: bytes, data: bytes) -> bool:
         weights = self._weights
-        if weights is None or self._held or not medium or not low:
-            return _MEDIUM if medium else _LOW if low and not self._held else None
-        level = _LOW if self._sent < 0 or not weights[0] else _MEDIUM
-        size = self._size_of(self._waiting[level][0])
-        self._sent += size / weights[1] if level is _LOW else -size / weights[0]
-        return level
+        if weights is None:
+            return False
+        prefers = self._sent < 0 or not weights[0]
+        self._sent += self._size_of(data) / weights[1] if prefers else -self._size_of(trimmed) / weights[0]
+        return prefers

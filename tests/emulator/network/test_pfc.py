@@ -597,7 +597,7 @@ def test_marks_become_notifications() -> None:
     frames = [frame for *_, frame, _ in writer.frames]
     assert marked.pop(f"{SINK:x}") == sum(frame[15] & 3 == 3 for frame in frames) > 100
     assert not any(marked.values())
-    notified = [frame[:6] for frame in frames if level_by(DSCP)(frame) is Level.HIGH]
+    notified = [frame[:6] for frame in frames if level_by(DSCP)(frame) == Level.HIGH]
     assert sorted(notified) == [mac(address) for address in SENDERS]
     assert frames == [frame for *_, frame, _ in writes(None, 1 << 20, red)[3].frames]  # one seed, one trace
 
