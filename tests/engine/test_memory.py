@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from uetproto.emulator.run import files
-from uetproto.engine import BufferMemory, FileMemory, Region
+from uetproto.engine import BufferMemory, FileMemory, Region, memory
 from uetproto.engine.memory import MemoryWindow, as_memory, run_memory
 from uetproto.errors import LocalError
 
@@ -30,6 +30,19 @@ def test_a_file_is_like_a_buffer(steps: list[tuple[int, bytes]], window: int, wi
         assert bytes(memory.read(offset // 2, SIZE - offset)) == model[offset // 2 : offset // 2 + SIZE - offset]
     memory.flush()
     assert file.getvalue().ljust(SIZE, b"\0") == model
+
+
+def test_a_window_with_views_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view keeps its bytes when its window leaves RAM. Without a view, the window is used for other bytes."""
+    made: list[int] = []
+    monkeypatch.setattr(memory, "bytearray", lambda size: made.append(size) or bytearray(size), raising=False)
+    data = bytes(at % 251 for at in range(SIZE))
+    source = FileMemory(io.BytesIO(data), SIZE, window=10, windows=2)
+    views = [source.read(offset, 10) for offset in range(0, 60, 10)]
+    assert (b"".join(views), made) == (data[:60], [10] * 6)
+    del views
+    assert b"".join(bytes(source.read(offset, 10)) for offset in range(60, SIZE, 10)) == data[60:]
+    assert made == [10] * 6
 
 
 def test_buffers_of_other_types() -> None:

@@ -120,10 +120,10 @@ class FileMemory:
         self.window = window
         self.windows = windows
         self.length = file.seek(0, 2) if length is None else length
-        self._windows: OrderedDict[int, bytearray] = OrderedDict()
+        self._windows: OrderedDict[int, memoryview] = OrderedDict()
         self._last = -1
         """Number of the window that was used last, which is `_window`."""
-        self._window = bytearray()
+        self._window = memoryview(b"")
         self._dirty: dict[int, tuple[int, int]] = {}
         """Bytes of each window that are not written to the file yet: {first, last + 1}."""
         self._blank: set[int] = set()
@@ -132,7 +132,7 @@ class FileMemory:
     def read(self, offset: int, length: int) -> Buffer:
         number, start = divmod(offset, self.window)
         if start + length <= self.window:
-            return memoryview(self._load(number))[start : start + length]
+            return self._load(number)[start : start + length]
         pieces = []
         while length:
             number, start = divmod(offset, self.window)
@@ -213,7 +213,7 @@ class FileMemory:
         self._last = -1
         self._file.flush()
 
-    def _load(self, number: int) -> bytearray:
+    def _load(self, number: int) -> memoryview:
         """Return a window with all its bytes."""
         found = number in self._windows
         window = self._open(number)
@@ -227,7 +227,7 @@ class FileMemory:
             self._blank.remove(number)
         return window
 
-    def _open(self, number: int) -> bytearray:
+    def _open(self, number: int) -> memoryview:
         """Return a window. If it was not in RAM, its bytes say nothing."""
         if number == self._last:
             return self._window
@@ -239,11 +239,9 @@ class FileMemory:
             while len(self._windows) >= self.windows:
                 oldest = next(iter(self._windows))
                 self._store(oldest)
-                window = self._windows.pop(oldest)
-                if oldest in self._blank:  # nobody has a view of it
-                    self._blank.remove(oldest)
-                    spare = window
-            found = self._windows[number] = spare or bytearray(self.window)
+                self._blank.discard(oldest)
+                spare = _unseen(self._windows.pop(oldest))
+            found = self._windows[number] = spare or memoryview(bytearray(self.window))
         self._last, self._window = number, found
         return found
 
@@ -251,7 +249,7 @@ class FileMemory:
         """Read the bytes from `start` to `end` of a window from the file. Bytes beyond the file's end are 0."""
         if start < end:
             self._file.seek(number * self.window + start)
-            view = memoryview(self._windows[number])[start:end]
+            view = self._windows[number][start:end]
             found: int = self._file.readinto(view)  # type: ignore[attr-defined]
             view[found:] = bytes(end - start - found)
 
@@ -260,7 +258,18 @@ class FileMemory:
         if dirty is not None:
             first, last = dirty
             self._file.seek(number * self.window + first)
-            self._file.write(memoryview(self._windows[number])[first:last])
+            self._file.write(self._windows[number][first:last])
+
+
+def _unseen(window: memoryview) -> memoryview | None:
+    """Return a window again, or None if there is another view of its bytes. `window` is released."""
+    buffer = cast(bytearray, window.obj)
+    window.release()
+    try:
+        buffer.append(buffer.pop())  # a buffer cannot change its size while there is a view of it
+    except BufferError:
+        return None
+    return memoryview(buffer)
 
 
 class MemoryWindow:
