@@ -57,7 +57,7 @@ def writing() -> Any:
             run = held[-1]
             index = (run._pdc.rx.cack + 1 - run._psn) & 0xFFFFFFFF
             assert uet._split_at_source(pdc, 16) is run._split_at(index, True) is None
-            assert uet._split_of_ack(pdc.owner, pdc.local_id, pdc.tx.una, False) is None
+            assert uet.quiet_acks(pdc.owner, pdc.local_id, pdc.tx.una, False) is not None
             yield pdc, run, index
 
 
@@ -131,7 +131,11 @@ def test_when_an_ack_arrives(writing: Any) -> None:
     owner = pdc.owner
 
     def split(receiver: int = pdc.local_id, psn: int = pdc.tx.una) -> Split | None:
-        return uet._split_of_ack(owner, receiver, psn, False)
+        before = list(owner.tally.ack)
+        if uet.quiet_acks(owner, receiver, psn, False) is not None:
+            return None
+        (found,) = (at for at, now in zip(Split, owner.tally.ack, strict=True) if now != before[at.number])
+        return found
 
     assert split(receiver=0) is Split.NOT_ESTABLISHED
     assert split(psn=pdc.tx.next) is Split.ACK_SAYS_MORE
@@ -166,7 +170,7 @@ def sending() -> Any:
             net.run(8_000_000)
             requester = pairs[0]._qp.requester
             run = held[-1]
-            index = run._responder.epsn - run._parsed.psn
+            index = run._sender.responder.epsn - run._psn
             (wqe,) = requester.wqes.values()
             assert roce._split_at_source(requester, wqe, 16) is run._split_at(index, True) is None
             yield requester, wqe, run, index
@@ -196,9 +200,9 @@ def test_at_the_source_of_a_roce_write(sending: Any, split: Split, part: Any, na
 
 TAKING: list[tuple[Split, Callable[[ReceivedWrite], Any], str, Any]] = [
     (Split.NOT_ESTABLISHED, lambda run: run._qp, "state", QpState.RTR),
-    (Split.GAP, lambda run: run._responder, "epsn", 5),
+    (Split.GAP, lambda run: run._sender.responder, "epsn", 5),
     (Split.MESSAGE, lambda run: run._qp.attributes, "access_flags", Access(0)),
-    (Split.MESSAGE, lambda run: run._responder, "_region", None),
+    (Split.MESSAGE, lambda run: run._sender.responder, "_region", None),
     (Split.BUSY, lambda run: run._hca, "_active", {1: None}),
 ]
 
@@ -209,8 +213,9 @@ def test_at_the_target_of_a_roce_write(sending: Any, split: Split, part: Any, na
     before = run._hca.tally.target[split.number]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(part(run), name, value)
-        if name == "state":
+        if name in ("state", "access_flags"):
             patch.setattr(run._qp, "established", False)
+            patch.setattr(run._qp, "changes", run._qp.changes + 1)
         assert not run.renew(index, True)
     assert run._hca.tally.target[split.number] == before + 1
 

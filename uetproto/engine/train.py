@@ -43,8 +43,9 @@ class Train:
     payloads: list[Buffer]
     entropies: list[int]
     ip_version: int
-    first: Datagram | None = None
-    """First packet, if it has values that all packets share and that are not listed here (RoCE)."""
+    sample: Datagram | None = None
+    """Packet with what the packets share and is not listed here (RoCE). It is the same object for all trains whose
+    packets differ only in the payload, and in the last word of the BTH, which is the last one of the header."""
     seals: Sequence[Any] = ()
     """How the framer of the sender sealed the packets, for that of the receiver (TSS)."""
 
@@ -63,7 +64,7 @@ class Train:
 
     def packet(self, index: int) -> Datagram:
         """Return a packet of the train by itself, as it arrives: all its transport bytes are in `header`."""
-        kind = Datagram if self.first is None else type(self.first)
+        kind = Datagram if self.sample is None else type(self.sample)
         transport = b"".join((self.heads[index], self.payloads[index]))
         return kind(
             self.src, self.dst, transport, b"", TrafficClass.DATA, self.entropies[index], False, Trim.NO,

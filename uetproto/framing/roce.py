@@ -8,6 +8,7 @@ each further packet that is sent or received.
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
+from uetproto.engine.roce.packets import BTH_WORD_AT
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.engine.train import Train
 from uetproto.framing.dscp import Dscp
@@ -72,6 +73,9 @@ class RoceFramer(FlowFramer):
         self._mask = invariant_mask(((form, ip_size(ip_version)), ("udp", _UDP.size)))
         _, self._crc = invariant_start((form, "udp", "bth"))
         self._heads: dict[tuple[int, bool, int, int, int], FlowHead] = {}
+        self._sample: Datagram | None = None
+        """Sample of the last train, whose front is `_front`."""
+        self._front, self._front_crc = b"", 0
 
     def _covered(self, head: bytes) -> tuple[bytes, int]:
         """Return what the ICRC covers between entropy value and BTH, and the CRC over what it covers before.
@@ -98,20 +102,31 @@ class RoceFramer(FlowFramer):
 
     def frames(self, train: Train) -> list[bytes]:
         """Return the frames of a train, in order."""
-        assert train.first is not None
-        before, after, covered, crc = self._lower(train.first)
-        entropy = train.first.entropy.to_bytes(ENTROPY_SIZE, "big")
-        front = before + entropy + after
-        if not self._checks:
+        sample = train.sample
+        if sample is not self._sample:
+            assert sample is not None
+            self._sample = sample
+            self._front, self._front_crc = self._front_of(sample)
+        front, crc = self._front, self._front_crc
+        parts = zip(train.heads, train.payloads, strict=True)
+        if self._checks:
+            frames = [
+                b"".join((front, head, payload,
+                          crc32(payload, crc32(head[BTH_WORD_AT:], crc)).to_bytes(ICRC_SIZE, "little")))
+                for head, payload in parts
+            ]  # fmt: skip
+        else:
             end = bytes(ICRC_SIZE)
-            frames = [b"".join((front, *parts, end)) for parts in zip(train.heads, train.payloads, strict=True)]
-            return train.fix(frames, ICRC_SIZE)
-        crc, frames = crc32(entropy + covered, crc), []
-        for head, payload in zip(train.heads, train.payloads, strict=True):
-            start = crc32(b"".join((head[:_VARIANT_AT], b"\xff", head[_VARIANT_AT + 1 :])), crc)
-            end = crc32(payload, start).to_bytes(ICRC_SIZE, "little")
-            frames.append(b"".join((front, head, payload, end)))
+            frames = [b"".join((front, head, payload, end)) for head, payload in parts]
         return train.fix(frames, ICRC_SIZE)
+
+    def _front_of(self, sample: Datagram) -> tuple[bytes, int]:
+        """Return all bytes before the BTH, and the CRC over those that the ICRC covers up to the last word of the
+        BTH."""
+        before, after, covered, crc = self._lower(sample)
+        entropy, bth = sample.entropy.to_bytes(ENTROPY_SIZE, "big"), sample.header
+        masked = b"".join((entropy, covered, bth[:_VARIANT_AT], b"\xff", bth[_VARIANT_AT + 1 : BTH_WORD_AT]))
+        return b"".join((before, entropy, after)), crc32(masked, crc)
 
     def _lower(self, packet: Datagram) -> FlowHead:
         """Return the headers before the BTH; they are built for the first packet of a flow."""

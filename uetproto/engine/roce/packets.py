@@ -10,6 +10,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, RocePacket
 from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.segments import STEPS, MessageStep
+from uetproto.engine.train import Train
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.roce import BTH, SEQUENCES, Operation
 from uetproto.wire.tuples import BthHeader
@@ -23,7 +24,8 @@ _NO_TRIM = Trim.NO
 _WORD = Struct(">I")
 _ASKS = 1 << 31
 """Bit a of the word that ends a BTH, which has the PSN in its lowest bits."""
-_WORD_AT = BTH.offset_of("a") // 8
+BTH_WORD_AT = BTH.offset_of("a") // 8
+"""Number of bytes of a BTH before its last word, which has bit a and the PSN."""
 _SEND_ONLY, _ACKNOWLEDGE = Operation.SEND_ONLY, Operation.ACKNOWLEDGE
 
 
@@ -124,6 +126,7 @@ class RocePath:
         "_label",
         "_m",
         "_p_key",
+        "_samples",
         "_src",
         "_transport",
         "_version",
@@ -146,6 +149,8 @@ class RocePath:
         self.remote = remote
         self._fronts: dict[int, bytes] = {}
         """Bytes of a BTH before its last word, by the operation of packets without pad."""
+        self._samples: dict[int, RocePacket] = {}
+        """Packet that has the size of the packets of trains, by their operation."""
 
     def packet(
         self, operation: int, psn: int, headers: bytes = b"", payload: Buffer = b"", *, a: int = 0, se: int = 0,
@@ -168,8 +173,19 @@ class RocePath:
     def _front(self, operation: int) -> bytes:
         front = self._fronts.get(operation)
         if front is None:
-            front = self._fronts[operation] = bytes(self.packet(operation, 0).header[:_WORD_AT])
+            front = self._fronts[operation] = bytes(self.packet(operation, 0).header[:BTH_WORD_AT])
         return front
+
+    def train(self, operation: int, psn: int, asks: range, payloads: list[Buffer]) -> Train:
+        """Return packets from `psn` on, whose payloads have the same size in all trains of the path, a multiple of 4
+        bytes. Those at the indices `asks` ask for an acknowledgement."""
+        front, sample, count = self._front(operation), self._samples.get(operation), len(payloads)
+        if sample is None:
+            sample = self._samples[operation] = self.packet(operation, 0, b"", bytes(len(payloads[0])))
+        heads = [front + _WORD.pack(number & MASK) for number in range(psn, psn + count)]
+        for at in asks:
+            heads[at] = front + _WORD.pack(psn + at & MASK | _ASKS)
+        return Train(self._src, self._dst, heads, payloads, [self._entropy] * count, self._version, sample)
 
     def message(self, psn: int, data: bytes) -> MessagePacket:
         """Return the packet of a SEND of one packet, whose length is a multiple of 4 bytes."""

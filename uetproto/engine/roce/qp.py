@@ -4,7 +4,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.roce.config import RoceConfig
@@ -31,6 +31,9 @@ from uetproto.engine.roce.psn import MASK
 from uetproto.engine.train_splits import TrainTally
 from uetproto.errors import LocalError, shown, similar
 from uetproto.knobs import knobs_of
+
+if TYPE_CHECKING:
+    from uetproto.engine.roce.trains import FollowedSender
 
 S = QpState
 
@@ -326,6 +329,8 @@ class Qp:
         self.max_recv_wr = max_recv_wr
         self.state = S.RESET
         self.behaviour = BEHAVIOUR[S.RESET]
+        self.changes = 0
+        """Number of changes of state and attributes."""
         self.attributes = Attributes(hca.config)
         self.path = self._path()
         self.requester: RequesterHalf | None = None
@@ -342,12 +347,15 @@ class Qp:
         """Time at which the adapter checks the timers of this queue pair, or NEVER."""
         self.next_cnp = 0
         """Earliest time of the next CNP."""
+        self.followed: FollowedSender | None = None
+        """Sender of the trains that arrived last (`trains`)."""
         self.rate: Rate | None = None
         """DCQCN rate from the first CNP on (roce.md §13). It is None before, when the queue pair sends at line
         speed."""
 
     def enter(self, state: QpState) -> None:
         """Set the state and its behaviour, without any other effect."""
+        self.changes += 1
         self.state = state
         self.behaviour = BEHAVIOUR[state]
 
@@ -365,6 +373,7 @@ class Qp:
 
     def set(self, given: dict[str, Any]) -> None:
         """Set attributes that `Attributes.check` has accepted."""
+        self.changes += 1
         self.attributes.take(given)
         self.path = self._path()
         if self.requester is not None:
@@ -374,7 +383,7 @@ class Qp:
         """Enter RESET, and discard all sends and receives; no completion reports them. Receives in a shared queue stay
         in the queue.
         """
-        self.requester = self.responder = self.held = None
+        self.requester = self.responder = self.held = self.followed = None
         if not self.receives.shared:
             self.receives.items.clear()
         self.attributes = Attributes(self.hca.config)

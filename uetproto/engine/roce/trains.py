@@ -7,17 +7,16 @@ first packet of the message. A packet that asks for an acknowledgement is receiv
 `RcRequester.pump` and of `RcResponder.take`.
 """
 
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import QpState, QpType, RocePacket
 from uetproto.engine.roce.memory import BadKeyError, SgeSegments
-from uetproto.engine.roce.packets import Parsed, keys_match, parse
-from uetproto.engine.roce.psn import MASK, add
+from uetproto.engine.roce.packets import BTH_WORD_AT, keys_match, parse
+from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.responder import RIGHTS, RcResponder
-from uetproto.engine.roce.segments import MESSAGE_STATES, MIDDLE, SENDS
+from uetproto.engine.roce.segments import MESSAGE_STATES, MIDDLE, SENDS, MessageStep
 from uetproto.engine.train import LEAST, Train, TrainAck
 from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.roce import BTH
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
     from uetproto.engine.roce.hca import Hca
     from uetproto.engine.roce.requester import RcRequester, Wqe
 
-_ASKS_AT = BTH.offset_of("a") // 8
-_ASKS = 1 << 31
-"""Bit a of the word that ends a BTH, which has the PSN in its lowest bits."""
-_WORD = Struct(">I")
+_QP_AT, _QP_END = BTH.offset_of("destqp") // 8, BTH_WORD_AT
+_ASKS = 0x80
+"""Bit a of a BTH, in the first byte of its last word. The PSN is in the other three."""
+_PSN_AT = BTH_WORD_AT + 1
 
 
 # Sending
@@ -44,14 +43,9 @@ def send_train(requester: "RcRequester", wqe: "Wqe", out: list[Any], most: int) 
     if isinstance(payloads, Split):
         tally.source[payloads.number] += 1
         return 0
-    count = len(payloads)
-    first = requester.path.packet(wqe.kind.family.middle, psn, b"", payloads[0])
-    front, interval = bytes(first.header[:_ASKS_AT]), requester.ack_interval
-    heads = [
-        front + _WORD.pack((psn + i) & MASK | (_ASKS if (index + i + 1) % interval == 0 else 0)) for i in range(count)
-    ]
-    first.header = heads[0]
-    out.append(Train(first.src, first.dst, heads, payloads, [first.entropy] * count, first.ip_version, first))
+    count, interval = len(payloads), requester.ack_interval
+    asks = range(-(index + 1) % interval, count, interval)
+    out.append(requester.path.train(wqe.kind.family.middle, psn, asks, payloads))
     requester.cursor = requester.next = psn + count
     tally.made += 1
     return count
@@ -86,73 +80,96 @@ def _payloads(requester: "RcRequester", wqe: "Wqe", index: int, most: int) -> li
 # Receiving
 
 
+class FollowedSender:
+    """A followed sender is the peer of a queue pair whose trains have the same sample. What the checks of roce.md §8
+    have found for one of them holds for the others, as long as the queue pair does not change."""
+
+    __slots__ = ("changes", "permitted", "responder", "sample", "sends", "size", "step")
+
+    def __init__(self, qp: Qp, responder: RcResponder, train: Train, step: MessageStep) -> None:
+        self.sample = train.sample
+        self.changes = qp.changes
+        """Value of `Qp.changes` up to which this holds."""
+        self.responder = responder
+        self.step = step
+        self.sends = step in SENDS
+        """Whether the packets belong to a SEND, and not to a WRITE."""
+        self.size = len(train.payloads[0])
+        self.permitted = step not in RIGHTS or RIGHTS[step] in qp.attributes.access_flags
+
+
 class ReceivedWrite:
     """A received write takes middle packets of a SEND or WRITE that arrive in order (`train.ArrivingRun`)."""
 
-    __slots__ = ("_asks", "_base", "_hca", "_parsed", "_qp", "_responder", "_size", "_train", "place", "quiet")
+    __slots__ = ("_base", "_hca", "_psn", "_qp", "_sender", "_train", "place", "quiet")
     answers = False
 
-    def __init__(self, hca: "Hca", qp: Qp, responder: RcResponder, train: Train, parsed: Parsed, index: int) -> None:
+    def __init__(self, hca: "Hca", qp: Qp, sender: FollowedSender, train: Train, index: int) -> None:
         self._hca = hca
         self._qp = qp
-        self._responder = responder
+        self._sender = sender
         self._train = train
-        self._parsed = parsed
-        self._size = size = len(train.payloads[0])
-        self._base = responder.done - index * size
+        self._psn = int.from_bytes(train.heads[0][_PSN_AT:], "big")
+        self._base = sender.responder.done - index * sender.size
         """Offset of the first payload of the train in its message."""
-        self._asks = [at for at, head in enumerate(train.heads) if head[_ASKS_AT] & 0x80]
         self.quiet = 0
 
     def settle(self, index: int, count: int, now: int) -> None:
-        responder = self._responder
-        responder.skip(count, self._size)
+        sender = self._sender
+        sender.responder.skip(count, sender.size)
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
         raise AssertionError("a packet that asks for an acknowledgement is received by itself")
 
     def renew(self, index: int, polled: bool) -> bool:
-        step, left = self._parsed.step, len(self._train.heads) - index
-        place = self._split_at(index, polled) or self._responder.place_of_message(step in SENDS, left * self._size)
+        sender, heads = self._sender, self._train.heads
+        left = (len(heads) - index) * sender.size
+        place = self._split_at(index, polled) or sender.responder.place_of_message(sender.sends, left)
         if isinstance(place, Split):
             self._hca.tally.target[place.number] += 1
             return False
         memory, offset = place
         self.place = memory.writer(offset + self._base, self._train.payloads)
-        self.quiet = next((at for at in self._asks if at >= index), index + left) - index
+        asking = b"".join(heads)[BTH_WORD_AT :: BTH.size].find(_ASKS, index)
+        self.quiet = (len(heads) if asking < 0 else asking) - index
         return True
 
     def _split_at(self, index: int, polled: bool) -> Split | None:
         """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""
-        hca, qp, responder, parsed = self._hca, self._qp, self._responder, self._parsed
-        step = parsed.step
-        assert step is not None
-        if (
-            qp.responder is not responder or hca.qps.get(qp.number) is not qp or not qp.behaviour.serves
-            or (qp.state is QpState.RTR and not qp.established)
-        ):  # fmt: skip
-            return Split.NOT_ESTABLISHED
-        if responder.epsn != add(parsed.psn, index):
+        sender = self._sender
+        if sender.changes != self._qp.changes:
+            found = _follow(self._hca, self._train)
+            if isinstance(found, Split):
+                return found
+            self._qp, self._sender = found
+            sender = self._sender
+        responder = sender.responder
+        if responder.epsn != self._psn + index & MASK:
             return Split.GAP
         if (
-            step not in MESSAGE_STATES[responder.phase] or responder.done != self._base + index * self._size
-            or (step in RIGHTS and RIGHTS[step] not in qp.attributes.access_flags)
+            not sender.permitted or sender.step not in MESSAGE_STATES[responder.phase]
+            or responder.done != self._base + index * sender.size
         ):  # fmt: skip
             return Split.MESSAGE
-        return None if hca.is_still(qp, polled) else Split.BUSY
+        return None if self._hca.is_still(self._qp, polled) else Split.BUSY
 
 
 def admit(hca: "Hca", train: Train, index: int, polled: bool) -> ReceivedWrite | None:
     """Return what takes the packets of a train from packet `index` on, or None if `Hca.receive` must take it."""
-    received = _received(hca, train, index)
-    if isinstance(received, Split):
-        hca.tally.target[received.number] += 1
-        return None
+    qp = hca.qps.get(int.from_bytes(train.heads[0][_QP_AT:_QP_END], "big"))
+    sender = None if qp is None else qp.followed
+    if qp is None or sender is None or sender.sample is not train.sample or sender.changes != qp.changes:
+        found = _follow(hca, train)
+        if isinstance(found, Split):
+            hca.tally.target[found.number] += 1
+            return None
+        qp, sender = found
+    received = ReceivedWrite(hca, qp, sender, train, index)
     return received if received.renew(index, polled) else None
 
 
-def _received(hca: "Hca", train: Train, index: int) -> ReceivedWrite | Split:
-    """Return what takes the packets of a train from packet `index` on, or why none of them can be taken so."""
+def _follow(hca: "Hca", train: Train) -> tuple[Qp, FollowedSender] | Split:
+    """Return the queue pair of a train and its sender, or why no packet of the train can be taken as part of it."""
     parsed = parse(RocePacket(train.src, train.dst, b"".join((train.heads[0], train.payloads[0]))))
     if parsed is None or parsed.tver or parsed.step not in MIDDLE or parsed.padcnt or train.dst != hca.address:
         return Split.UNKNOWN
@@ -163,4 +180,8 @@ def _received(hca: "Hca", train: Train, index: int) -> ReceivedWrite | Split:
         or not isinstance(qp.responder, RcResponder) or len(parsed.payload) != qp.responder.path_mtu
     ):  # fmt: skip
         return Split.UNKNOWN
-    return ReceivedWrite(hca, qp, qp.responder, train, parsed, index)
+    if not qp.behaviour.serves or (qp.state is QpState.RTR and not qp.established):
+        return Split.NOT_ESTABLISHED
+    assert parsed.step is not None
+    qp.followed = sender = FollowedSender(qp, qp.responder, train, parsed.step)
+    return qp, sender
