@@ -124,8 +124,8 @@ class FileMemory:
         self._last = -1
         """Number of the window that was used last, which is `_window`."""
         self._window = memoryview(b"")
-        self._dirty: dict[int, tuple[int, int]] = {}
-        """Bytes of each window that are not written to the file yet: {first, last + 1}."""
+        self._dirty: dict[int, list[int]] = {}
+        """Bytes of each window that are not written to the file yet: [first, last + 1], or [0, -1] when they are."""
         self._blank: set[int] = set()
         """Windows that were not read from the file: only their bytes in `_dirty` are valid."""
 
@@ -149,7 +149,7 @@ class FileMemory:
             number, start = divmod(offset, self.window)
             here = min(count, (self.window - start) // size)
             if here:
-                view = memoryview(self._load(number))
+                view = self._load(number)
                 pieces += [view[at : at + size] for at in range(start, start + here * size, size)]
             else:  # the piece is in two windows
                 here = 1
@@ -166,7 +166,7 @@ class FileMemory:
             # The common case, with the same result as below: the write goes on where another one has ended.
             self._open(number)[start:end] = data
             if end > dirty[1]:
-                self._dirty[number] = dirty[0], end
+                dirty[1] = end
             return
         view = memoryview(data)
         while len(view):
@@ -177,29 +177,32 @@ class FileMemory:
             if dirty is None:
                 if number not in self._windows:
                     self._blank.add(number)
-                dirty = start, end
+                dirty = [start, end]
             elif end < dirty[0] or start > dirty[1]:
                 self._load(number)
             self._open(number)[start:end] = piece
-            self._dirty[number] = min(dirty[0], start), max(dirty[1], end)
+            dirty[:] = min(dirty[0], start), max(dirty[1], end)
+            self._dirty[number] = dirty
             offset += len(piece)
             view = view[len(piece) :]
 
     def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
         """Return a function that writes one of these pieces of equal size, given by its index, to its place from
         `offset` on."""
-        number, first = divmod(offset, self.window)
-        size, dirty = len(pieces[0]), self._dirty
+        size, most = len(pieces[0]), self.window - len(pieces[0])
+        base, window, dirty = 0, memoryview(b""), [0, -1]
 
         def write(index: int) -> None:
-            start = first + index * size
-            range_ = dirty.get(number)
-            if number == self._last and range_ is not None and start == range_[1] and start + size <= self.window:
-                end = start + size
-                self._window[start:end] = pieces[index]
-                dirty[number] = range_[0], end
+            nonlocal base, window, dirty
+            at = offset + index * size
+            start = at - base
+            if start == dirty[1] and start <= most:  # goes on where the last write has ended
+                dirty[1] = end = start + size
+                window[start:end] = pieces[index]
             else:
-                self.write(offset + index * size, pieces[index])
+                self.write(at, pieces[index])
+                number = (at + size - 1) // self.window
+                base, window, dirty = number * self.window, self._windows[number], self._dirty[number]
 
         return write
 
@@ -257,6 +260,7 @@ class FileMemory:
         dirty = self._dirty.pop(number, None)
         if dirty is not None:
             first, last = dirty
+            dirty[:] = 0, -1
             self._file.seek(number * self.window + first)
             self._file.write(self._windows[number][first:last])
 

@@ -126,43 +126,46 @@ class TrainPort:
             self._take_ack(found)
             return
         clock = self._clock
-        if clock.looks != self._looks or clock.now >= self._turn:
+        now = clock.now
+        if clock.looks != self._looks or now >= self._turn:
             self._looks = clock.looks
             self.end()
         index = found.next
         run = found.run if found.epoch == self._epoch else self._admit(found, index)
-        expected = self._expected
-        found.next = index + 1
-        if index < found.last and run is not None:
-            expected[id(found.frames[index + 1])] = found
-        else:
-            found.frames, found.train, found.run = [], None, run if found.pending else None
         if run is None or not (run.quiet or run.answers):
+            self._expect_next(found, run)
             self.end()
             self._nic.take(frame)
             return
         try:
             run.place(index)
         except OSError:
+            self._expect_next(found, run)
             self.end()
             self._nic.take(frame)
             return
-        nic, now = self._nic, clock.now
-        nic.received += 1
-        nic.received_at = now
         if run.quiet and now < self._until:
             run.quiet -= 1
-            if not found.pending:
+            pending = found.pending
+            found.pending = pending + 1
+            found.done = index
+            found.at = now
+            if not pending:
                 if not self._late:
                     self._late = True
                     clock.late.append(self._look)
                 self._pending.append(found)
-                found.run = run
-            found.pending += 1
-            found.done = index
-            found.at = now
+            if index < found.last:
+                found.next = index = index + 1
+                self._expected[id(found.frames[index])] = found
+            else:
+                found.frames, found.train = [], None
             return
+        nic = self._nic
         count, found.pending = found.pending + 1, 0
+        self._expect_next(found, run)
+        nic.received += count
+        nic.received_at = now
         if run.quiet:  # a timer may be due
             self.end()
             run.settle(index, count, now)
@@ -183,6 +186,15 @@ class TrainPort:
             self.announce(ack, data)
         nic.sent += 1
         self._link.send(data)
+
+    def _expect_next(self, found: TrainInFlight, run: ArrivingRun | None) -> None:
+        """Expect the next frame of a train, or forget the train if it has no other one, or if nothing takes it."""
+        index = found.next
+        found.next = index + 1
+        if index < found.last and run is not None:
+            self._expected[id(found.frames[index + 1])] = found
+        else:
+            found.frames, found.train, found.run = [], None, run if found.pending else None
 
     def announce(self, ack: TrainAck, frame: bytes) -> None:
         """Let the receiver of a frame know that it is an ACK of a train."""
@@ -242,12 +254,14 @@ class TrainPort:
 
     def settle(self) -> None:
         """Let the endpoint process the packets that have arrived."""
-        pending = self._pending
+        pending, nic = self._pending, self._nic
         if pending:
             self._pending = []
             for found in pending:
                 if found.pending:
                     assert found.run is not None
+                    nic.received += found.pending
+                    nic.received_at = max(nic.received_at, found.at)
                     found.run.settle(found.done, found.pending, found.at)
                     found.pending = 0
                 if not found.frames:
