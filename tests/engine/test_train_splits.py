@@ -21,6 +21,7 @@ from uetproto.engine.pds.states import State
 from uetproto.engine.pds.trains import ReceivedTrain
 from uetproto.engine.roce import trains as roce
 from uetproto.engine.roce.contract import Access, QpState
+from uetproto.engine.roce.qp import BEHAVIOUR
 from uetproto.engine.roce.trains import ReceivedWrite
 from uetproto.engine.ses.transfer import MessageState
 from uetproto.engine.train_splits import ACK, SOURCE, TARGET, Asked, Split
@@ -126,16 +127,21 @@ def test_at_the_target_of_a_write_with_limits(writing: Any) -> None:
         assert run._split_at(index, True) is Split.LIMITS
 
 
+def split_of_ack(asked: Any, owner: Any, receiver: int, psn: int, polled: bool = False) -> Split | None:
+    """Return which condition of an ACK is counted when it arrives, or None if it is quiet."""
+    before = list(owner.tally.ack)
+    if asked.quiet_acks(owner, receiver, psn, polled) is not None:
+        return None
+    (found,) = (at for at, now in zip(Split, owner.tally.ack, strict=True) if now != before[at.number])
+    return found
+
+
 def test_when_an_ack_arrives(writing: Any) -> None:
     pdc, _, _ = writing
     owner = pdc.owner
 
     def split(receiver: int = pdc.local_id, psn: int = pdc.tx.una) -> Split | None:
-        before = list(owner.tally.ack)
-        if uet.quiet_acks(owner, receiver, psn, False) is not None:
-            return None
-        (found,) = (at for at, now in zip(Split, owner.tally.ack, strict=True) if now != before[at.number])
-        return found
+        return split_of_ack(uet, owner, receiver, psn)
 
     assert split(receiver=0) is Split.NOT_ESTABLISHED
     assert split(psn=pdc.tx.next) is Split.ACK_SAYS_MORE
@@ -218,6 +224,33 @@ def test_at_the_target_of_a_roce_write(sending: Any, split: Split, part: Any, na
             patch.setattr(run._qp, "changes", run._qp.changes + 1)
         assert not run.renew(index, True)
     assert run._hca.tally.target[split.number] == before + 1
+
+
+def test_when_an_ack_of_a_roce_write_arrives(sending: Any) -> None:
+    """Another P_Key than that of the queue pair is another connection."""
+    requester, wqe, _, _ = sending
+    qp = requester.qp
+    whole = qp.p_key << 24 | qp.number
+
+    def split(receiver: int = whole, psn: int = requester.una, polled: bool = False) -> Split | None:
+        return split_of_ack(roce, qp.hca, receiver, (psn & 0xFFFFFF) << 8, polled)
+
+    assert qp.hca.quiet_acks(whole, (requester.una & 0xFFFFFF) << 8, False) == wqe.end - 2 - requester.una << 8
+    assert split(receiver=0xFFFF << 24 | 0x99) is split(receiver=0x1FFF << 24 | qp.number) is Split.NOT_ESTABLISHED
+    assert split(polled=True) is Split.BUSY
+    assert split(psn=requester.next) is split(psn=requester.una - 1) is Split.ACK_SAYS_MORE
+    for where, name, value, wanted in (
+        (qp, "behaviour", BEHAVIOUR[QpState.ERR], Split.NOT_ESTABLISHED),
+        (qp.hca, "_active", {}, Split.BUSY),
+        (wqe, "end", requester.una + 1, Split.ACK_SAYS_MORE),
+        (requester, "cursor", requester.una, Split.RETRANSMISSION),
+        (requester, "resume_at", 5, Split.RETRANSMISSION),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(where, name, value)
+            assert split() is wanted
+        assert ACK in wanted.asked
+    assert split() is None
 
 
 # What a run tells ----------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class Split(Enum):
 
     LOSS_INFERRED = ACK, "UET", "losses inferred from SACK", "each ACK may say that a packet is lost"
     ACK_SAYS_MORE = (
-        ACK, "UET", "an ACK that says more than that packets arrived in order, or ends a message",
+        ACK, "UET, RoCE", "an ACK that says more than that packets arrived in order, or ends a message",
         "it is not the same as a later ACK",
     )  # fmt: skip
 

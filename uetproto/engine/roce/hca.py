@@ -42,7 +42,7 @@ from uetproto.engine.roce.qp import (
 from uetproto.engine.roce.requester import RcRequester
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import KINDS
-from uetproto.engine.roce.trains import admit
+from uetproto.engine.roce.trains import admit, quiet_acks, take_quiet_ack
 from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.engine.roce.ud import UdRequester, UdResponder, group_of, is_multicast, network_header
 from uetproto.engine.roce.wr_checks import check_list, check_send
@@ -329,10 +329,10 @@ class Hca:
         return admit(self, train, index, polled)
 
     def quiet_acks(self, receiver: int, psn: int, polled: bool) -> int | None:
-        return None
+        return quiet_acks(self, receiver, psn, polled)
 
     def take_quiet_ack(self, ack: TrainAck, now: int) -> bool:
-        return False
+        return take_quiet_ack(self, ack, now)
 
     # Messages (`messages`)
 
@@ -355,6 +355,10 @@ class Hca:
     def take_message(self, packet: object, now: int) -> bool:
         """Process a packet whose frame the driver has recognized. Return False if `receive` must take the frame."""
         return isinstance(packet, MessagePacket) and messages.take(self, packet, now)
+
+    def is_active(self, qp: Qp) -> bool:
+        """Return whether the next poll lets a queue pair send."""
+        return qp.number in self._active
 
     def is_still(self, qp: Qp, polled: bool) -> bool:
         """Return whether a packet that causes nothing leaves a poll nothing to do, now if `polled`, or else later."""

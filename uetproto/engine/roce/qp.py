@@ -28,9 +28,10 @@ from uetproto.engine.roce.dcqcn import Rate
 from uetproto.engine.roce.memory import Regions
 from uetproto.engine.roce.packets import Parsed, RocePath
 from uetproto.engine.roce.psn import MASK
-from uetproto.engine.train_splits import TrainTally
+from uetproto.engine.train_splits import Split, TrainTally
 from uetproto.errors import LocalError, shown, similar
 from uetproto.knobs import knobs_of
+from uetproto.wire.tuples import AethHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.roce.trains import FollowedSender
@@ -269,6 +270,15 @@ class RequesterHalf(Protocol):
     def end_messages(self, psn: int, now: int) -> list[int] | None:
         """Process a positive acknowledgement of messages, and return their wr_ids; None: `take` must process it."""
         return None
+
+    def quiet_behind(self, psn: int) -> int | Split:
+        """Return how many more PSNs than those up to `psn` an ACK may acknowledge and do nothing else, or why one up to
+        `psn` is not such an ACK."""
+        return Split.ACK_SAYS_MORE
+
+    def take_quiet_ack(self, psn: int, aeth: AethHeader, now: int) -> None:
+        """Process an ACK that `quiet_behind` permits."""
+        raise NotImplementedError
 
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int: ...
     def flush(self) -> None: ...

@@ -15,8 +15,9 @@ from uetproto.engine.roce.psn import MASK, count_of_packets, diff
 from uetproto.engine.roce.qp import Qp, UserMessage
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS, WITH_IMM, WITH_INV, operation_at
 from uetproto.engine.roce.trains import send_train
+from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
-from uetproto.wire.tuples import AtomicEthHeader, IethHeader, ImmHeader, RethHeader
+from uetproto.wire.tuples import AethHeader, AtomicEthHeader, IethHeader, ImmHeader, RethHeader
 
 _SEND = Opcode.SEND
 _ACK, _RNR, _NAK = 0, 1, 3
@@ -284,7 +285,7 @@ class RcRequester:
         values = parsed.values
         if offset >= self.next - self.una:
             if parsed.operation == Operation.ACKNOWLEDGE and offset == MASK:
-                self._update_credits(values)  # credits for the newest acknowledged PSN
+                self._update_credits(**values)  # credits for the newest acknowledged PSN
             self.qp.hca.count("stale response")
             return
         psn = self.una + offset
@@ -305,7 +306,7 @@ class RcRequester:
                 self._implied_nak(now)
         elif kind == _ACK:
             reached = self._acknowledge(psn + 1, now)
-            self._update_credits(values)
+            self._update_credits(**values)
             if not reached:
                 self._implied_nak(now)
         elif kind == _RNR:
@@ -373,6 +374,22 @@ class RcRequester:
         self._end_failed()
         return [message.wr_id for message in messages if message is not None]
 
+    def quiet_behind(self, psn: int) -> int | Split:
+        """Return how many more PSNs than those up to `psn` an ACK may acknowledge without the end of a work request, or
+        why one up to `psn` is not such an ACK (`trains`)."""
+        if self.resume_at != NEVER or self.cursor != self.next:
+            return Split.RETRANSMISSION
+        offset, wqe = psn - self.una & MASK, self.wqes.get(self.head)
+        if wqe is None or wqe.kind.answered or offset >= self.next - self.una:
+            return Split.ACK_SAYS_MORE
+        room = wqe.end - 2 - self.una - offset
+        return room if room >= 0 else Split.ACK_SAYS_MORE
+
+    def take_quiet_ack(self, psn: int, aeth: AethHeader, now: int) -> None:
+        """Process an ACK that `quiet_behind` permits."""
+        self._acknowledge(self.una + (psn - self.una & MASK) + 1, now)
+        self._update_credits(*aeth)
+
     def _on_progress(self, now: int) -> None:
         """Reset the retry counts and restart the timer after new PSNs were acknowledged."""
         self.retries, self.rnr_retries = self.qp.attributes.retry_cnt, self.qp.attributes.rnr_retry
@@ -383,16 +400,16 @@ class RcRequester:
         running = self.una < self.next and self.resume_at == NEVER and self.wait != NEVER
         self.timer = now + self.wait if running else NEVER
 
-    def _update_credits(self, values: dict[str, int]) -> None:
+    def _update_credits(self, syndrome: int, msn: int) -> None:
         """Update the credits from an acknowledging AETH: LSN = MSN + n(c), which never decreases (roce.md §9)."""
-        syndrome = values["syndrome"] & 0x7F
+        syndrome &= 0x7F
         if syndrome >> 5 != _ACK or self.unlimited:
             return
         if syndrome == NO_CREDIT_LIMIT:
             self.unlimited = True
             return
         # The MSN is near the number of the oldest request and not beyond that of the newest.
-        limit = self.head + diff(values["msn"], self.head & MASK) + count_of(syndrome)
+        limit = self.head + diff(msn, self.head & MASK) + count_of(syndrome)
         self.lsn = max(self.lsn, limit)
 
     def _take_rnr(self, psn: int, code: int, syndrome: int, now: int) -> None:
@@ -437,7 +454,7 @@ class RcRequester:
             self._fail(Status.LOC_PROT_ERR)
             return
         if parsed.values:
-            self._update_credits(parsed.values)
+            self._update_credits(parsed.values["syndrome"], parsed.values["msn"])
         self.una = psn + 1
         if self.una == wqe.end:
             self._end(wqe)

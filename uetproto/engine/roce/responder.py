@@ -159,7 +159,7 @@ class RcResponder(Inbound):
         self._nak_sent = False
         self.epsn = self.epsn + 1 & MASK
         self.msn = self.msn + 1 & MASK
-        self._request_ack(now)
+        self.request_ack(now)
 
     # Checks: each returns the syndrome that it refuses with, or None
 
@@ -229,7 +229,7 @@ class RcResponder(Inbound):
             self.msn = add(self.msn, 1)
             self.finish(parsed)
         if parsed.a:
-            self._request_ack(now)
+            self.request_ack(now)
 
     def _read(self, parsed: Parsed) -> None:
         values = parsed.values
@@ -347,17 +347,27 @@ class RcResponder(Inbound):
         headers = self._aeth() + AtomicAckEthHeader.pack(origremdt=original)
         self.answers.append(ShortResponse(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
 
-    def _request_ack(self, now: int) -> None:
+    def request_ack(self, now: int) -> ShortResponse | None:
+        """Acknowledge all PSNs before ePSN, at once or when more acknowledgements are owed. Return the ACK if it is
+        queued now."""
         self._pending_acks += 1
         if self._pending_acks >= self.config.ack_coalesce:
-            self._acknowledge()
-        elif self._ack_deadline == NEVER:
+            return self._acknowledge()
+        if self._ack_deadline == NEVER:
             self._ack_deadline = now + self.config.ack_delay
+        return None
 
-    def _acknowledge(self) -> None:
-        """Queue one ACK for all PSNs before ePSN."""
+    @property
+    def acknowledges_at_once(self) -> bool:
+        """Return whether each `request_ack` queues an ACK."""
+        return self.config.ack_coalesce == 1
+
+    def _acknowledge(self) -> ShortResponse:
+        """Queue one ACK for all PSNs before ePSN, and return it."""
         self._clear_pending_acks()
-        self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth()))
+        ack = ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth())
+        self.answers.append(ack)
+        return ack
 
     def _clear_pending_acks(self) -> None:
         """Clear the pending acknowledgements, as a response is queued that acknowledges all PSNs before ePSN."""

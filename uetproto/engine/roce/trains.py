@@ -3,8 +3,11 @@
 
 A train has middle packets of one SEND or WRITE, which are sent for the first time at line speed. It is received as a
 train where each packet is the next one in order and the checks of roce.md §8 have the result that they had for the
-first packet of the message. A packet that asks for an acknowledgement is received by itself. The effects are those of
-`RcRequester.pump` and of `RcResponder.take`.
+first packet of the message. An acknowledgement is quiet while more of its message is outstanding. The effects are those
+of `RcRequester.pump` and `take` and of `RcResponder.take`.
+
+A train acknowledgement (`train.TrainAck`) names a queue pair by its number and, above it, the P_Key of the packet. Its
+PSN is in the upper 24 of 32 bits, where differences of PSNs wrap as they should.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from uetproto.engine.roce.segments import MESSAGE_STATES, MIDDLE, SENDS, Message
 from uetproto.engine.train import LEAST, Train, TrainAck
 from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.roce import BTH
+from uetproto.wire.tuples import AethHeader
 
 if TYPE_CHECKING:
     from uetproto.engine.roce.hca import Hca
@@ -29,6 +33,7 @@ _QP_AT, _QP_END = BTH.offset_of("destqp") // 8, BTH_WORD_AT
 _ASKS = 0x80
 """Bit a of a BTH, in the first byte of its last word. The PSN is in the other three."""
 _PSN_AT = BTH_WORD_AT + 1
+_KEY_SHIFT, _PSN_SHIFT = 24, 8
 
 
 # Sending
@@ -101,8 +106,9 @@ class FollowedSender:
 class ReceivedWrite:
     """A received write takes middle packets of a SEND or WRITE that arrive in order (`train.ArrivingRun`)."""
 
-    __slots__ = ("_base", "_hca", "_psn", "_qp", "_sender", "_train", "place", "quiet")
-    answers = False
+    __slots__ = (
+        "_asking", "_base", "_hca", "_polled", "_psn", "_qp", "_sender", "_train", "answers", "place", "quiet",
+    )  # fmt: skip
 
     def __init__(self, hca: "Hca", qp: Qp, sender: FollowedSender, train: Train, index: int) -> None:
         self._hca = hca
@@ -112,6 +118,9 @@ class ReceivedWrite:
         self._psn = int.from_bytes(train.heads[0][_PSN_AT:], "big")
         self._base = sender.responder.done - index * sender.size
         """Offset of the first payload of the train in its message."""
+        self._asking = b"".join(train.heads)[BTH_WORD_AT :: BTH.size]
+        """Byte with bit a of each packet."""
+        self._polled = self.answers = False
         self.quiet = 0
 
     def settle(self, index: int, count: int, now: int) -> None:
@@ -119,20 +128,37 @@ class ReceivedWrite:
         sender.responder.skip(count, sender.size)
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
-        raise AssertionError("a packet that asks for an acknowledgement is received by itself")
+        self.settle(index, count, now)
+        self.quiet = self._quiet_from(index + 1)
+        qp, responder = self._qp, self._sender.responder
+        answer = responder.request_ack(now)
+        assert answer is not None
+        packet = qp.path.packet(answer.operation, answer.psn, answer.headers)
+        if not self._polled:
+            return TrainAck(packet, answer.psn)
+        responder.answers.pop()
+        receiver = qp.p_key << _KEY_SHIFT | qp.path.remote
+        return TrainAck(packet, answer.psn << _PSN_SHIFT, receiver, answer=answer.headers)
 
     def renew(self, index: int, polled: bool) -> bool:
-        sender, heads = self._sender, self._train.heads
-        left = (len(heads) - index) * sender.size
-        place = self._split_at(index, polled) or sender.responder.place_of_message(sender.sends, left)
+        split = self._split_at(index, polled)
+        sender, payloads = self._sender, self._train.payloads
+        left = (len(payloads) - index) * sender.size
+        place = split or sender.responder.place_of_message(sender.sends, left)
         if isinstance(place, Split):
             self._hca.tally.target[place.number] += 1
             return False
         memory, offset = place
-        self.place = memory.writer(offset + self._base, self._train.payloads)
-        asking = b"".join(heads)[BTH_WORD_AT :: BTH.size].find(_ASKS, index)
-        self.quiet = (len(heads) if asking < 0 else asking) - index
+        self.place = memory.writer(offset + self._base, payloads)
+        self.quiet = self._quiet_from(index)
+        self.answers = self._qp.messages is None and sender.responder.acknowledges_at_once
+        self._polled = polled
         return True
+
+    def _quiet_from(self, index: int) -> int:
+        """Return the number of packets from packet `index` on before the next one that asks for an acknowledgement."""
+        asking = self._asking.find(_ASKS, index)
+        return (len(self._asking) if asking < 0 else asking) - index
 
     def _split_at(self, index: int, polled: bool) -> Split | None:
         """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""
@@ -185,3 +211,36 @@ def _follow(hca: "Hca", train: Train) -> tuple[Qp, FollowedSender] | Split:
     assert parsed.step is not None
     qp.followed = sender = FollowedSender(qp, qp.responder, train, parsed.step)
     return qp, sender
+
+
+# Acknowledgements
+
+
+def quiet_acks(hca: "Hca", receiver: int, psn: int, polled: bool) -> int | None:
+    """Return how many more packets than one up to `psn` a plain ACK may acknowledge and end no message and cause no
+    packet, in units of such a PSN, or None if the one up to `psn` does more (`train.TrainEngine`)."""
+    qp = hca.qps.get(receiver & MASK)
+    requester = None if qp is None else qp.requester
+    if (
+        qp is None or requester is None or qp.kind is not QpType.RC or not qp.behaviour.finishes
+        or not keys_match(receiver >> _KEY_SHIFT, qp.p_key)
+    ):  # fmt: skip
+        found: int | Split = Split.NOT_ESTABLISHED
+    elif polled or not hca.is_active(qp):
+        found = Split.BUSY
+    else:
+        found = requester.quiet_behind(psn >> _PSN_SHIFT)
+    if isinstance(found, Split):
+        hca.tally.ack[found.number] += 1
+        return None
+    return found << _PSN_SHIFT
+
+
+def take_quiet_ack(hca: "Hca", ack: TrainAck, now: int) -> bool:
+    """Process an ACK that `quiet_acks` has found to be quiet. Return False if `Hca.receive` must process it."""
+    assert ack.receiver is not None
+    qp = hca.qps.get(ack.receiver & MASK)
+    if qp is None or qp.requester is None or ack.packet.src != qp.attributes.av.dst:
+        return False
+    qp.requester.take_quiet_ack(ack.psn >> _PSN_SHIFT, AethHeader.read(ack.answer), now)
+    return True
