@@ -4,7 +4,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter, length_hint
 from typing import Any, TypeAlias
 
@@ -126,6 +126,20 @@ class Clock:
         self._stopped = False
         if self._number >= 0:  # an event has called `run`, which then runs the rest of its span, too
             self._put_back()
+        coming = chain.from_iterable(self._in_order())
+        for time, action, argument in coming if events < 0 else islice(coming, events):
+            if time > until:
+                self._put_back(1)
+                return False
+            self.now = time
+            action(argument)
+            if self._stopped:
+                break
+        self._put_back()
+        return not self._stopped and bool(self._numbers) and self.next <= until
+
+    def _in_order(self) -> Iterator[Iterator[_ClockEvent]]:
+        """Begin one span after the other, and yield an iterator over its events."""
         spans, numbers = self._spans, self._numbers
         while numbers:
             self._number = number = heappop(numbers)
@@ -133,22 +147,7 @@ class Clock:
             if len(due) > 1:
                 due.sort(key=_TIME)
             self._coming = coming = iter(due)
-            for time, action, argument in coming if events < 0 else islice(coming, events):
-                if time > until:
-                    self._put_back(1)
-                    return False
-                self.now = time
-                action(argument)
-                if self._stopped:
-                    self._put_back()
-                    return False
-            if events >= 0:
-                events -= len(due) - length_hint(coming)
-                if not events:
-                    self._put_back()
-                    return bool(numbers) and self.next <= until
-        self._put_back()
-        return False
+            yield coming
 
     def _put_back(self, begun: int = 0) -> None:
         """Let no span run, as events may be added now that are before it. `begun` is the number of events that were
