@@ -2,7 +2,7 @@
 """This module has the memory of messages, in buffers or files, and the regions that have a key (ses.md §2.6, §14.2)."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from uetproto.engine.contract import Buffer
@@ -56,6 +56,12 @@ def run_memory(memory: object) -> RunMemory | None:
     return cast(RunMemory, memory) if type(memory) in _RUN_MEMORIES else None
 
 
+def _cut(view: memoryview, start: int, size: int, count: int) -> Iterator[memoryview]:
+    """Return `count` successive pieces of `size` bytes, the first of which begins at `start`."""
+    end = start + count * size
+    return map(view.__getitem__, map(slice, range(start, end, size), range(start + size, end + size, size)))
+
+
 @with_runs
 class BufferMemory:
     """A buffer memory is an object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
@@ -77,8 +83,7 @@ class BufferMemory:
 
     def read_run(self, offset: int, size: int, count: int) -> list[Buffer]:
         """Return what `count` calls of `read` would return for pieces of `size` bytes."""
-        view = self.view
-        return [view[at : at + size] for at in range(offset, offset + count * size, size)]
+        return list(_cut(self.view, offset, size, count))
 
     def write(self, offset: int, data: Buffer) -> None:
         self.view[offset : offset + len(data)] = data
@@ -150,7 +155,7 @@ class FileMemory:
             here = min(count, (self.window - start) // size)
             if here:
                 view = self._load(number)
-                pieces += [view[at : at + size] for at in range(start, start + here * size, size)]
+                pieces += _cut(view, start, size, here)
             else:  # the piece is in two windows
                 here = 1
                 pieces.append(self.read(offset, size))

@@ -8,11 +8,13 @@ frames of a train are those of its packets sent one by one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 from uetproto.engine.train_splits import TrainTally
 
+_view: Callable[[bytes], memoryview] = memoryview
 LEAST = 2
 """Number of packets below which no train is made."""
 
@@ -59,7 +61,7 @@ class Train:
         return the frames. The memory of the program, in which the payloads were, may change from now on."""
         end = len(frames[0]) - trailer
         start = end - len(self.payloads[0])
-        self.payloads = [memoryview(frame)[start:end] for frame in frames]
+        self.payloads = list(map(itemgetter(slice(start, end)), map(_view, frames)))
         return frames
 
     def packet(self, index: int) -> Datagram:
@@ -99,19 +101,23 @@ class ArrivingRun(Protocol):
 
     The driver passes the packets in their order, from the one for which the run was admitted. The first `quiet` of them
     cause no packet, no event and no timer; the driver reports them when it likes, but before any other call of the
-    engine. The next packet, which is `due`, is reported at once, and others are quiet again.
+    engine. The next packet causes an answer, and others are quiet again.
     """
 
     quiet: int
     """Number of packets that the driver may report late."""
     answers: bool
-    """Whether the next packet is passed to `due`. If not, `receive` takes it."""
+    """Whether the next packet is passed to `answer` and `due`. If not, `receive` takes it."""
     place: Callable[[int], None]
     """Function that stores the payload of a packet of the train, given by its index, in the memory of its message.
     Raises `OSError` if this is not possible; then nothing has changed."""
 
     def settle(self, index: int, count: int, now: int) -> None:
         """Process `count` packets that end with packet `index`. `now` is when this packet arrived."""
+
+    def answer(self, index: int) -> TrainAck | None:
+        """Return the answer that packet `index` causes, and let it be quiet otherwise. Return None if `due` must
+        process the packets first."""
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
         """Process packets as `settle` does, and return the answer that the last one causes. If the driver does not poll

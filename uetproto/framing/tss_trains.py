@@ -75,6 +75,12 @@ class OpenedRun:
         self._framer.domain.counters.in_auth_pkts += count
         self._run.settle(index, count, now)
 
+    def answer(self, index: int) -> TrainAck | None:
+        ack = self._run.answer(index)
+        if ack is not None:
+            self._limit(index + 1)
+        return ack
+
     def due(self, index: int, count: int, now: int) -> TrainAck:
         self._framer.domain.counters.in_auth_pkts += count
         ack = self._run.due(index, count, now)

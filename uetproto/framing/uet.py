@@ -7,6 +7,8 @@ received frames it keeps the decoded values of the lower headers in the same way
 """
 
 from dataclasses import dataclass, field
+from itertools import repeat
+from struct import Struct
 
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.engine.train import Train
@@ -31,6 +33,8 @@ from uetproto.wire.headers.uet_tss import ENTROPY
 from uetproto.wire.tuples import UdpHeader
 
 _UDP, _ENTROPY = codec_of(UDP), codec_of(ENTROPY)
+_U16, _U32 = Struct(">H").pack, Struct(">I").pack
+"""Functions that return the bytes of an entropy value and of a trailer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +109,11 @@ class UetFramer(FlowFramer):
         """Return the frames of a train, in order."""
         key = (train.dst, TrafficClass.DATA, train.size)
         before, after, _, crc = self._heads.get(key) or self._build_head(key)
-        parts = zip(train.entropies, train.heads, train.payloads, strict=True)
+        middles = list(map(b"".join, zip(map(_U16, train.entropies), repeat(after), train.heads)))
         if not self._crc:
-            frames = [
-                b"".join((before, entropy.to_bytes(ENTROPY_SIZE, "big"), after, head, payload))
-                for entropy, head, payload in parts
-            ]
-            return train.fix(frames, 0)
-        frames = []
-        for entropy, head, payload in parts:
-            middle = b"".join((entropy.to_bytes(ENTROPY_SIZE, "big"), after, head))  # `covered` is `after` over UET
-            trailer = crc32c(payload, crc32c(middle, crc))
-            frames.append(b"".join((before, middle, payload, trailer.to_bytes(CRC_SIZE, "big"))))
+            return train.fix(list(map(b"".join, zip(repeat(before), middles, train.payloads))), 0)
+        crcs = map(crc32c, train.payloads, map(crc32c, middles, repeat(crc)))  # `covered` is `after` over UET
+        frames = list(map(b"".join, zip(repeat(before), middles, train.payloads, map(_U32, crcs))))
         return train.fix(frames, CRC_SIZE)
 
     def _build_head(self, key: tuple[int, int, int]) -> FlowHead:

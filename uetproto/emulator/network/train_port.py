@@ -144,8 +144,8 @@ class TrainPort:
             self.end()
             self._nic.take(frame)
             return
-        if run.quiet and now < self._until:
-            run.quiet -= 1
+        ack: TrainAck | None = None
+        if now < self._until and (run.quiet or (ack := run.answer(index)) is not None):
             pending = found.pending
             found.pending = pending + 1
             found.done = index
@@ -160,6 +160,10 @@ class TrainPort:
                 self._expected[id(found.frames[index])] = found
             else:
                 found.frames, found.train = [], None
+            if ack is None:
+                run.quiet -= 1
+            else:
+                self._send_ack(ack)
             return
         nic = self._nic
         count, found.pending = found.pending + 1, 0
@@ -172,10 +176,12 @@ class TrainPort:
             nic.step()
             return
         ack = run.due(index, count, now)
-        if nic.coming:
-            if ack.receiver is not None:
-                self.unsent[id(ack.packet)] = ack
-            return
+        if not nic.coming:
+            self._send_ack(ack)
+        elif ack.receiver is not None:
+            self.unsent[id(ack.packet)] = ack
+
+    def _send_ack(self, ack: TrainAck) -> None:
         framer = self._framer
         data = framer.frame(ack.packet)
         if framer.is_timed:
@@ -184,7 +190,7 @@ class TrainPort:
             return
         if ack.receiver is not None:
             self.announce(ack, data)
-        nic.sent += 1
+        self._nic.sent += 1
         self._link.send(data)
 
     def _expect_next(self, found: TrainInFlight, run: ArrivingRun | None) -> None:

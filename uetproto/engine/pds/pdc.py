@@ -282,7 +282,7 @@ class Pdc:
             found.append(self.next_entropy())
             base, mask, at = self.entropy & -size, self._entropy_mask, self._entropy_at
             end = min(at + count - len(found), size) if at else 0
-            found += [base | (step ^ mask) for step in range(at, end)]
+            found += map((base | mask).__xor__, range(at, end))
             self._entropy_at = end & (size - 1) if end else at
         return found
 

@@ -8,7 +8,8 @@ packet by packet. The effects are those of `source.send`, `destination.take_requ
 §3.5.12; pds.md §7, §8).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -80,15 +81,12 @@ def send_train(pdc: Pdc, now: int, most: int) -> int:
     count, size, psn, clear = len(payloads), len(payloads[0]), tx.next, (tx.una - 1) & _M32
     head = PdsRudReqHeader.pack(message.next_hdr, 0, 0, 0, psn, pdc.local_id, pdc.peer_id, type=int(pdc.mode))
     start, end = head[:_TURN_AT], head[_TURN_END:] + run.front
-    pack = _layout(len(end), len(run.tail))
+    psns: Sequence[int] = range(psn, psn + count) if psn + count <= _M32 else [(psn + i) & _M32 for i in range(count)]
     first = -((psn - clear) & _M32)
-    offsets = range(run.offset, run.offset + count * size, size)
-    if psn + count <= _M32:
-        heads = [pack(start, first - i, psn + i, end, size, offset, run.tail) for i, offset in enumerate(offsets)]
-    else:
-        heads = [
-            pack(start, first - i, (psn + i) & _M32, end, size, offset, run.tail) for i, offset in enumerate(offsets)
-        ]
+    heads = list(map(
+        _layout(len(end), len(run.tail)), repeat(start), range(first, first - count, -1), psns, repeat(end),
+        repeat(size), range(run.offset, run.offset + count * size, size), repeat(run.tail),
+    ))  # fmt: skip
     if pdc.mode is _ROD:
         entropies = [pdc.entropy] * count
     else:
@@ -140,8 +138,8 @@ class ReceivedTrain:
     """A received train takes packets that arrive in order (`train.ArrivingRun`)."""
 
     __slots__ = (
-        "_ack_parts", "_add", "_clear", "_followed", "_most", "_owner", "_pdc", "_plain", "_polled", "_psn", "_train",
-        "place", "quiet",
+        "_ack_parts", "_acks", "_add", "_answered", "_clear", "_followed", "_most", "_owner", "_pdc", "_plain",
+        "_polled", "_psn", "_train", "place", "quiet",
     )  # fmt: skip
 
     answers = True
@@ -158,6 +156,8 @@ class ReceivedTrain:
         self._add = size if size > least else least
         self._most = max(pdc.config.ack_gen_trigger - 1, 0) // self._add
         self._polled = self._plain = False
+        self._acks = self._answered = 0
+        """Number of packets that `answer` has answered and `settle` has not processed, and index of the last one."""
         self._ack_parts: tuple[bytes, bytes] | None = None
         self.quiet = 0
         self.place = followed.place
@@ -174,30 +174,39 @@ class ReceivedTrain:
             rx.sack_track = psn
         self._followed.settle(index + 1 - count, count, now)
         pdc.counters.data_rx += count
-        pdc.ack_gen_count += count * self._add
+        if self._acks:
+            pdc.counters.ack_tx += self._acks
+            pdc.ack_gen_count = (index - self._answered) * self._add
+            self._acks = 0
+        else:
+            pdc.ack_gen_count += count * self._add
         pdc.touched = now
 
-    def due(self, index: int, count: int, now: int) -> TrainAck:
-        self.settle(index, count, now)
-        pdc, owner, entropy = self._pdc, self._owner, self._train.entropies[index]
-        self.quiet = self._most
-        answer = self._followed.answer
+    def answer(self, index: int) -> TrainAck | None:
         if not self._plain or not self._polled:
-            psn = (self._psn + index) & _M32
-            send_ack(pdc, psn, answer.next_hdr, answer.header, False, 0, _NO_REQ, entropy)
-            packet = owner.out.pop() if self._polled else owner.out[-1]
-            return TrainAck(packet, psn, pdc.peer_id if self._plain else None, pdc.local_id, answer)
-        pdc.ack_gen_count = 0  # as `send_ack` does, for an ACK that says nothing else
-        pdc.counters.ack_tx += 1
-        cack, parts = pdc.rx.cack, self._ack_parts
+            return None
+        pdc, owner, answer, parts = self._pdc, self._owner, self._followed.answer, self._ack_parts
         if parts is None:
             header = PdsAckHeader.pack(answer.next_hdr, 0, 0, _NO_REQ, 0, 0, pdc.local_id, pdc.peer_id)
             parts = self._ack_parts = header[:_CACK_AT], header[_CACK_AT + 4 :] + answer.header
-        return TrainAck(
-            Datagram(owner.address, pdc.peer, cack.to_bytes(4, "big").join(parts), b"", _CONTROL, entropy, False,
-                     _NO_TRIM, owner.ip_version),
-            cack, pdc.peer_id, pdc.local_id, answer,
+        self.quiet = self._most
+        self._acks += 1
+        self._answered = index
+        cack = (self._psn + index) & _M32
+        packet = Datagram(
+            owner.address, pdc.peer, cack.to_bytes(4, "big").join(parts), b"", _CONTROL, self._train.entropies[index],
+            False, _NO_TRIM, owner.ip_version,
         )  # fmt: skip
+        return TrainAck(packet, cack, pdc.peer_id, pdc.local_id, answer)
+
+    def due(self, index: int, count: int, now: int) -> TrainAck:
+        self.settle(index, count, now)
+        pdc, out, answer = self._pdc, self._owner.out, self._followed.answer
+        self.quiet = self._most
+        psn = (self._psn + index) & _M32
+        send_ack(pdc, psn, answer.next_hdr, answer.header, False, 0, _NO_REQ, self._train.entropies[index])
+        packet = out.pop() if self._polled else out[-1]
+        return TrainAck(packet, psn, pdc.peer_id if self._plain else None, pdc.local_id, answer)
 
     def renew(self, index: int, polled: bool) -> bool:
         split = self._split_at(index, polled)

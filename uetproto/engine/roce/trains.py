@@ -127,6 +127,9 @@ class ReceivedWrite:
         sender = self._sender
         sender.responder.skip(count, sender.size)
 
+    def answer(self, index: int) -> TrainAck | None:
+        return None
+
     def due(self, index: int, count: int, now: int) -> TrainAck:
         self.settle(index, count, now)
         self.quiet = self._quiet_from(index + 1)
