@@ -41,13 +41,15 @@ class Train:
     src: int
     dst: int
     heads: list[bytes]
-    """Transport header of each packet."""
+    """Transport header of each packet, or what is behind the header of the `sample`."""
     payloads: list[Buffer]
     entropies: list[int]
     ip_version: int
     sample: Datagram | None = None
-    """Packet with what the packets share and is not listed here (RoCE). It is the same object for all trains whose
-    packets differ only in the payload, and in the last word of the BTH, which is the last one of the header."""
+    """Packet of the same size, whose header has the bytes with which all packets begin (RoCE). It is the same object
+    for all trains that differ only in `heads` and `payloads`."""
+    asks: range = range(0)
+    """Indices of the packets that ask for an ACK (RoCE)."""
     seals: Sequence[Any] = ()
     """How the framer of the sender sealed the packets, for that of the receiver (TSS)."""
 
@@ -66,8 +68,8 @@ class Train:
 
     def packet(self, index: int) -> Datagram:
         """Return a packet of the train by itself, as it arrives: all its transport bytes are in `header`."""
-        kind = Datagram if self.sample is None else type(self.sample)
-        transport = b"".join((self.heads[index], self.payloads[index]))
+        kind, front = (Datagram, b"") if self.sample is None else (type(self.sample), self.sample.header)
+        transport = b"".join((front, self.heads[index], self.payloads[index]))
         return kind(
             self.src, self.dst, transport, b"", TrafficClass.DATA, self.entropies[index], False, Trim.NO,
             self.ip_version,

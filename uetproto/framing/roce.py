@@ -5,10 +5,13 @@ The lower headers of a flow and the CRC over them are computed once, without the
 each further packet that is sent or received.
 """
 
+from collections.abc import Iterable
+from itertools import repeat
+from struct import Struct
+
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
-from uetproto.engine.roce.packets import BTH_WORD_AT
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.engine.train import Train
 from uetproto.framing.dscp import Dscp
@@ -32,6 +35,8 @@ from uetproto.wire.tuples import UdpHeader
 ECN = {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}
 
 _UDP = codec_of(UDP)
+_CRC = Struct("<I").pack
+"""Function that returns the bytes of an ICRC."""
 _VARIANT_AT = 4  # offset of the byte of the BTH that the ICRC takes as ones: FECN, BECN, reserved
 
 
@@ -74,7 +79,7 @@ class RoceFramer(FlowFramer):
         _, self._crc = invariant_start((form, "udp", "bth"))
         self._heads: dict[tuple[int, bool, int, int, int], FlowHead] = {}
         self._sample: Datagram | None = None
-        """Sample of the last train, whose front is `_front`."""
+        """Sample of the last train. `_front` has the bytes with which its frames begin."""
         self._front, self._front_crc = b"", 0
 
     def _covered(self, head: bytes) -> tuple[bytes, int]:
@@ -107,26 +112,20 @@ class RoceFramer(FlowFramer):
             assert sample is not None
             self._sample = sample
             self._front, self._front_crc = self._front_of(sample)
-        front, crc = self._front, self._front_crc
-        parts = zip(train.heads, train.payloads, strict=True)
+        words, payloads = train.heads, train.payloads
         if self._checks:
-            frames = [
-                b"".join((front, head, payload,
-                          crc32(payload, crc32(head[BTH_WORD_AT:], crc)).to_bytes(ICRC_SIZE, "little")))
-                for head, payload in parts
-            ]  # fmt: skip
+            crcs = map(crc32, payloads, map(crc32, words, repeat(self._front_crc)))
+            ends: Iterable[bytes] = map(_CRC, crcs)
         else:
-            end = bytes(ICRC_SIZE)
-            frames = [b"".join((front, head, payload, end)) for head, payload in parts]
-        return train.fix(frames, ICRC_SIZE)
+            ends = repeat(bytes(ICRC_SIZE))
+        return train.fix(list(map(b"".join, zip(repeat(self._front), words, payloads, ends))), ICRC_SIZE)
 
     def _front_of(self, sample: Datagram) -> tuple[bytes, int]:
-        """Return all bytes before the BTH, and the CRC over those that the ICRC covers up to the last word of the
-        BTH."""
+        """Return the bytes with which the frames of trains begin, and the CRC over those that the ICRC covers."""
         before, after, covered, crc = self._lower(sample)
         entropy, bth = sample.entropy.to_bytes(ENTROPY_SIZE, "big"), sample.header
-        masked = b"".join((entropy, covered, bth[:_VARIANT_AT], b"\xff", bth[_VARIANT_AT + 1 : BTH_WORD_AT]))
-        return b"".join((before, entropy, after)), crc32(masked, crc)
+        masked = b"".join((entropy, covered, bth[:_VARIANT_AT], b"\xff", bth[_VARIANT_AT + 1 :]))
+        return b"".join((before, entropy, after, bth)), crc32(masked, crc)
 
     def _lower(self, packet: Datagram) -> FlowHead:
         """Return the headers before the BTH; they are built for the first packet of a flow."""

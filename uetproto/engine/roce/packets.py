@@ -21,7 +21,7 @@ _NOTHING: dict[str, int] = {}
 _NO_TRIM = Trim.NO
 
 
-_WORD = Struct(">I")
+_PACK_WORD, _MASKED = Struct(">I").pack, MASK.__and__
 _ASKS = 1 << 31
 """Bit a of the word that ends a BTH, which has the PSN in its lowest bits."""
 BTH_WORD_AT = BTH.offset_of("a") // 8
@@ -179,19 +179,21 @@ class RocePath:
     def train(self, operation: int, psn: int, asks: range, payloads: list[Buffer]) -> Train:
         """Return packets from `psn` on, whose payloads have the same size in all trains of the path, a multiple of 4
         bytes. Those at the indices `asks` ask for an acknowledgement."""
-        front, sample, count = self._front(operation), self._samples.get(operation), len(payloads)
+        sample, count = self._samples.get(operation), len(payloads)
         if sample is None:
             sample = self._samples[operation] = self.packet(operation, 0, b"", bytes(len(payloads[0])))
-        heads = [front + _WORD.pack(number & MASK) for number in range(psn, psn + count)]
+            sample.header, rest = self._front(operation), bytes(sample.header[BTH_WORD_AT:])
+            sample.payload = rest + bytes(sample.payload)
+        words = list(map(_PACK_WORD, map(_MASKED, range(psn, psn + count))))
         for at in asks:
-            heads[at] = front + _WORD.pack(psn + at & MASK | _ASKS)
-        return Train(self._src, self._dst, heads, payloads, [self._entropy] * count, self._version, sample)
+            words[at] = _PACK_WORD(psn + at & MASK | _ASKS)
+        return Train(self._src, self._dst, words, payloads, [self._entropy] * count, self._version, sample, asks)
 
     def message(self, psn: int, data: bytes) -> MessagePacket:
         """Return the packet of a SEND of one packet, whose length is a multiple of 4 bytes."""
         psn &= MASK
         return MessagePacket(
-            self._src, self._dst, self._front(_SEND_ONLY) + _WORD.pack(psn | _ASKS), data, TrafficClass.DATA,
+            self._src, self._dst, self._front(_SEND_ONLY) + _PACK_WORD(psn | _ASKS), data, TrafficClass.DATA,
             self._entropy, False, _NO_TRIM, self._version, None, b"", self._hop_limit, self._label,
             self.remote, psn, self._p_key, data,
         )  # fmt: skip
@@ -199,7 +201,7 @@ class RocePath:
     def message_ack(self, psn: int, aeth: bytes) -> MessagePacket:
         """Return the acknowledgement of all messages up to `psn`."""
         return MessagePacket(
-            self._src, self._dst, b"".join((self._front(_ACKNOWLEDGE), _WORD.pack(psn), aeth)), b"", TrafficClass.DATA,
+            self._src, self._dst, b"".join((self._front(_ACKNOWLEDGE), _PACK_WORD(psn), aeth)), b"", TrafficClass.DATA,
             self._entropy, False, _NO_TRIM, self._version, None, b"", self._hop_limit, self._label,
             self.remote, psn, self._p_key,
         )  # fmt: skip

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from uetproto.engine.roce.hca import Hca
     from uetproto.engine.roce.requester import RcRequester, Wqe
 
-_QP_AT, _QP_END = BTH.offset_of("destqp") // 8, BTH_WORD_AT
-_ASKS = 0x80
-"""Bit a of a BTH, in the first byte of its last word. The PSN is in the other three."""
-_PSN_AT = BTH_WORD_AT + 1
+_QP_AT = BTH.offset_of("destqp") // 8
+_PSN_AT = BTH.offset_of("psn") // 8 - BTH_WORD_AT
+"""Offset of the PSN in the last word of a BTH. The number of the queue pair is before this word."""
 _KEY_SHIFT, _PSN_SHIFT = 24, 8
 
 
@@ -107,7 +106,7 @@ class ReceivedWrite:
     """A received write takes middle packets of a SEND or WRITE that arrive in order (`train.ArrivingRun`)."""
 
     __slots__ = (
-        "_asking", "_base", "_hca", "_polled", "_psn", "_qp", "_sender", "_train", "answers", "place", "quiet",
+        "_base", "_hca", "_polled", "_psn", "_qp", "_sender", "_train", "answers", "place", "quiet",
     )  # fmt: skip
 
     def __init__(self, hca: "Hca", qp: Qp, sender: FollowedSender, train: Train, index: int) -> None:
@@ -118,8 +117,6 @@ class ReceivedWrite:
         self._psn = int.from_bytes(train.heads[0][_PSN_AT:], "big")
         self._base = sender.responder.done - index * sender.size
         """Offset of the first payload of the train in its message."""
-        self._asking = b"".join(train.heads)[BTH_WORD_AT :: BTH.size]
-        """Byte with bit a of each packet."""
         self._polled = self.answers = False
         self.quiet = 0
 
@@ -160,8 +157,8 @@ class ReceivedWrite:
 
     def _quiet_from(self, index: int) -> int:
         """Return the number of packets from packet `index` on before the next one that asks for an acknowledgement."""
-        asking = self._asking.find(_ASKS, index)
-        return (len(self._asking) if asking < 0 else asking) - index
+        train = self._train
+        return next((at for at in train.asks if at >= index), len(train.heads)) - index
 
     def _split_at(self, index: int, polled: bool) -> Split | None:
         """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""
@@ -185,9 +182,10 @@ class ReceivedWrite:
 
 def admit(hca: "Hca", train: Train, index: int, polled: bool) -> ReceivedWrite | None:
     """Return what takes the packets of a train from packet `index` on, or None if `Hca.receive` must take it."""
-    qp = hca.qps.get(int.from_bytes(train.heads[0][_QP_AT:_QP_END], "big"))
+    sample = train.sample
+    qp = None if sample is None else hca.qps.get(int.from_bytes(sample.header[_QP_AT:], "big"))
     sender = None if qp is None else qp.followed
-    if qp is None or sender is None or sender.sample is not train.sample or sender.changes != qp.changes:
+    if qp is None or sender is None or sender.sample is not sample or sender.changes != qp.changes:
         found = _follow(hca, train)
         if isinstance(found, Split):
             hca.tally.target[found.number] += 1
@@ -199,7 +197,8 @@ def admit(hca: "Hca", train: Train, index: int, polled: bool) -> ReceivedWrite |
 
 def _follow(hca: "Hca", train: Train) -> tuple[Qp, FollowedSender] | Split:
     """Return the queue pair of a train and its sender, or why no packet of the train can be taken as part of it."""
-    parsed = parse(RocePacket(train.src, train.dst, b"".join((train.heads[0], train.payloads[0]))))
+    packet = train.packet(0)
+    parsed = parse(packet) if isinstance(packet, RocePacket) else None
     if parsed is None or parsed.tver or parsed.step not in MIDDLE or parsed.padcnt or train.dst != hca.address:
         return Split.UNKNOWN
     qp = hca.qps.get(parsed.destqp)
