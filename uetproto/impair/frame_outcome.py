@@ -5,6 +5,7 @@ A tap sees a frame when it leaves a node; only later does the network decide wha
 identified by its Python object and not by its bytes, as a retransmission may have the same bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,42 +34,68 @@ class FrameInTransit:
 
 
 class FrameOutcomes:
-    """Frame outcomes track what happens to followed frames on their way."""
+    """Frame outcomes track what happens to followed frames on their way.
 
-    __slots__ = ("_frames",)
+    To follow a frame costs little, as nothing happens to most frames: the table of them is made when a part of the
+    network first reports something.
+    """
+
+    __slots__ = ("_frames", "_new", "changes")
 
     def __init__(self) -> None:
         self._frames: dict[int, bytes | FrameInTransit] = {}
         """Followed frames: the frame itself as long as nothing has happened to it."""
+        self._new: list[bytes] = []
+        """Frames that are followed and not yet in the table."""
+        self.changes = 0
+        """Number of followed frames to which something has happened."""
 
     @property
     def following(self) -> bool:
         """Return whether any frame is followed."""
-        return bool(self._frames)
+        return bool(self._frames or self._new)
 
     def follow(self, frame: bytes) -> None:
         """Follow a frame from now on."""
-        self._frames[id(frame)] = frame
+        self._new.append(frame)
+
+    def follow_many(self, frames: Sequence[bytes]) -> None:
+        """Follow frames as `follow` does."""
+        self._new += frames
+
+    def follow_only(self, frames: list[bytes]) -> None:
+        """Stop following all frames but these. Nothing has happened to any of them."""
+        self._frames.clear()
+        self._new = frames
+
+    def _found(self, frame: bytes) -> bytes | FrameInTransit | None:
+        if self._new:
+            self._frames.update(zip(map(id, self._new), self._new, strict=True))
+            self._new = []
+        return self._frames.get(id(frame))
 
     def transit(self, frame: bytes) -> FrameInTransit | None:
         """Return what is known of a frame, or None if it is not followed."""
-        found = self._frames.get(id(frame))
+        found = self._found(frame)
         if isinstance(found, bytes):
             self._frames[id(frame)] = found = FrameInTransit([found])
+            self.changes += 1
         return found
 
     def is_under_way(self, frame: bytes) -> bool:
         """Return whether a copy of a followed frame has neither arrived nor been lost."""
-        found = self._frames.get(id(frame))
+        found = self._found(frame)
         return found is not None and (isinstance(found, bytes) or bool(found.copies))
 
     def forget(self, frame: bytes) -> FrameOutcome | None:
         """Stop following a frame, and return its outcome, or None if it may have arrived as it left."""
-        found = self._frames.pop(id(frame), None)
-        if found is None or isinstance(found, bytes):
+        found = self._found(frame)
+        if not isinstance(found, FrameInTransit):
+            self._frames.pop(id(frame), None)
             return None
         for other in found.frames:
             self._frames.pop(id(other), None)
+        self.changes -= 1
         return found.outcome
 
     def changed(self, frame: bytes, now: bytes, outcome: FrameOutcome | None = None) -> None:

@@ -3,7 +3,7 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -416,9 +416,9 @@ class Writer:
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None:
         self.frames.append((time_ns, interface, data, comment))
 
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        for time, frame in zip(times_ns, frames, strict=True):
-            self.write(time, frame, interface=interface)
+    def write_many(self, times_ns: Sequence[int], frames: Sequence[bytes], *, interface: Sequence[int]) -> None:
+        for time, frame, one in zip(times_ns, frames, interface, strict=True):
+            self.write(time, frame, interface=one)
 
 
 SENDERS = (A, B, C, D)

@@ -5,35 +5,33 @@ If the network drops, trims or damages a frame after the tap, the record has a c
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from operator import itemgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.impair.link import FrameReceiver, TrainSender
+from uetproto.wire.capture.base import in_turns
 
-_BATCH = 256
-"""Number of records sorted and written at once."""
+_BATCH = 3 * 128
+"""Number of values of the records that are sorted and written at once: three a record."""
 _PS = 1000
 """Picoseconds in a nanosecond."""
-
-_TapRecord = tuple[int, int, bytes, int, bool]
-"""Type of a record: time in picoseconds, order of entry, frame, interface, and whether the frame is followed."""
 
 
 class RecordWriter(Protocol):
     """A record writer takes frames, as the writers of `wire.capture` do."""
 
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
+    def write_many(self, times_ns: Sequence[int], frames: Sequence[bytes]) -> None: ...
 
 
-class FrameWriter(RecordWriter, Protocol):
+class FrameWriter(Protocol):
     """A frame writer is the writer of a capture file, such as those of `wire.capture.pcap`."""
 
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None: ...
+
+    def write_many(self, times_ns: Sequence[int], frames: Sequence[bytes], *, interface: Sequence[int]) -> None: ...
 
 
 class TapCapture:
@@ -46,10 +44,8 @@ class TapCapture:
 
     __slots__ = (
         "_clock",
-        "_number",
         "_patience",
         "_pending",
-        "_several",
         "_wait",
         "_writer",
         "frames",
@@ -66,41 +62,38 @@ class TapCapture:
         """Outcomes of frames. The parts of the network that drop or change frames report them here."""
         self.on_cable: Callable[[bytes], bytes] | None = None
         """Function that returns a frame as it is on a cable, if it differs there."""
-        self._number = count()
-        self._pending: list[_TapRecord] = []
-        self._several = False
+        self._pending: list[Any] = []
+        """Records in the order of entry, each by three values in turn: time in picoseconds, frame, and tap, which is
+        twice the interface, and 1 more if the frame is followed. In one list an interrupt leaves whole records."""
         self.frames = 0
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
         """Record a frame with the time `time` in picoseconds, which is now or later. If `leaves` is True, the frame
         leaves its node, and the network may still drop or change the frame.
         """
-        pending = self._pending
-        pending.append((time, next(self._number), frame, interface, leaves))
+        self._pending += (time, frame, 2 * interface + leaves)
         if leaves:
             self.outcomes.follow(frame)
-        if interface:
-            self._several = True
-        if len(pending) >= self._wait:
-            self._drain(self._clock.now - (self._patience or 0), settled=self._patience is None)
-            self._wait = 2 * len(self._pending) + _BATCH
+        if len(self._pending) >= self._wait:
+            self._write_some()
 
     def add_many(self, times: Sequence[int], frames: Sequence[bytes], interface: int, leaves: bool) -> None:
         """Record frames as `add` does."""
-        pending, number, follow = self._pending, self._number, self.outcomes.follow
-        if interface or len(pending) + len(frames) >= self._wait:
-            for time, frame in zip(times, frames, strict=True):
-                self.add(time, frame, interface, leaves)
-            return
-        pending += [(time, next(number), frame, 0, leaves) for time, frame in zip(times, frames, strict=True)]
+        self._pending += in_turns(times, frames, [2 * interface + leaves] * len(frames))
         if leaves:
-            for frame in frames:
-                follow(frame)
+            self.outcomes.follow_many(frames)
+        if len(self._pending) >= self._wait:
+            self._write_some()
 
     def close(self) -> None:
         """Write the remaining records, except those of frames that have not left their node."""
         self._drain(self._clock.now)
         self._pending.clear()
+
+    def _write_some(self) -> None:
+        """Write the records that no later record precedes, and whose outcome is known."""
+        self._drain(self._clock.now - (self._patience or 0), settled=self._patience is None)
+        self._wait = 2 * len(self._pending) + _BATCH
 
     def _drain(self, until: int, settled: bool = False) -> None:
         """Write the records up to the time `until`; later records cannot have earlier times.
@@ -108,26 +101,38 @@ class TapCapture:
         With `settled`, write only the records before the first frame that is still on its way.
         """
         pending = self._pending
-        pending.sort()
-        end = bisect_right(pending, until, key=itemgetter(0))
+        times, frames, taps = pending[::3], pending[1::3], pending[2::3]
+        order = sorted(range(len(times)), key=times.__getitem__)  # those of one time stay in the order of entry
+        times, frames, taps = ([column[at] for at in order] for column in (times, frames, taps))
+        end = bisect_right(times, until)
         outcomes = self.outcomes
         if settled:
-            end = next((at for at in range(end) if pending[at][4] and outcomes.is_under_way(pending[at][2])), end)
-        ready, self._pending = pending[:end], pending[end:]
+            end = next((at for at in range(end) if taps[at] & 1 and outcomes.is_under_way(frames[at])), end)
+        self._pending = in_turns(times[end:], frames[end:], taps[end:])
         self.frames += end
         comments: dict[int, FrameOutcome] = {}
-        """Outcomes of frames, by the order of entry."""
-        forget = outcomes.forget
-        for _, number, frame, _, followed in ready:
-            if followed and (outcome := forget(frame)) is not None:
-                comments[number] = outcome
-        if self.on_cable is not None:
-            ready = [(time, number, self.on_cable(frame), tap, found) for time, number, frame, tap, found in ready]
-        if self._several or comments:
-            for time, number, frame, interface, _ in ready:
-                self._writer.write(time // _PS, frame, interface=interface, comment=comments.get(number))
+        """Outcomes of frames, by the place of the record."""
+        if outcomes.changes:
+            for at in range(end):
+                if taps[at] & 1 and (outcome := outcomes.forget(frames[at])) is not None:
+                    comments[at] = outcome
         else:
-            self._writer.write_many([record[0] // _PS for record in ready], [record[2] for record in ready])
+            outcomes.follow_only([frame for frame, tap in zip(frames[end:], taps[end:], strict=True) if tap & 1])
+        self._write([time // _PS for time in times[:end]], frames[:end], [tap >> 1 for tap in taps[:end]], comments)
+
+    def _write(
+        self, times_ns: list[int], frames: list[bytes], interfaces: list[int], comments: dict[int, FrameOutcome]
+    ) -> None:
+        """Write records in the order of time."""
+        if self.on_cable is not None:
+            frames = list(map(self.on_cable, frames))
+        start = 0
+        for at, comment in comments.items():
+            if at > start:
+                self._writer.write_many(times_ns[start:at], frames[start:at], interface=interfaces[start:at])
+            self._writer.write(times_ns[at], frames[at], interface=interfaces[at], comment=comment)
+            start = at + 1
+        self._writer.write_many(times_ns[start:], frames[start:], interface=interfaces[start:])
 
 
 @dataclass(slots=True, eq=False)

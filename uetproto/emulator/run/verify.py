@@ -6,7 +6,7 @@ with the right CRC (or with none, if the network has none), and have lower heade
 frame must open with the keys of the run, and its plain text is checked. `engine_guards` checks the endpoints.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from uetproto.emulator.network.tap import FrameWriter
@@ -169,6 +169,8 @@ class JudgingWriter:
         if self._writer is not None:
             self._writer.write(time_ns, data, interface=interface, comment=comment)
 
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        for time_ns, frame in zip(times_ns, frames, strict=True):
-            self.write(time_ns, frame, interface=interface)
+    def write_many(self, times_ns: Sequence[int], frames: Sequence[bytes], *, interface: Sequence[int]) -> None:
+        for frame, one in zip(frames, interface, strict=True):
+            self._judge(frame, one)
+        if self._writer is not None:
+            self._writer.write_many(times_ns, frames, interface=interface)

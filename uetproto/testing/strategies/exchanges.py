@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module draws exchanges: all frames of a conversation of two endpoints, as the emulator plays a scenario."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Unpack, overload
 
@@ -58,7 +58,7 @@ class _FrameList:
     def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None:
         self.frames.append((time_ns, data))
 
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+    def write_many(self, times_ns: Sequence[int], frames: Sequence[bytes], *, interface: Sequence[int]) -> None:
         self.frames += zip(times_ns, frames, strict=True)
 
 

@@ -7,11 +7,12 @@ import re
 import struct
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedWriter
+from itertools import repeat
 from stat import S_ISREG
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
@@ -57,6 +58,7 @@ _SCAN = 1 << 16  # new bytes to read before the search for a record goes on
 _LOOK = 16  # bytes that `_likely` looks at, at most
 BATCH = 1000  # parts (two or three a record) for one write to the system, which takes 1024 at most
 _IOV_MAX = 1024
+_RECORDS = 256  # records that are made at once; these are not more than `BATCH` parts
 LARGE = 8192  # bytes; larger frames are not collected: joining saves little and costs memory
 _MAX_DAMAGE = 10_000  # entries kept, so that a file of nothing but damage does not fill the memory
 
@@ -316,12 +318,51 @@ class CaptureWriter(ABC):
         the snap length of the interface is cut. A comment is dropped in a pcap, whose records have none.
         """
 
-    @abstractmethod
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        """Add many whole frames, one for each time, faster than `write` does.
+    def write_many(
+        self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int | Sequence[int] = 0
+    ) -> None:  # fmt: skip
+        """Add many whole frames, one for each time. With sequences this is faster than `write`.
 
-        Raises `LocalError` for a frame or time that cannot be written.
+        `interface` is the interface of all frames, or a sequence with that of each. Raises `LocalError` for a frame or
+        time that cannot be written.
         """
+        if isinstance(times_ns, Sequence) and isinstance(frames, Sequence) and len(times_ns) == len(frames):
+            for start in range(0, len(frames), _RECORDS):
+                some = slice(start, start + _RECORDS)
+                one = interface if isinstance(interface, int) else interface[some]
+                self._write_batch(times_ns[some], frames[some], one)
+        else:
+            self._write_each(times_ns, frames, interface)
+
+    def _write_batch(self, times_ns: Sequence[int], frames: Sequence[bytes], interface: int | Sequence[int]) -> None:
+        try:
+            records = self._records(times_ns, frames, interface) if set(map(type, frames)) == {bytes} else None
+        except (struct.error, TypeError):  # `write` says which of them is wrong
+            records = None
+        if records is None:
+            self._write_each(times_ns, frames, interface)
+            return
+        if len(self._parts) + len(records) > BATCH:
+            self._drain()
+        self._parts += records  # one call, so that an interrupt cannot come between a header and its frame
+        if len(self._parts) > BATCH // 2:  # while the frames are still in a cache of the processor
+            self._drain()
+
+    def _write_each(self, times_ns: Iterable[int], frames: Iterable[bytes], interface: int | Sequence[int]) -> None:
+        each = repeat(interface) if isinstance(interface, int) else iter(interface)
+        try:
+            for time_ns, data in zip(times_ns, frames, strict=True):
+                self.write(time_ns, data, interface=next(each))
+        except (StopIteration, ValueError) as error:
+            raise LocalError(
+                f"times, frames, interfaces: not equally many: {error}", id="frame-does-not-fit"
+            ) from error
+
+    @abstractmethod
+    def _records(
+        self, times_ns: Sequence[int], frames: Sequence[bytes], interface: int | Sequence[int]
+    ) -> list[bytes] | None:  # fmt: skip
+        """Return the parts of the records of whole frames, or None if `write` has to look at each of them."""
 
     def flush(self) -> None:
         """Pass everything that was written so far to the operating system."""
@@ -361,6 +402,17 @@ class CaptureWriter(ABC):
         if length < len(data):
             raise LocalError(f"length {length} is less than the {len(data)} bytes captured", id="frame-does-not-fit")
         return data[:snaplen], length
+
+
+def in_turns(*columns: Sequence[Any]) -> list[Any]:
+    """Return one list of columns of equal length: of each column the first value, then of each the second, and so
+    on.
+    """
+    width = len(columns)
+    values: list[Any] = [None] * (width * len(columns[0]))
+    for number, column in enumerate(columns):
+        values[number::width] = column
+    return values
 
 
 def _open_target(target: Source, owned: ExitStack) -> BinaryIO:

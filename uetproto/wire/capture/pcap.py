@@ -14,7 +14,7 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO
 
@@ -43,6 +43,7 @@ from uetproto.wire.capture.base import (
     Record,
     Source,
     Window,
+    in_turns,
     make_record,
     pack,
 )
@@ -268,14 +269,12 @@ class PcapWriter(CaptureWriter):
                 f"time {time_ns} ns or length {wire} does not fit a pcap: {error}", id="frame-does-not-fit"
             ) from error
 
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        pack_head, unit, plain, parts = self._pack, self._unit, self._plain, self._parts
-        try:
-            for time_ns, data in zip(times_ns, frames, strict=True):
-                size = len(data)
-                if interface or size > plain or len(parts) > BATCH or type(data) is not bytes:
-                    self.write(time_ns, data, interface=interface)
-                else:
-                    parts += (pack_head(time_ns // SECOND, time_ns % SECOND // unit, size, size), data)
-        except (struct.error, TypeError, ValueError) as error:
-            raise LocalError(f"times and frames of a pcap: {error}", id="frame-does-not-fit") from error
+    def _records(
+        self, times_ns: Sequence[int], frames: Sequence[bytes], interface: int | Sequence[int]
+    ) -> list[bytes] | None:  # fmt: skip
+        sizes = list(map(len, frames))
+        if max(sizes) > self._plain or (interface if isinstance(interface, int) else any(interface)):
+            return None
+        head, unit = self._pack, self._unit
+        rows = zip(times_ns, sizes, strict=True)
+        return in_turns([head(at // SECOND, at % SECOND // unit, size, size) for at, size in rows], frames)

@@ -6,7 +6,7 @@ A section consists of blocks, and each block has its length at its start and at 
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from uetproto.errors import LocalError
@@ -23,6 +23,7 @@ from uetproto.wire.capture.base import (
     Record,
     Source,
     Window,
+    in_turns,
     make_record,
     pack,
 )
@@ -301,25 +302,28 @@ class PcapngWriter(CaptureWriter):
         # One call, so that an interrupt cannot come between a header and its frame.
         self._parts += (head, data, self._tails[pad](total))
 
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        if not 0 <= interface < len(self._interfaces):
-            raise LocalError(f"interface {interface}: {len(self._interfaces)} were added", id="frame-does-not-fit")
-        unit, snaplen = self._interfaces[interface]
-        plain = min(snaplen, LARGE)
-        pack_head, tails, parts = self._head, self._tails, self._parts
-        try:
-            for time_ns, data in zip(times_ns, frames, strict=True):
-                size = len(data)
-                if size > plain or len(parts) > BATCH or type(data) is not bytes:
-                    self.write(time_ns, data, interface=interface)
-                else:
-                    pad = -size & 3
-                    total = 32 + size + pad
-                    ticks = time_ns // unit
-                    head = pack_head(_EPB, total, interface, ticks >> 32, ticks & 0xFFFFFFFF, size, size)
-                    parts += (head, data, tails[pad](total))
-        except (struct.error, TypeError, ValueError) as error:
-            raise LocalError(f"times and frames of a pcapng: {error}", id="frame-does-not-fit") from error
+    def _records(
+        self, times_ns: Sequence[int], frames: Sequence[bytes], interface: int | Sequence[int]
+    ) -> list[bytes] | None:  # fmt: skip
+        sizes = list(map(len, frames))
+        interfaces = [interface] * len(sizes) if isinstance(interface, int) else interface
+        used = set(interfaces)
+        if min(used) < 0 or max(used) >= len(self._interfaces):
+            return None
+        kinds = {self._interfaces[one] for one in used}
+        if len(kinds) > 1:
+            return None
+        ((unit, snaplen),) = kinds
+        if max(sizes) > min(snaplen, LARGE):
+            return None
+        head = self._head
+        totals = {size: 32 + size + (-size & 3) for size in set(sizes)}
+        tails = {size: self._tails[-size & 3](total) for size, total in totals.items()}
+        heads = [
+            head(_EPB, totals[size], one, at // unit >> 32, at // unit & 0xFFFFFFFF, size, size)
+            for at, size, one in zip(times_ns, sizes, interfaces, strict=True)
+        ]
+        return in_turns(heads, frames, [tails[size] for size in sizes])
 
     def _block(self, kind: int, body: bytes) -> bytes:
         total = pack(self._order, "I", len(body) + 12)
