@@ -136,10 +136,10 @@ class Fep:
         operation.expose = expose
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        self.target.now = now
-        waits, settles = self._waits, False
-        if any(waits) and self._ses_deadline() <= now:
-            settles = True
+        target, waits = self.target, self._waits
+        target.now = now
+        settles = target.idle_at <= now or (any(waits) and self._ses_deadline() <= now)
+        if settles:
             self._settle(now)
         packets = self.pds.poll(now, limit)
         if (settles or self.pds.called) and any(waits) and self._ses_deadline() <= now:
@@ -155,7 +155,7 @@ class Fep:
         initiator.on_time(now)
 
     def _ses_deadline(self) -> int:
-        """Return when SES has something to do. It is NEVER if all of `_waits` are empty."""
+        """Return when SES has something to do."""
         late, initiator = self.target.deadline(), self.initiator
         if not (initiator.due or initiator.timers):
             return late
@@ -163,13 +163,11 @@ class Fep:
         return late if late < at else at
 
     def deadline(self) -> int | None:
-        at = self.pds.deadline()
-        if not any(self._waits):
-            return at
-        late = self._ses_deadline()
+        at, target = self.pds.deadline(), self.target
+        late = self._ses_deadline() if any(self._waits) else target.idle_at if target.messages else NEVER
         if late == NEVER:
             return at
-        return late if at is None else min(at, late)
+        return late if at is None or late < at else at
 
     @property
     def retransmitted(self) -> Mapping[str, int]:

@@ -183,7 +183,7 @@ class SesTarget:
         """Late answers that are ready: {PDC, PSN, answer}."""
         self._observable: deque[tuple[int, Connection, int, Response]] = deque()
         """Answers with `dc` that wait for `write_latency`: {time, PDC, PSN, answer}."""
-        self._idle_at = NEVER
+        self.idle_at = NEVER
         """Time of the next search for idle messages, valid while there are messages; NEVER: all are complete."""
         self.tells_access = True
         """Whether `MessageStored` and `RemoteAccess` are reported for WRITEs. A driver that does not read these events
@@ -194,9 +194,10 @@ class SesTarget:
         self._places_version = 0
         """`Processes.version` for which these places are valid."""
         self.waits = (
-            self.messages, self._answers, self._observable, self.queues.stops, self.syncs.groups, *self.returns.waits
+            self._answers, self._observable, self.queues.stops, self.syncs.groups, *self.returns.waits
         )  # fmt: skip
-        """Containers of what `deadline` waits for: if all are empty, it is NEVER."""
+        """Containers of what `deadline` waits for, beside idle messages: if all are empty, it waits only for
+        `idle_at`."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
         """Queue the late response to a packet. It is passed to PDS at the next poll, because PDS may be calling SES
@@ -502,8 +503,8 @@ class SesTarget:
 
     def _keep(self, message: RxMessage, now: int) -> None:
         """Store the state of a message, whether it is accepted or failed, for its later packets."""
-        if self.config.idle_message_time and (not self.messages or self._idle_at == NEVER):
-            self._idle_at = now + self.config.idle_message_time
+        if self.config.idle_message_time and (not self.messages or self.idle_at == NEVER):
+            self.idle_at = now + self.config.idle_message_time
         self.messages[message.at] = message
 
     def _make_room(self) -> bool:
@@ -768,7 +769,7 @@ class SesTarget:
         self.now = now
         while self._observable and self._observable[0][0] <= now:
             self._answers.append(self._observable.popleft()[1:])
-        if self._idle_at <= now:
+        if self.idle_at <= now:
             self._drop_idle(now)
         self.queues.on_time(now)
         self.syncs.on_time(now)
@@ -782,7 +783,7 @@ class SesTarget:
         for key in gone:
             self._abandon(self.messages.pop(key))
         open_ones = (message for message in self.messages.values() if not self._is_complete(message))
-        self._idle_at = min((message.last_seen + limit for message in open_ones), default=NEVER)
+        self.idle_at = min((message.last_seen + limit for message in open_ones), default=NEVER)
 
     def _is_complete(self, message: RxMessage) -> bool:
         """Return True when a held message is complete and waits for a receive."""
@@ -798,7 +799,7 @@ class SesTarget:
         """Return the time at which `on_time` has something to do, or NEVER if no timer is armed."""
         if self._answers or (self.returns.used and self.returns.queued):
             return 0
-        at = self._idle_at if self.messages else NEVER
+        at = self.idle_at if self.messages else NEVER
         if self._observable:
             at = min(at, self._observable[0][0])
         if self.queues.stops:
