@@ -30,7 +30,7 @@ from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.impair.faults import Faults
 from uetproto.impair.link import EmulatedLink
-from uetproto.impair.queue import OutputQueue, level_by
+from uetproto.impair.queue import OutputQueue, levels_by
 from uetproto.impair.red import Marker, Red
 from uetproto.live.wire import WireConfig, WireWay
 
@@ -70,10 +70,10 @@ def test_a_way_is_a_port_of_the_emulated_switch() -> None:
     assert config.rate is not None
     link = EmulatedLink(clock, emulated, rate=config.rate, delay=config.delay, mtu=9000)
     marker = Marker(config.red, random.Random(random.Random(3).getrandbits(64)))
-    queue = OutputQueue(clock, link, capacity=config.queue, level_of=level_by(config.dscp), marker=marker)
+    queue = OutputQueue(clock, link, capacity=config.queue, levels=levels_by(config.dscp), marker=marker)
     switch = Switch(dscp=config.dscp, trimming=True)
-    for frame in frames():
-        switch._queues.setdefault(frame[:6], queue)
+    for mac in {frame[:6] for frame in frames()}:
+        switch.attach(mac, queue)
     times = random.Random(9)
     for frame in frames():
         clock.advance(times.randrange(10**7))
