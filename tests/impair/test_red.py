@@ -14,7 +14,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.framing.roce import RoceFramer
 from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.impair.link import EmulatedLink
-from uetproto.impair.queue import Level, OutputQueue, level_by
+from uetproto.impair.queue import OutputQueue, levels_by
 from uetproto.impair.red import Marker, Red, mark
 from uetproto.wire.headers.ethernet import internet_checksum
 
@@ -39,7 +39,7 @@ def marking(
 ) -> tuple[Sink, OutputQueue, Marker]:
     sink, marker = Sink(clock), Marker(red, Chance(draws))
     link = EmulatedLink(clock, sink, rate=RATE, delay=0, mtu=9216)
-    return sink, OutputQueue(clock, link, capacity=capacity, level_of=level_by(DSCP), marker=marker), marker
+    return sink, OutputQueue(clock, link, capacity=capacity, levels=levels_by(DSCP), marker=marker), marker
 
 
 def ecn(frame: bytes) -> int:
@@ -188,13 +188,12 @@ def test_levels_are_apart() -> None:
     """Data that waits does not mark what passes it."""
     clock = Clock()
     marker = Marker(ALWAYS, Chance([]))
-    levels = {False: Level.LOW, True: Level.HIGH}
     link = EmulatedLink(clock, sink := Sink(clock), rate=RATE, delay=0, mtu=9216)
-    queue = OutputQueue(
-        clock, link, capacity=1 << 20, level_of=lambda frame: levels[frame[:6] == mac(B)], marker=marker
-    )
-    for dst in (A, A, A, B, B):
-        queue.put(data(dst=dst))
+    queue = OutputQueue(clock, link, capacity=1 << 20, levels=levels_by(DSCP), marker=marker)
+    urgent = data(dst=B)
+    urgent = urgent[:15] + bytes((DSCP.control << 2 | ecn(urgent),)) + urgent[16:]
+    for frame in (data(dst=A), data(dst=A), data(dst=A), urgent, urgent):
+        queue.put(frame)
     clock.run()
     assert [(frame[:6] == mac(B), ecn(frame)) for frame in sink.frames] == [
         (False, 2), (True, 2), (True, 3), (False, 2), (False, 3),

@@ -130,12 +130,11 @@ class EmulatedLink:
         Raises `LocalError` for a frame that exceeds the MTU.
         """
         size = self._size_of(frame)
-        duration = self._durations[size]
         clock = self._clock
-        start, now = self.busy_until, clock.now
-        if start < now:
-            start = now
-        self.busy_until = end = start + duration
+        start = clock.now
+        if start < self.busy_until:
+            start = self.busy_until
+        self.busy_until = end = start + self._durations[size]
         self.frames += 1
         self.bytes += size
         clock.at(end + self.delay, self._take, frame)

@@ -4,14 +4,15 @@ frame that finds no room.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Protocol
 
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
-from uetproto.framing.dscp import IPV4_TYPE, Dscp, dscp_of
+from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.impair.link import FrameSender
 from uetproto.impair.red import Marker
 from uetproto.impair.timeline import Timeline
@@ -32,18 +33,29 @@ class Level(IntEnum):
 _HIGH, _MEDIUM, _LOW = map(int, Level)
 
 
-def level_by(dscp: Dscp, trimmed: int = Level.MEDIUM) -> Callable[[bytes], int]:
-    """Return a function that returns the level of a frame by the DSCP of the frame; `trimmed` is that of trimmed
-    packets."""
-    levels: dict[int | None, int] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), int(trimmed))
-    levels[dscp.control] = _HIGH
-    get = levels.get
+KIND = slice(12, 16)
+"""Where a frame has its EtherType, and with IP its DSCP."""
+_KINDS = 1 << 10
+"""Number of kinds of frames that are kept."""
 
-    def level_of(frame: bytes) -> int:
-        # `dscp_of`, without a call for the most frequent kind of frame
-        return get(frame[15] >> 2 if frame[12:14] == IPV4_TYPE else dscp_of(frame), _LOW)
 
-    return level_of
+class Levels(dict[bytes, int]):
+    """Levels map the kind of a frame, its bytes at `KIND`, to its level by its DSCP. What was looked up is kept."""
+
+    def __init__(self, dscp: Dscp, trimmed: int = Level.MEDIUM) -> None:
+        """`trimmed` is the level of trimmed packets."""
+        self._by_dscp = {dscp.trimmed: int(trimmed), dscp.trimmed_last_hop: int(trimmed), dscp.control: _HIGH}
+
+    def __missing__(self, kind: bytes) -> int:
+        dscp = dscp_of(bytes(KIND.start) + kind)
+        if len(self) >= _KINDS:
+            self.clear()
+        self[kind] = level = _LOW if dscp is None else self._by_dscp.get(dscp, _LOW)
+        return level
+
+
+levels_by = lru_cache(maxsize=64)(Levels)
+"""Function that returns the levels for a DSCP and the level of trimmed packets; equal queues share them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +121,15 @@ class QueueObserver(Protocol):
 class OutputQueue:
     """An output queue holds frames that wait for one link, up to `capacity` bytes for each level.
 
-    A frame that finds the link idle is sent at once, without an event. A transmission is never interrupted. `level_of`
-    returns the level of a frame. A `marker` may mark a frame with CE; the probability depends on how many bytes wait at
-    the frame's level when it arrives.
+    A frame that finds the link idle is sent at once, without an event. A transmission is never interrupted. `levels`
+    has the level of a frame, by `KIND`. A `marker` may mark a frame with CE; the probability depends on how many bytes
+    wait at the frame's level when it arrives.
     """
 
     __slots__ = (
-        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_level_of", "_limits", "_link", "_observer",
-        "_peak", "_size_of", "_waiting", "marker",
+        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_levels", "_limits", "_link", "_marks_early",
+        "_marks_late", "_observer", "_peak", "_size_of", "_waiting",
     )  # fmt: skip
-    _marks_late = False
-    """Whether data is marked when it leaves the queue and not when it arrives."""
 
     def __init__(
         self,
@@ -127,7 +137,7 @@ class OutputQueue:
         link: FrameSender,
         *,
         capacity: int,
-        level_of: Callable[[bytes], int],
+        levels: Mapping[bytes, int],
         marker: Marker | None = None,
         observer: QueueObserver | None = None,
         size_of: Callable[[bytes], int] = len,
@@ -137,7 +147,7 @@ class OutputQueue:
             raise LocalError("queue", f"capacity {capacity}", "0 bytes and more", id="out-of-range")
         self._clock = clock
         self._link = link
-        self._level_of = level_of
+        self._levels = levels
         self._size_of = size_of
         self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
         self._bytes = [0 for _ in Level]
@@ -147,7 +157,9 @@ class OutputQueue:
         self._buffer = buffer
         self._peak = self._before = 0  # most bytes since `watch_from`, and before it
         self._limits = (capacity, capacity, capacity)  # of each level
-        self.marker = marker
+        self._marks_early = marker
+        self._marks_late: Marker | None = None
+        """What marks data when it leaves the queue, in place of when it arrives."""
 
     @property
     def capacity(self) -> int:
@@ -186,10 +198,10 @@ class OutputQueue:
         """Send a frame, or let it wait for the link. Return False if there is no room for the frame."""
         link = self._link
         awake = self._awake
-        if not awake and self._clock.now >= link.busy_until and not (self._held and self._level_of(frame) == _LOW):
+        if not awake and self._clock.now >= link.busy_until and not (self._held and self._levels[frame[KIND]] == _LOW):
             link.send(frame)
             return True
-        level, size, sizes = self._level_of(frame), self._size_of(frame), self._bytes
+        level, size, sizes = self._levels[frame[KIND]], self._size_of(frame), self._bytes
         waiting = sizes[level] + size
         if waiting > self._limits[level]:
             waiting = self._make_room(frame, level, waiting)
@@ -199,8 +211,8 @@ class OutputQueue:
             if not self._buffer.admits(size, waiting):
                 return False
             self._buffer.take(size)
-        if self.marker is not None and not self._marks_late:
-            frame = self.marker.pass_on(frame, sizes[level])
+        if self._marks_early is not None:
+            frame = self._marks_early.pass_on(frame, sizes[level])
         sizes[level] = waiting
         self._waiting[level].append(frame)
         if waiting > self._peak:
@@ -250,10 +262,8 @@ class OutputQueue:
         self._bytes[level] = left = self._bytes[level] - size
         if self._buffer is not None:
             self._buffer.take(-size)
-        if level == _LOW and self._marks_late and self.marker is not None:
-            link.send(self.marker.pass_on(frame, left))
-        else:
-            link.send(frame)
+        marker = self._marks_late if level == _LOW else None
+        link.send(frame if marker is None else marker.pass_on(frame, left))
         if self._observer is not None:
             self._observer.leaves(frame)
         if high or medium or (low and not self._held):
@@ -270,7 +280,6 @@ class UetQueue(OutputQueue):
     """This output queue follows `QueueRules`."""
 
     __slots__ = ("_again", "_coin", "_sent", "_weights", "evict")
-    _marks_late = True
 
     def __init__(
         self,
@@ -288,9 +297,10 @@ class UetQueue(OutputQueue):
     ) -> None:
         """Make a queue whose level LOW holds `capacity` bytes. `coin` decides which packet is trimmed."""
         super().__init__(
-            clock, link, capacity=capacity, level_of=level_by(dscp, _HIGH if rules.one_header_queue else _MEDIUM),
-            marker=marker, observer=observer, size_of=size_of, buffer=buffer,
+            clock, link, capacity=capacity, levels=levels_by(dscp, _HIGH if rules.one_header_queue else _MEDIUM),
+            observer=observer, size_of=size_of, buffer=buffer,
         )  # fmt: skip
+        self._marks_late = marker
         weight = rules.medium_weight
         self._weights = None if weight == 1 else (weight, 1 - weight)
         self._sent = 0.0  # bytes at the level LOW minus those at MEDIUM, by their weights, while both wait

@@ -21,7 +21,7 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.impair.faults import Faults, FaultyPort
 from uetproto.impair.link import EmulatedLink
-from uetproto.impair.queue import OutputQueue, level_by
+from uetproto.impair.queue import OutputQueue, levels_by
 from uetproto.impair.red import Marker, Red
 from uetproto.impair.timeline import Timeline
 from uetproto.impair.trim import trim
@@ -90,7 +90,7 @@ class WireWay:
         if config.rate is not None:
             link = EmulatedLink(timers, _Leaving(self._send), rate=config.rate, delay=config.delay, mtu=_LONGEST)
             self._queue = OutputQueue(
-                timers, link, capacity=config.queue, level_of=level_by(config.dscp), marker=self._marker
+                timers, link, capacity=config.queue, levels=levels_by(config.dscp), marker=self._marker
             )
         self._port = FaultyPort(
             timers, _Leaving(self._forward), config.faults or Faults(), random.Random(rng.getrandbits(64)), config.dscp

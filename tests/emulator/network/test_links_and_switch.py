@@ -16,7 +16,7 @@ from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.impair.link import EmulatedLink
-from uetproto.impair.queue import Level, OutputQueue, level_by
+from uetproto.impair.queue import Level, OutputQueue, levels_by
 from uetproto.impair.trim import trim
 
 A, B = 0x0A00000B, 0x0A00010B
@@ -75,23 +75,22 @@ def test_link_refuses_above_the_mtu() -> None:
 def test_queue_priority_and_capacity() -> None:
     clock = Clock()
     sink = Sink(clock)
-    levels = {b"d": Level.LOW, b"t": Level.MEDIUM, b"c": Level.HIGH}
-    queue = OutputQueue(clock, link(clock, sink, delay=0), capacity=2000, level_of=lambda frame: levels[frame[:1]])
-    frames = [name + bytes(999) for name in (b"d", b"d", b"d", b"d", b"t", b"c")]
+    data, trimmed, control = (bytes(12) + kind + bytes(984) for kind in (b"data", b"trim", b"ctrl"))
+    levels = {b"data": Level.LOW, b"trim": Level.MEDIUM, b"ctrl": Level.HIGH}
+    queue = OutputQueue(clock, link(clock, sink, delay=0), capacity=2000, levels=levels)
+    frames = [data, data, data, data, trimmed, control]
     assert [queue.put(frame) for frame in frames] == [True, True, True, False, True, True]
     clock.run()
     # The first was on its way; then control, trimmed, data. Each lasts 20 ns.
-    assert [(time, frame[:1]) for time, frame in sink.seen] == [
-        (20_000, b"d"), (40_000, b"c"), (60_000, b"t"), (80_000, b"d"), (100_000, b"d"),
-    ]  # fmt: skip
+    assert sink.seen == [(20_000, data), (40_000, control), (60_000, trimmed), (80_000, data), (100_000, data)]
     assert queue.peak == 2000
-    assert queue.put(b"d")
+    assert queue.put(data)
 
 
 def test_queue_that_is_busy_but_empty() -> None:
     clock = Clock()
     sink = Sink(clock)
-    queue = OutputQueue(clock, link(clock, sink, delay=0), capacity=1000, level_of=lambda _: Level.LOW)
+    queue = OutputQueue(clock, link(clock, sink, delay=0), capacity=1000, levels={bytes(4): Level.LOW})
     queue.put(bytes(1000))
     clock.at(10_000, queue.put, bytes(500))
     clock.at(25_000, queue.put, bytes(500))
@@ -135,7 +134,7 @@ def test_switch(trimming: bool) -> None:
     sink = Sink(clock)
     switch = Switch(dscp=Dscp(), trimming=trimming)
     mac = bytes.fromhex("02000a00010b")
-    switch.attach(mac, OutputQueue(clock, link(clock, sink), capacity=5000, level_of=level_by(switch.dscp)))
+    switch.attach(mac, OutputQueue(clock, link(clock, sink), capacity=5000, levels=levels_by(switch.dscp)))
     for _ in range(4):
         switch.take(data())
     switch.take(bytes(64))
@@ -193,7 +192,7 @@ def test_a_switch_conserves_packets(sent: list[tuple[int, TrafficClass]], room: 
     clock = Clock()
     sink = Sink(clock)
     switch = Switch(dscp=Dscp(), trimming=trimming)
-    queue = OutputQueue(clock, link(clock, sink), capacity=room, level_of=level_by(switch.dscp))
+    queue = OutputQueue(clock, link(clock, sink), capacity=room, levels=levels_by(switch.dscp))
     switch.attach(bytes.fromhex("02000a00010b"), queue)
     frames = [data(size, kind) for size, kind in sent]
     for frame in frames:

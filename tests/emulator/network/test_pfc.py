@@ -35,7 +35,7 @@ from uetproto.engine.roce.contract import (
 from uetproto.engine.roce.qp import REQUIRED, defaults_of
 from uetproto.framing.roce import RoceFramer
 from uetproto.impair.link import EmulatedLink
-from uetproto.impair.queue import Level, OutputQueue, level_by
+from uetproto.impair.queue import KIND, Level, OutputQueue, levels_by
 from uetproto.impair.red import Red
 
 PFC = Pfc()
@@ -96,7 +96,7 @@ class Bench:
         for address in (A, B, C):
             self.sinks[address] = sink = Sink(clock)
             link = EmulatedLink(clock, sink, rate=RATE, delay=delay, mtu=9216)
-            queue = OutputQueue(clock, link, capacity=capacity, level_of=level_by(DSCP), observer=self.pauser)
+            queue = OutputQueue(clock, link, capacity=capacity, levels=levels_by(DSCP), observer=self.pauser)
             self.switch.attach(mac(address), queue)
             self.ports[address] = self.pauser.attach(mac(address), queue.ahead, link.duration)
 
@@ -597,7 +597,7 @@ def test_marks_become_notifications() -> None:
     frames = [frame for *_, frame, _ in writer.frames]
     assert marked.pop(f"{SINK:x}") == sum(frame[15] & 3 == 3 for frame in frames) > 100
     assert not any(marked.values())
-    notified = [frame[:6] for frame in frames if level_by(DSCP)(frame) == Level.HIGH]
+    notified = [frame[:6] for frame in frames if levels_by(DSCP)[frame[KIND]] == Level.HIGH]
     assert sorted(notified) == [mac(address) for address in SENDERS]
     assert frames == [frame for *_, frame, _ in writes(None, 1 << 20, red)[3].frames]  # one seed, one trace
 

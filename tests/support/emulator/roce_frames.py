@@ -9,7 +9,7 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import mac_of
 from uetproto.framing.roce import RoceFramer
 from uetproto.impair.link import EmulatedLink
-from uetproto.impair.queue import OutputQueue, level_by
+from uetproto.impair.queue import OutputQueue, levels_by
 
 A, B, C, D = range(0x0A000001, 0x0A000005)
 V6 = 0xFD00 << 112
@@ -60,4 +60,4 @@ def port(clock: Clock, *, capacity: int = 1 << 20, dscp: Dscp = DSCP, delay: int
     """Return an output queue at 400 Gb/s, and the sink at the end of its link."""
     sink = Sink(clock)
     link = EmulatedLink(clock, sink, rate=RATE, delay=delay, mtu=9216)
-    return sink, OutputQueue(clock, link, capacity=capacity, level_of=level_by(dscp))
+    return sink, OutputQueue(clock, link, capacity=capacity, levels=levels_by(dscp))

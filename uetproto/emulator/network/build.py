@@ -38,7 +38,7 @@ from uetproto.impair import unencoded_frames
 from uetproto.impair.faults import FaultyPort
 from uetproto.impair.frame_outcome import FrameOutcomes
 from uetproto.impair.link import EmulatedLink, FrameReceiver, FrameSender, TrainSender
-from uetproto.impair.queue import OutputQueue, SharedBuffer, UetQueue, level_by
+from uetproto.impair.queue import OutputQueue, SharedBuffer, UetQueue, levels_by
 from uetproto.impair.red import Marker
 from uetproto.impair.unencoded_frames import UnencodedFramer
 from uetproto.wire.headers.ethernet import VLAN as VLAN_TAG
@@ -439,7 +439,7 @@ class _NetworkBuilder:
             self.clock,
             link,
             capacity=capacity,
-            level_of=level_by(self.dscp),
+            levels=levels_by(self.dscp),
             marker=marker,
             observer=pauser,
             size_of=self._size_of,

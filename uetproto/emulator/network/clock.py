@@ -110,6 +110,7 @@ class Clock:
     def stop(self) -> None:
         """Make `run` return after the event that calls this method."""
         self._stopped = True
+        self._put_back()
 
     def run(self, until: int = NEVER, events: int = -1) -> bool:
         """Run the events up to the instant `until`, but at most `events` of them, unless `events` is -1.
@@ -133,15 +134,13 @@ class Clock:
                 return False
             self.now = time
             action(argument)
-            if self._stopped:
-                break
         self._put_back()
         return not self._stopped and bool(self._numbers) and self.next <= until
 
     def _in_order(self) -> Iterator[Iterator[_ClockEvent]]:
         """Begin one span after the other, and yield an iterator over its events."""
         spans, numbers = self._spans, self._numbers
-        while numbers:
+        while numbers and not self._stopped:
             self._number = number = heappop(numbers)
             self._due = due = spans.pop(number)
             if len(due) > 1:
