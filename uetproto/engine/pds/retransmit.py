@@ -325,24 +325,30 @@ class SendWindow:
         for run in runs:
             if not left:
                 break
-            taken = min(left, run.count - run.done)
+            taken = run.count - run.done
+            if taken > left:
+                taken = left
             left -= taken
+            if answered and answered[-1][0] is run.message:
+                taken += answered.pop()[1]
             answered.append((run.message, taken))
         if left or not answered or not answered[-1][0].is_plain(next_hdr, response):
             return None
-        if not all(message.is_plain(NextHdr.NONE, b"") for message, _ in answered):
-            return None
+        for message, _ in answered:
+            if not message.is_plain(NextHdr.NONE, b""):
+                return None
         for psn in range(self.una, self.una + lone):
             record = records.pop(psn & _M32)
             record.rto_at = record.retx_at = NEVER
         left = covered - lone
         while left:
             run = runs[0]
-            taken = min(left, run.count - run.done)
-            run.done += taken
+            taken = run.count - run.done
+            if taken > left:
+                run.done += left
+                break
             left -= taken
-            if run.done == run.count:
-                runs.popleft()
+            runs.popleft()
         self.peer_cack, self.una = cack, (cack + 1) & _M32
         return answered
 

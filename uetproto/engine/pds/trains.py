@@ -324,11 +324,13 @@ def _acknowledge(pdc: Pdc, cack: int, next_hdr: int, response: Buffer, now: int)
     answered = tx.take_in_order(cack, next_hdr, response)
     if answered is None:
         return False
-    message, count = answered.pop()  # that of ACK_PSN, whose response comes first
-    message.answered(1, now)
-    if count > 1:
-        answered.append((message, count - 1))
-    for message, count in answered:
+    message, count = answered.pop()
+    if answered:  # the response to ACK_PSN comes first
+        message.answered(1, now)
+        for other, others in answered:
+            other.answered(others, now)
+        count -= 1
+    if count:
         message.answered(count, now)
     if tx.flying:
         at = tx.deadline()
