@@ -128,6 +128,10 @@ class ArrivingRun(Protocol):
     def renew(self, index: int, polled: bool) -> bool:
         """Find out again how many packets from `index` on are quiet. Return False if `receive` must take them."""
 
+    def extend(self, train: Train) -> bool:
+        """Go on with the packets of a train that arrives after the last packet of this one, while nothing else has
+        happened to the engine. Return False, having done nothing, if `admit` must be asked."""
+
 
 @runtime_checkable
 class TrainEngine(Protocol):

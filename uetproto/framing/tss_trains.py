@@ -90,6 +90,9 @@ class OpenedRun:
     def renew(self, index: int, polled: bool) -> bool:
         return self._run.renew(index, polled) and self.accept(index)
 
+    def extend(self, train: Train) -> bool:
+        return False
+
     def accept(self, index: int) -> bool:
         """Find out again which packets from `index` on would open. Return False if packet `index` must be opened."""
         framer, self._end = self._framer, index

@@ -176,7 +176,7 @@ def ahead_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
     def make(take: Any) -> Any:
         def eager(self: RcResponder, parsed: Parsed, now: int) -> None:
             if diff(parsed.psn, self.epsn) > 0:
-                self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, parsed.psn, self._aeth()))
+                self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, parsed.psn, self.aeth()))
             else:
                 take(self, parsed, now)
 

@@ -50,9 +50,9 @@ class TrainInFlight:
         self.epoch = -1
         """Epoch of the receiving port in which the run was admitted or renewed."""
         self.pending = 0
-        """Number of packets that the endpoint has still to process."""
+        """Number of packets that the endpoint has still to process, those of the train before it included."""
         self.done = 0
-        """Index of the last of them."""
+        """Index of the last of them; -1 if it is of the train before it."""
         self.at = 0
         """Instant at which the last of them arrived."""
 
@@ -78,6 +78,8 @@ class TrainPort:
         self._expected = expected
         self._pending: list[TrainInFlight] = []
         """Trains with packets that the endpoint has still to process, in the order of the first such packet."""
+        self._ended: TrainInFlight | None = None
+        """Train of which the last packet has arrived, if the next train may continue it."""
         self._acks: dict[int, TrainAck] = {}
         """Last ACK of each connection that the endpoint has still to process."""
         self.unsent: dict[int, TrainAck] = {}
@@ -160,6 +162,7 @@ class TrainPort:
                 self._expected[id(found.frames[index])] = found
             else:
                 found.frames, found.train = [], None
+                self._ended = found
             if ack is None:
                 run.quiet -= 1
             else:
@@ -239,6 +242,9 @@ class TrainPort:
 
     def _admit(self, found: TrainInFlight, index: int) -> ArrivingRun | None:
         """Return what takes the packets of a train from packet `index` on, or None if the NIC must take it."""
+        ended, self._ended = self._ended, None
+        if ended is not None and ended.epoch == self._epoch and not index and self._extended(found, ended):
+            return found.run
         self.settle()
         polled = not self._nic.coming
         run = found.run
@@ -252,6 +258,17 @@ class TrainPort:
         self._until = self._nic.quiet_until if polled else NEVER
         self._turn = self._framer.next_turn()
         return run
+
+    def _extended(self, found: TrainInFlight, ended: TrainInFlight) -> bool:
+        """Return whether a train goes on in the run of one that has ended and whose packets wait; they wait with it."""
+        run = ended.run
+        if run is None or found.train is None or not run.extend(found.train):
+            return False
+        found.run, found.epoch = run, ended.epoch
+        found.pending, found.done, found.at = ended.pending, -1, ended.at
+        ended.pending = 0
+        self._pending[self._pending.index(ended)] = found
+        return True
 
     def _look(self) -> None:
         """Let nothing wait, as somebody looks."""
@@ -281,5 +298,6 @@ class TrainPort:
     def end(self) -> None:
         """Let the endpoint process the packets that have arrived, as anything may happen to it now."""
         self._epoch += 1
+        self._ended = None
         if self._pending or self._acks:
             self.settle()

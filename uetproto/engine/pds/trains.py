@@ -224,6 +224,9 @@ class ReceivedTrain:
         self.quiet = max((config.ack_gen_trigger - 1 - pdc.ack_gen_count) // self._add, 0)
         return True
 
+    def extend(self, train: Train) -> bool:
+        return False
+
     def _split_at(self, index: int, polled: bool) -> Split | None:
         """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""
         pdc, owner = self._pdc, self._owner

@@ -76,17 +76,17 @@ class Inbound(ResponderHalf):
         done = 0 if parsed.step in STARTS else self.done
         return receive is not None and done + len(parsed.payload) <= self.segments(receive).length
 
-    def place_of_message(self, sends: bool, more: int) -> tuple[RunMemory, int] | Split:
-        """Return the memory in which the message is stored, and its offset there, if `more` bytes that do not end the
-        message are legal. Return why not if each packet must be checked."""
+    def place_of_message(self, sends: bool, end: int) -> tuple[RunMemory, int] | Split:
+        """Return the memory in which the message is stored, and its offset there, if it may have more than `end` bytes.
+        Return why not if each packet must be checked."""
         if not sends:
             region = self._region
-            if region is None or region.dead or self.done + more >= self.total:
+            if region is None or region.dead or end >= self.total:
                 return Split.MESSAGE
             start = self._va - region.addr
         else:
             receive = self.qp.held
-            if receive is None or self.done + more > min(self.segments(receive).length, self.config.max_message):
+            if receive is None or end > min(self.segments(receive).length, self.config.max_message):
                 return Split.MESSAGE
             found = self.segments(receive).whole()
             if found is None:

@@ -245,7 +245,7 @@ class RcResponder(Inbound):
         """Queue the response to a READ, which acknowledges all PSNs before it."""
         length = values["dmalen"]
         region = self.qp.hca.regions.by_rkey.get(values["r_key"]) if length else None
-        self.answers.append(ReadResponse(psn, count, 0, region, values["va"], length, self._aeth()))
+        self.answers.append(ReadResponse(psn, count, 0, region, values["va"], length, self.aeth()))
 
     def _atomic(self, parsed: Parsed) -> None:
         """Execute an ATOMIC, indivisibly as the engine runs nothing else meanwhile."""
@@ -323,7 +323,8 @@ class RcResponder(Inbound):
 
     # Answers
 
-    def _aeth(self, syndrome: int | None = None) -> bytes:
+    def aeth(self, syndrome: int | None = None) -> bytes:
+        """Return the AETH of a response, or of an ACK if `syndrome` is None."""
         return AethHeader.pack(syndrome=self._credit_code() if syndrome is None else syndrome, msn=self.msn)
 
     def _credit_code(self) -> int:
@@ -341,10 +342,10 @@ class RcResponder(Inbound):
         """Queue a NAK or RNR NAK, which acknowledges all PSNs before its own."""
         self.qp.hca.count("RNR NAK" if syndrome & 0x60 == _RNR else f"NAK {Nak(syndrome).name}")
         self._clear_pending_acks()
-        self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
+        self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, psn, self.aeth(syndrome)))
 
     def _answer_atomic(self, psn: int, original: int) -> None:
-        headers = self._aeth() + AtomicAckEthHeader.pack(origremdt=original)
+        headers = self.aeth() + AtomicAckEthHeader.pack(origremdt=original)
         self.answers.append(ShortResponse(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
 
     def request_ack(self, now: int) -> ShortResponse | None:
@@ -365,7 +366,7 @@ class RcResponder(Inbound):
     def _acknowledge(self) -> ShortResponse:
         """Queue one ACK for all PSNs before ePSN, and return it."""
         self._clear_pending_acks()
-        ack = ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth())
+        ack = ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self.aeth())
         self.answers.append(ack)
         return ack
 

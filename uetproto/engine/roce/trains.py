@@ -22,7 +22,7 @@ from uetproto.engine.roce.responder import RIGHTS, RcResponder
 from uetproto.engine.roce.segments import MESSAGE_STATES, MIDDLE, SENDS, MessageStep
 from uetproto.engine.train import LEAST, Train, TrainAck
 from uetproto.engine.train_splits import Split
-from uetproto.wire.headers.roce import BTH
+from uetproto.wire.headers.roce import BTH, Operation
 from uetproto.wire.tuples import AethHeader
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _QP_AT = BTH.offset_of("destqp") // 8
 _PSN_AT = BTH.offset_of("psn") // 8 - BTH_WORD_AT
 """Offset of the PSN in the last word of a BTH. The number of the queue pair is before this word."""
 _KEY_SHIFT, _PSN_SHIFT = 24, 8
+_ACKNOWLEDGE = Operation.ACKNOWLEDGE
 
 
 # Sending
@@ -114,7 +115,7 @@ class ReceivedWrite:
         self._qp = qp
         self._sender = sender
         self._train = train
-        self._psn = int.from_bytes(train.heads[0][_PSN_AT:], "big")
+        self._psn = _psn_of(train)
         self._base = sender.responder.done - index * sender.size
         """Offset of the first payload of the train in its message."""
         self._polled = self.answers = False
@@ -125,35 +126,52 @@ class ReceivedWrite:
         sender.responder.skip(count, sender.size)
 
     def answer(self, index: int) -> TrainAck | None:
-        return None
+        if not self._polled:
+            return None
+        self.quiet = self._quiet_from(index + 1)
+        qp, psn, aeth = self._qp, self._psn + index & MASK, self._sender.responder.aeth()
+        receiver = qp.p_key << _KEY_SHIFT | qp.path.remote
+        return TrainAck(qp.path.packet(_ACKNOWLEDGE, psn, aeth), psn << _PSN_SHIFT, receiver, answer=aeth)
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
         self.settle(index, count, now)
-        self.quiet = self._quiet_from(index + 1)
-        qp, responder = self._qp, self._sender.responder
-        answer = responder.request_ack(now)
-        assert answer is not None
-        packet = qp.path.packet(answer.operation, answer.psn, answer.headers)
-        if not self._polled:
-            return TrainAck(packet, answer.psn)
-        responder.answers.pop()
-        receiver = qp.p_key << _KEY_SHIFT | qp.path.remote
-        return TrainAck(packet, answer.psn << _PSN_SHIFT, receiver, answer=answer.headers)
+        ack = self.answer(index)
+        if ack is None:
+            self.quiet = self._quiet_from(index + 1)
+            queued = self._sender.responder.request_ack(now)
+            assert queued is not None
+            ack = TrainAck(self._qp.path.packet(queued.operation, queued.psn, queued.headers), queued.psn)
+        return ack
 
     def renew(self, index: int, polled: bool) -> bool:
-        split = self._split_at(index, polled)
-        sender, payloads = self._sender, self._train.payloads
-        left = (len(payloads) - index) * sender.size
-        place = split or sender.responder.place_of_message(sender.sends, left)
-        if isinstance(place, Split):
-            self._hca.tally.target[place.number] += 1
+        split = self._split_at(index, polled) or self._store(self._train, self._base)
+        if split is not None:
+            self._hca.tally.target[split.number] += 1
             return False
-        memory, offset = place
-        self.place = memory.writer(offset + self._base, payloads)
         self.quiet = self._quiet_from(index)
-        self.answers = self._qp.messages is None and sender.responder.acknowledges_at_once
+        self.answers = self._qp.messages is None and self._sender.responder.acknowledges_at_once
         self._polled = polled
         return True
+
+    def extend(self, train: Train) -> bool:
+        sender, count, psn = self._sender, len(self._train.heads), _psn_of(train)
+        base = self._base + count * sender.size
+        if train.sample is not sender.sample or psn != self._psn + count & MASK or self._store(train, base) is not None:
+            return False
+        self._train, self._psn, self._base = train, psn, base
+        self.quiet = self._quiet_from(0)
+        return True
+
+    def _store(self, train: Train, base: int) -> Split | None:
+        """Let `place` store the payloads of a train from `base` of the message on. Return why not if each packet must
+        be checked."""
+        sender, payloads = self._sender, train.payloads
+        place = sender.responder.place_of_message(sender.sends, base + len(payloads) * sender.size)
+        if isinstance(place, Split):
+            return place
+        memory, offset = place
+        self.place = memory.writer(offset + base, payloads)
+        return None
 
     def _quiet_from(self, index: int) -> int:
         """Return the number of packets from packet `index` on before the next one that asks for an acknowledgement."""
@@ -178,6 +196,11 @@ class ReceivedWrite:
         ):  # fmt: skip
             return Split.MESSAGE
         return None if self._hca.is_still(self._qp, polled) else Split.BUSY
+
+
+def _psn_of(train: Train) -> int:
+    """Return the PSN of the first packet of a train."""
+    return int.from_bytes(train.heads[0][_PSN_AT:], "big")
 
 
 def admit(hca: "Hca", train: Train, index: int, polled: bool) -> ReceivedWrite | None:
