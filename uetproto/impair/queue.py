@@ -40,7 +40,8 @@ _KINDS = 1 << 10
 
 
 class Levels(dict[bytes, int]):
-    """Levels map the kind of a frame, its bytes at `KIND`, to its level by its DSCP. What was looked up is kept."""
+    """This table has the level of each kind of frame, which is its bytes at `KIND`. It is looked up by the DSCP once,
+    and then kept."""
 
     def __init__(self, dscp: Dscp, trimmed: int = Level.MEDIUM) -> None:
         """`trimmed` is the level of trimmed packets."""
