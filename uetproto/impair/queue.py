@@ -264,7 +264,7 @@ class OutputQueue:
         if self._buffer is not None:
             self._buffer.take(-size)
         marker = self._marks_late if level == _LOW else None
-        link.send(frame if marker is None else marker.pass_on(frame, left))
+        link.send(frame if marker is None or left <= marker.red.kmin else marker.pass_on(frame, left))
         if self._observer is not None:
             self._observer.leaves(frame)
         if high or medium or (low and not self._held):

@@ -61,9 +61,8 @@ class Marker:
     marked: int = 0
 
     def pass_on(self, frame: bytes, length: int) -> bytes:
-        """Return the frame, marked or unchanged. `length` is the number of bytes that wait before it."""
-        if length <= self.red.kmin:
-            return frame
+        """Return the frame, marked or unchanged. `length` is the number of bytes that wait before it; up to `red.kmin`
+        nothing is marked, and the call can be left out."""
         chance = self.red.chance(length)
         if not chance or not takes_mark(frame) or (chance < 1 and self.rng.random() >= chance):
             return frame

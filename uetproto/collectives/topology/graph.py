@@ -148,11 +148,11 @@ class Topology:
 
     def links_towards(self, vertex: int, switch: int) -> tuple[int, ...]:
         """Return the links by which a packet may leave the switch `vertex` on a shortest path to `switch`."""
-        far = self._far(switch)
+        far, links, size = self._far(switch), self.links, self.size
+        nearer = far[vertex] - 1
         return tuple(
-            link for link in self.leaving[vertex]
-            if self.links[link].target >= self.size and far[self.links[link].target] == far[vertex] - 1
-        )  # fmt: skip
+            link for link in self.leaving[vertex] if (target := links[link].target) >= size and far[target] == nearer
+        )
 
     def routes(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
         """Yield all shortest routes between two ranks. A route is the numbers of its links in order."""

@@ -238,12 +238,12 @@ class Switch:
         """Forward a frame that arrives now."""
         queue = self._exits.get(frame[:6])
         if queue is None:
-            if frame.startswith(GROUPS):
-                self._multicast(frame)
-                return
             queue = self._choose(frame)
             if queue is None:
-                self._drop_unknown(frame)
+                if frame.startswith(GROUPS):
+                    self._multicast(frame)
+                else:
+                    self._drop_unknown(frame)
                 return
         if queue.put(frame):
             self.forwarded += 1

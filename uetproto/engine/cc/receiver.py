@@ -20,11 +20,13 @@ class HostBuffer:
     penalty, the windows are restored when half of `backlog` is left.
     """
 
-    __slots__ = ("_at", "_backlog", "_filled", "_limits", "_rate", "_was_limited")
+    __slots__ = ("_at", "_backlog", "_filled", "_limits", "_rate", "_was_limited", "counts")
 
     def __init__(self, rate: int, backlog: int) -> None:
         """`rate` is that at which the host takes data, in bits a second; 0: at once."""
         self._rate = rate
+        self.counts = rate > 0
+        """Whether `arrived` is to be called."""
         self._backlog = backlog
         self._filled = self._at = 0
         """Bits that wait at the time `_at`, times `SECOND`, so that no part of a bit is lost."""
@@ -33,10 +35,9 @@ class HostBuffer:
         self._was_limited = False
 
     def arrived(self, size: int, now: int) -> None:
-        """Note `size` bytes that arrive."""
-        if self._rate:
-            self._drain(now)
-            self._filled += 8 * SECOND * size
+        """Note `size` bytes that arrive at a host that does not take them at once."""
+        self._drain(now)
+        self._filled += 8 * SECOND * size
 
     def _drain(self, now: int) -> None:
         self._filled = max(0, self._filled - self._rate * (now - self._at))
@@ -82,7 +83,8 @@ class NsccReceiver:
 
     def arrived(self, size: int, now: int) -> None:
         self.rcvd_bytes += size
-        self._host.arrived(size, now)
+        if self._host.counts:
+            self._host.arrived(size, now)
 
     def asked(self, ccc_id: int | None, target: int, now: int) -> None:
         """A sender with NSCC alone asks for no credit."""

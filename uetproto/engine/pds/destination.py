@@ -24,7 +24,7 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_pds import AckReq, CcType, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
-from uetproto.wire.tuples import PdsAckCcHeader, PdsAckHeader, PdsReqCcStateHeader, PdsRudReqHeader
+from uetproto.wire.tuples import PdsAckCcHeader, PdsAckHeader
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
@@ -120,11 +120,8 @@ def nominal_size(pdc: Pdc, request: Request, datagram: Datagram) -> int:
     """Return the nominal size of a request that arrived whole (cms.md §1)."""
     manager = pdc.owner.congestion
     assert manager is not None
-    front = request.size
-    if not front:  # its header was not packed
-        front = PdsRudReqHeader.size + (0 if request.credit_target is None else PdsReqCcStateHeader.size)
-    at = 0 if datagram.message is not None else request.size
-    return front + len(datagram.header) - at + len(datagram.payload) + manager.overhead
+    size = len(datagram.header) + len(datagram.payload) + manager.overhead
+    return size if datagram.message is None else size + request.packed_size
 
 
 def _room_for_response(pdc: Pdc, psn: int) -> bool:

@@ -146,7 +146,8 @@ class PsnWindow:
 
     def take(self, psn: int, slot: Slot) -> None:
         """Mark a PSN of verdict NEW as received, store `slot` as its state, and advance CACK."""
-        if psn == (self.cack + 1) & _M32 and slot is DONE and not self.slots:
+        next_in_order = psn == (self.cack + 1) & _M32
+        if next_in_order and slot is DONE and not self.slots:
             self.cack = self.max_rcvd = psn  # the common case, with the same result as below
             if diff32(psn, self.sack_track) > 0:
                 self.sack_track = psn
@@ -158,7 +159,8 @@ class PsnWindow:
             self.stored += 1
         elif isinstance(slot, UnansweredSlot):
             self.waiting += 1
-        self._advance()
+        if next_in_order:
+            self._advance()
 
     def keep(self, psn: int, slot: BufferedSlot) -> None:
         """Buffer a packet on ROD because a lower PSN is missing."""

@@ -45,8 +45,10 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
     Return the number of first transmissions, at most `limit`.
     """
     sent = 0
-    asked = pdc.unblock_at <= now != pdc.touched  # the time for an answer is over, and no packet arrived just now
-    pdc.unblock_at = NEVER
+    asked = False
+    if pdc.unblock_at != NEVER:
+        asked = pdc.unblock_at <= now != pdc.touched  # the time for an answer is over, and no packet arrived just now
+        pdc.unblock_at = NEVER
     if pdc.cps:
         sent = _pump_cps(pdc, now, limit)
     if pdc.again:
@@ -76,7 +78,7 @@ def pump(pdc: Pdc, now: int, limit: int) -> int:
         _unblock(pdc, asked, now)
     if pdc.clear_owed:
         _send_clear_cmd(pdc, pdc.tx.clear_psn)
-    if pdc.clear_at <= now or (pdc.clear_at != NEVER and pdc.config.clear_cmd == "immediate"):
+    if pdc.clear_at != NEVER and (pdc.clear_at <= now or pdc.config.clear_cmd == "immediate"):
         pdc.step(Input.CLEAR_TIME, now)
     return sent
 

@@ -273,7 +273,8 @@ class TxMessage:
         payload: Buffer
         if segments is None:
             header, payload = lone_packet(self.plan, self.message_id)
-            self._count_read()
+            if self.lock:
+                self._count_read()
             if transfer is not None:
                 transfer.state = _LONE_SENT
             self._all_sent = True
@@ -284,7 +285,8 @@ class TxMessage:
             header, payload, last = build_later(self.plan, opcode, self.message_id, 1, offset), b"", True
         else:
             header, payload = segments.packet(index)
-            self._count_read()
+            if self.lock:
+                self._count_read()
             last = index + 1 == segments.count
             if index == 0 and transfer is not None and transfer.state is _QUEUED:
                 transfer.step(_FIRST_SENT, 0)
@@ -344,7 +346,7 @@ class TxMessage:
 
     def _count_read(self) -> None:
         """Note that a packet was sent that asks for data."""
-        if self.lock and self.owner.config.max_reads:
+        if self.owner.config.max_reads:
             self.owner.reading[self.pdc] = self.owner.reading.get(self.pdc, 0) + 1
 
     def is_held_back(self, pdc: Connection) -> bool:
