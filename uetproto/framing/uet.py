@@ -96,14 +96,14 @@ class UetFramer(FlowFramer):
     def frame(self, packet: Datagram) -> bytes:
         header, payload = packet.header, packet.payload
         key = (packet.dst, packet.traffic_class, len(header) + len(payload))
-        before, after, covered, crc = self._heads.get(key) or self._build_head(key)
-        entropy = packet.entropy.to_bytes(ENTROPY_SIZE, "big")
+        before, after, _, crc = self._heads.get(key) or self._build_head(key)
+        middle = b"".join((_U16(packet.entropy), after, header))  # the CRC covers `after` as it is over UET
         if not self._crc:
-            return b"".join((before, entropy, after, header, payload))
-        crc = crc32c(b"".join((entropy, covered, header)), crc)
+            return b"".join((before, middle, payload))
+        crc = crc32c(middle, crc)
         if payload:
             crc = crc32c(payload, crc)
-        return b"".join((before, entropy, after, header, payload, crc.to_bytes(CRC_SIZE, "big")))
+        return b"".join((before, middle, payload, _U32(crc)))
 
     def frames(self, train: Train) -> list[bytes]:
         """Return the frames of a train, in order."""
@@ -112,7 +112,7 @@ class UetFramer(FlowFramer):
         middles = list(map(b"".join, zip(map(_U16, train.entropies), repeat(after), train.heads)))
         if not self._crc:
             return train.fix(list(map(b"".join, zip(repeat(before), middles, train.payloads))), 0)
-        crcs = map(crc32c, train.payloads, map(crc32c, middles, repeat(crc)))  # `covered` is `after` over UET
+        crcs = map(crc32c, train.payloads, map(crc32c, middles, repeat(crc)))
         frames = list(map(b"".join, zip(repeat(before), middles, train.payloads, map(_U32, crcs))))
         return train.fix(frames, CRC_SIZE)
 
