@@ -9,7 +9,7 @@ frames of a train are those of its packets sent one by one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
 from uetproto.engine.train_splits import TrainTally
@@ -76,6 +76,7 @@ class Train:
         )  # fmt: skip
 
 
+@final
 @dataclass(slots=True, eq=False)
 class TrainAck:
     """A train ACK acknowledges packets of a train in order. The driver keeps it until its frame has arrived."""

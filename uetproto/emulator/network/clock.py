@@ -26,7 +26,7 @@ class Clock:
     long before: this costs less than to sort each event into a heap.
     """
 
-    __slots__ = ("_coming", "_due", "_number", "_numbers", "_spans", "_stopped", "late", "looks", "now")
+    __slots__ = ("_coming", "_due", "_number", "_numbers", "_spans", "_stopped", "late", "now")
 
     def __init__(self) -> None:
         self.now = 0
@@ -44,12 +44,8 @@ class Clock:
         self.late: list[Callable[[], None]] = []
         """Functions that complete what has happened and was not worked off yet, as nobody has looked."""
 
-        self.looks = 0
-        """Number of times that somebody may have looked at the network, or changed a part of it."""
-
     def settle(self) -> None:
         """Work off everything that has happened, before somebody looks at any part of the network or changes it."""
-        self.looks += 1
         late = self.late
         while late:
             late.pop()()

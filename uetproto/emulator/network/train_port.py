@@ -85,11 +85,9 @@ class TrainPort:
         self.unsent: dict[int, TrainAck] = {}
         """ACKs that the next poll returns, by the `id` of their packets."""
         self._late = False
-        """Whether the clock calls `_look` before somebody looks."""
+        """Whether the clock calls `_look` before somebody looks at the network, or changes a part of it."""
         self._sent: deque[TrainInFlight] = deque()
         """Trains that were sent last."""
-        self._looks = 0
-        """`Clock.looks` when a frame of a train arrived last."""
         self._epoch = 0
         """Number of times that the endpoint has done anything but to receive packets that are quiet."""
         self._until = NEVER
@@ -124,16 +122,11 @@ class TrainPort:
             self.end()
             self._nic.take(frame)
             return
-        if isinstance(found, TrainAck):
+        if type(found) is TrainAck:
             self._take_ack(found)
             return
-        clock = self._clock
-        now = clock.now
-        if clock.looks != self._looks or now >= self._turn:
-            self._looks = clock.looks
-            self.end()
-        index = found.next
-        run = found.run if found.epoch == self._epoch else self._admit(found, index)
+        now, index = self._clock.now, found.next
+        run = found.run if found.epoch == self._epoch and now < self._turn else self._admit(found, index)
         if run is None or not (run.quiet or run.answers):
             self._expect_next(found, run)
             self.end()
@@ -153,9 +146,6 @@ class TrainPort:
             found.done = index
             found.at = now
             if not pending:
-                if not self._late:
-                    self._late = True
-                    clock.late.append(self._look)
                 self._pending.append(found)
             if index < found.last:
                 found.next = index = index + 1
@@ -214,9 +204,6 @@ class TrainPort:
         """Take a plain ACK that arrives now. Only the last one of several matters if they cause nothing."""
         nic, receiver = self._nic, found.receiver
         assert receiver is not None
-        if self._clock.looks != self._looks:
-            self._looks = self._clock.looks
-            self.end()
         now, polled, acks = self._clock.now, not nic.coming, self._acks
         last = acks.get(receiver)
         newer = 1 if last is None else (found.psn - last.psn) & _M32
@@ -229,9 +216,8 @@ class TrainPort:
             if room is not None and self._framer.takes_ack(found):
                 if last is not None:
                     del acks[receiver]  # the last one is behind those of other connections, by its time
-                elif not self._late:
-                    self._late = True
-                    self._clock.late.append(self._look)
+                else:
+                    self._watch()
                 acks[receiver] = found
                 found.room = room
                 found.at = nic.received_at = now
@@ -242,10 +228,13 @@ class TrainPort:
 
     def _admit(self, found: TrainInFlight, index: int) -> ArrivingRun | None:
         """Return what takes the packets of a train from packet `index` on, or None if the NIC must take it."""
+        if self._clock.now >= self._turn:
+            self._epoch += 1
         ended, self._ended = self._ended, None
         if ended is not None and ended.epoch == self._epoch and not index and self._extended(found, ended):
             return found.run
         self.settle()
+        self._watch()
         polled = not self._nic.coming
         run = found.run
         if run is None:
@@ -270,10 +259,15 @@ class TrainPort:
         self._pending[self._pending.index(ended)] = found
         return True
 
+    def _watch(self) -> None:
+        """Let nothing wait when somebody looks."""
+        if not self._late:
+            self._late = True
+            self._clock.late.append(self._look)
+
     def _look(self) -> None:
-        """Let nothing wait, as somebody looks."""
         self._late = False
-        self.settle()
+        self.end()
 
     def settle(self) -> None:
         """Let the endpoint process the packets that have arrived."""
