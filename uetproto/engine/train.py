@@ -9,6 +9,7 @@ frames of a train are those of its packets sent one by one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from struct import Struct
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
@@ -50,6 +51,8 @@ class Train:
     for all trains that differ only in `heads` and `payloads`."""
     asks: range = range(0)
     """Indices of the packets that ask for an ACK (RoCE)."""
+    layout: Struct | None = None
+    """How each of the headers was packed (UET)."""
     seals: Sequence[Any] = ()
     """How the framer of the sender sealed the packets, for that of the receiver (TSS)."""
 

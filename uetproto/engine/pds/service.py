@@ -170,6 +170,10 @@ class FollowedRun(Protocol):
     def settle(self, index: int, count: int, now: int) -> None:
         """Note that `count` packets from `index` on have arrived, whose payloads are stored."""
 
+    def extend(self, offset: int, payloads: Sequence[Buffer]) -> bool:
+        """Let the run go on with the packets of a train, the first of which is at `offset` of the message, behind those
+        of this one. Return False if it cannot."""
+
     def split_at(self, index: int) -> Split | None:
         """Return why packets from `index` on can no longer be stored in this way, or None."""
 

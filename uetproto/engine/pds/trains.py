@@ -83,15 +83,16 @@ def send_train(pdc: Pdc, now: int, most: int) -> int:
     start, end = head[:_TURN_AT], head[_TURN_END:] + run.front
     psns: Sequence[int] = range(psn, psn + count) if psn + count <= _M32 else [(psn + i) & _M32 for i in range(count)]
     first = -((psn - clear) & _M32)
+    layout = _layout(len(end), len(run.tail))
     heads = list(map(
-        _layout(len(end), len(run.tail)), repeat(start), range(first, first - count, -1), psns, repeat(end),
+        layout.pack, repeat(start), range(first, first - count, -1), psns, repeat(end),
         repeat(size), range(run.offset, run.offset + count * size, size), repeat(run.tail),
     ))  # fmt: skip
     if pdc.mode is _ROD:
         entropies = [pdc.entropy] * count
     else:
         entropies = pdc.next_entropies(count)
-    owner.out.append(Train(owner.address, pdc.peer, heads, payloads, entropies, owner.ip_version))
+    owner.out.append(Train(owner.address, pdc.peer, heads, payloads, entropies, owner.ip_version, layout=layout))
     tx.track_run(SendRun(psn, sender, run.first, heads, payloads, clear), now)
     pdc.counters.data_tx += count
     owner.tally.made += 1
@@ -122,13 +123,14 @@ def _split_at_source(pdc: Pdc, most: int) -> Split | None:
 _LAYOUTS: dict[tuple[int, int], Struct] = {}
 
 
-def _layout(between: int, behind: int) -> Callable[..., bytes]:
-    """Return the function that packs a transport header with so many bytes between the PSN and the position of the
-    payload, and behind it."""
+def _layout(between: int, behind: int) -> Struct:
+    """Return the layout of a transport header with so many bytes between the PSN and the position of the payload, and
+    behind it. Its parts are the bytes before clear_psn_offset, this offset, the PSN, the bytes between, payload_length,
+    message_offset, and the bytes behind."""
     found = _LAYOUTS.get((between, behind))
     if found is None:
         found = _LAYOUTS[between, behind] = Struct(f">{_TURN_AT}shI{between}sII{behind}s")
-    return found.pack
+    return found
 
 
 # Receiving
@@ -225,7 +227,23 @@ class ReceivedTrain:
         return True
 
     def extend(self, train: Train) -> bool:
-        return False
+        last, layout = self._train, train.layout
+        if layout is None or layout is not last.layout or train.src != last.src or train.dst != last.dst:
+            return False
+        count = len(last.heads)
+        start, turn, psn, end, size, offset, tail = layout.unpack(train.heads[0])
+        before, _, first, between, length, place, behind = layout.unpack(last.heads[0])
+        if (
+            start != before or turn >= 0 or psn != (first + count) & _M32 or end != between or size != length
+            or offset != place + count * size or tail != behind or not self._followed.extend(offset, train.payloads)
+        ):  # fmt: skip
+            return False
+        self._train = train
+        self._psn = psn
+        self._clear = (psn + turn) & _M32
+        self._answered -= count
+        self.place = self._followed.place
+        return True
 
     def _split_at(self, index: int, polled: bool) -> Split | None:
         """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""

@@ -119,7 +119,7 @@ def _says_ok(answer: Response | None) -> bool:
 class FollowedMessage:
     """A followed message is an accepted message whose next packets are those of a train (`service.FollowedRun`)."""
 
-    __slots__ = ("_message", "_offset", "_size", "_target", "answer", "place")
+    __slots__ = ("_memory", "_message", "_offset", "_size", "_target", "answer", "place")
 
     def __init__(
         self, target: "SesTarget", message: RxMessage, memory: RunMemory, offset: int, payloads: Sequence[Buffer]
@@ -128,10 +128,19 @@ class FollowedMessage:
         that of the message."""
         self._target = target
         self._message = message
+        self._memory = memory
         self._offset = offset
         self._size = len(payloads[0])
         self.answer = message.ok
         self.place = memory.writer(message.place + offset, payloads)
+
+    def extend(self, offset: int, payloads: Sequence[Buffer]) -> bool:
+        message = self._message
+        if offset >= message.length - len(payloads) * self._size:
+            return False
+        self._offset = offset
+        self.place = self._memory.writer(message.place + offset, payloads)
+        return True
 
     def settle(self, index: int, count: int, now: int) -> None:
         message, size = self._message, self._size
