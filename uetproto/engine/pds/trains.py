@@ -8,7 +8,7 @@ packet by packet. The effects are those of `source.send`, `destination.take_requ
 §3.5.12; pds.md §7, §8).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, cast
