@@ -76,24 +76,25 @@ class Inbound(ResponderHalf):
         done = 0 if parsed.step in STARTS else self.done
         return receive is not None and done + len(parsed.payload) <= self.segments(receive).length
 
-    def place_of_message(self, sends: bool, end: int) -> tuple[RunMemory, int] | Split:
-        """Return the memory in which the message is stored, and its offset there, if it may have more than `end` bytes.
-        Return why not if each packet must be checked."""
+    def place_of_message(self, sends: bool) -> tuple[RunMemory, int, int] | Split:
+        """Return the memory in which the message is stored, its offset there, and how many bytes it may have before its
+        last packet. Return why not if each packet must be checked."""
         if not sends:
-            region = self._region
-            if region is None or region.dead or end >= self.total:
+            region, most = self._region, self.total - 1
+            if region is None or region.dead:
                 return Split.MESSAGE
             start = self._va - region.addr
         else:
             receive = self.qp.held
-            if receive is None or end > min(self.segments(receive).length, self.config.max_message):
+            if receive is None:
                 return Split.MESSAGE
-            found = self.segments(receive).whole()
+            segments = self.segments(receive)
+            found, most = segments.whole(), min(segments.length, self.config.max_message)
             if found is None:
                 return Split.MEMORY
             region, start = found
         memory = run_memory(region.memory)
-        return Split.MEMORY if memory is None else (memory, start)
+        return Split.MEMORY if memory is None else (memory, start, most)
 
     # The effect
 

@@ -107,7 +107,8 @@ class ReceivedWrite:
     """A received write takes middle packets of a SEND or WRITE that arrive in order (`train.ArrivingRun`)."""
 
     __slots__ = (
-        "_base", "_hca", "_polled", "_psn", "_qp", "_sender", "_train", "answers", "place", "quiet",
+        "_base", "_hca", "_memory", "_most", "_offset", "_polled", "_psn", "_qp", "_sender", "_train", "answers",
+        "place", "quiet",
     )  # fmt: skip
 
     def __init__(self, hca: "Hca", qp: Qp, sender: FollowedSender, train: Train, index: int) -> None:
@@ -144,7 +145,7 @@ class ReceivedWrite:
         return ack
 
     def renew(self, index: int, polled: bool) -> bool:
-        split = self._split_at(index, polled) or self._store(self._train, self._base)
+        split = self._split_at(index, polled) or self._split_of_message()
         if split is not None:
             self._hca.tally.target[split.number] += 1
             return False
@@ -156,22 +157,19 @@ class ReceivedWrite:
     def extend(self, train: Train) -> bool:
         sender, count, psn = self._sender, len(self._train.heads), _psn_of(train)
         base = self._base + count * sender.size
-        if train.sample is not sender.sample or psn != self._psn + count & MASK or self._store(train, base) is not None:
+        if train.sample is not sender.sample or psn != self._psn + count & MASK or not self._store(train, base):
             return False
         self._train, self._psn, self._base = train, psn, base
         self.quiet = self._quiet_from(0)
         return True
 
-    def _store(self, train: Train, base: int) -> Split | None:
-        """Let `place` store the payloads of a train from `base` of the message on. Return why not if each packet must
-        be checked."""
-        sender, payloads = self._sender, train.payloads
-        place = sender.responder.place_of_message(sender.sends, base + len(payloads) * sender.size)
-        if isinstance(place, Split):
-            return place
-        memory, offset = place
-        self.place = memory.writer(offset + base, payloads)
-        return None
+    def _store(self, train: Train, base: int) -> bool:
+        """Let `place` store the payloads of a train from `base` of the message on, if this is not its end."""
+        payloads = train.payloads
+        if base + len(payloads) * self._sender.size > self._most:
+            return False
+        self.place = self._memory.writer(self._offset + base, payloads)
+        return True
 
     def _quiet_from(self, index: int) -> int:
         """Return the number of packets from packet `index` on before the next one that asks for an acknowledgement."""
@@ -196,6 +194,14 @@ class ReceivedWrite:
         ):  # fmt: skip
             return Split.MESSAGE
         return None if self._hca.is_still(self._qp, polled) else Split.BUSY
+
+    def _split_of_message(self) -> Split | None:
+        """Find out where the message is stored. Return why not if each packet must be checked."""
+        found = self._sender.responder.place_of_message(self._sender.sends)
+        if isinstance(found, Split):
+            return found
+        self._memory, self._offset, self._most = found
+        return None if self._store(self._train, self._base) else Split.MESSAGE
 
 
 def _psn_of(train: Train) -> int:
