@@ -195,7 +195,9 @@ class FileMemory:
         """Return a function that writes one of these pieces of equal size, given by its index, to its place from
         `offset` on."""
         size, most = len(pieces[0]), self.window - len(pieces[0])
-        base, window, dirty = 0, memoryview(b""), [0, -1]
+        number = offset // self.window
+        base, dirty = number * self.window, self._dirty.get(number) or [0, -1]
+        window = self._windows[number] if dirty[1] > 0 else self._window
 
         def write(index: int) -> None:
             nonlocal base, window, dirty
