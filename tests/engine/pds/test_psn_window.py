@@ -3,9 +3,11 @@
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
+from uetproto.engine.config import PdsConfig
 from uetproto.engine.pds.psn_window import DONE, PsnWindow, StoredSlot, UnansweredSlot, Verdict
+from uetproto.engine.pds.retransmit import SendRecord, SendWindow
 
 M32 = 0xFFFFFFFF
 STEP = st.tuples(st.sampled_from(["done", "stored", "waiting", "answer", "clear"]), st.integers(0, 140))
@@ -94,3 +96,36 @@ def test_the_psn_before_the_start_is_no_duplicate() -> None:
     assert window.classify(0xFFFFFFFF) is Verdict.BEHIND
     window.take(0, DONE)
     assert (window.classify(0), window.classify(0xFFFFFFFF)) == (Verdict.PRIOR, Verdict.BEHIND)
+
+
+@given(
+    start=st.sampled_from([5, 0xFFFFFFF0]), before=st.integers(0, 9),
+    steps=st.lists(st.tuples(st.sampled_from(["sack", "lose", "send"]), st.sampled_from([-3, 0, 1, 2, 3, 8]),
+                             st.sampled_from([1, 0xAAAA, 2**64 - 1])), min_size=3, max_size=12),
+)  # fmt: skip
+@example(start=5, before=1, steps=[("sack", 0, 3), ("send", 0, 1), ("sack", 0, 3)])
+@example(start=5, before=1, steps=[("sack", 3, 1), ("send", 0, 1), ("send", 0, 1), ("send", 0, 1), ("sack", 3, 1)])
+def test_every_sack_marks_what_it_names(start: int, before: int, steps: list[tuple[str, int, int]]) -> None:
+    """Also a packet that an earlier SACK named before it was sent, or that was taken for lost since."""
+    window = SendWindow(start, False, PdsConfig())
+
+    def transmit() -> None:
+        window.track(SendRecord(window.next, None, 0, 0, b"", b"", False, 0), 0)
+
+    for _ in range(before):
+        transmit()
+    marked: set[int] = set()
+    for step, offset, bits in steps:
+        psn = (start + offset) & 0xFFFFFFFF
+        if step == "send":
+            transmit()
+        elif step == "sack":
+            window.take_sack(psn, bits, 0)
+            marked |= {
+                one for bit in range(64) if bits >> bit & 1 and (one := (psn + bit) & 0xFFFFFFFF) in window.records
+            }
+        elif psn in window.records:
+            window.unmark(window.records[psn])
+            marked.discard(psn)
+        assert {record.psn for record in window.records.values() if record.dst_rcvd} == marked
+        assert window.sacked == len(marked)

@@ -16,6 +16,7 @@ from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
 SACK_BITS = 64
+_SACK_MASK = (1 << SACK_BITS) - 1
 MPR_UNIT = 128
 """Number of PSNs in one unit of `mpr` (pds.md §8.6)."""
 
@@ -98,8 +99,8 @@ class PsnWindow:
     """
 
     __slots__ = (
-        "_early", "_turn", "buffered", "cack", "gap_closed", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track",
-        "slots", "start", "stored", "waiting",
+        "_above", "_early", "_turn", "buffered", "cack", "gap_closed", "max_clear", "max_rcvd", "mp_range", "rod",
+        "sack_track", "slots", "start", "stored", "waiting",
     )  # fmt: skip
 
     def __init__(self, start: int, mp_range: int, rod: bool) -> None:
@@ -108,6 +109,8 @@ class PsnWindow:
         self.mp_range = mp_range
         self.rod = rod
         self.slots: dict[int, Slot] = {}
+        self._above = 0
+        """PSNs above CACK that have a slot: bit i is PSN CACK + 1 + i."""
         self.stored = 0
         self.waiting = 0
         self.buffered = 0
@@ -180,6 +183,7 @@ class PsnWindow:
         if not isinstance(slot, BufferedSlot):
             return None
         del self.slots[self._turn]
+        self._above &= ~self._bit(self._turn)
         self.buffered -= 1
         if not self.buffered:
             self.max_rcvd = (self._turn - 1) & _M32  # nothing above is received any more
@@ -187,10 +191,14 @@ class PsnWindow:
 
     def _mark(self, psn: int, slot: Slot) -> None:
         self.slots[psn] = slot
+        self._above |= self._bit(psn)
         if diff32(psn, self.max_rcvd) > 0:
             self.max_rcvd = psn
         if diff32(psn, self.sack_track) < 0:
             self.sack_track = psn
+
+    def _bit(self, psn: int) -> int:
+        return 1 << ((psn - self.cack - 1) & _M32)
 
     def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
         """Record the response of SES to an unanswered PSN, and advance CACK (pds.md §8.2)."""
@@ -232,6 +240,7 @@ class PsnWindow:
                 self.stored -= 1
             del slots[psn]
             cack = psn
+        self._above >>= (cack - self.cack) & _M32
         self.cack = cack
         if diff32(cack, self.sack_track) > 0:
             self.sack_track = cack
@@ -275,6 +284,7 @@ class PsnWindow:
     def forget(self) -> None:
         """Release all slots, because the PDC is closed."""
         self.slots.clear()
+        self._above = 0
         self.stored = self.waiting = self.buffered = 0
 
     # SACK (pds.md §8.5)
@@ -286,19 +296,10 @@ class PsnWindow:
 
     def sack_bitmap(self, base: int) -> int:
         """Return the SACK bitmap, in which bit i is set if PSN base + i was received or lies at or below CACK."""
-        slots = self.slots
-        done = min(max(diff32(self.cack, base) + 1, 0), SACK_BITS)
-        bitmap, end = (1 << done) - 1, min(diff32(self.max_rcvd, base) + 1, SACK_BITS)
-        if len(slots) < end - done:
-            for psn in slots:
-                bit = (psn - base) & _M32
-                if bit < end:
-                    bitmap |= 1 << bit
-            return bitmap
-        for bit in range(done, end):
-            if (base + bit) & _M32 in slots:
-                bitmap |= 1 << bit
-        return bitmap
+        done = diff32(self.cack, base) + 1
+        if done <= 0:
+            return self._above >> -done & _SACK_MASK
+        return _SACK_MASK if done >= SACK_BITS else (self._above << done | (1 << done) - 1) & _SACK_MASK
 
     def ack_sent(self) -> None:
         """Advance the tracked SACK base by 64 PSNs after an ACK, if a PSN above the bitmap of the ACK was received."""

@@ -14,7 +14,7 @@ from typing import cast
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Buffer
-from uetproto.engine.pds.psn_window import MPR_UNIT
+from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
 from uetproto.engine.pds.service import Outgoing, RunMessage
 from uetproto.engine.train_splits import Split
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -131,8 +131,9 @@ class SendWindow:
     """
 
     __slots__ = (
-        "_beyond", "_levels", "_nacked", "_records", "_waits", "config", "landed", "mp_range", "next", "offered",
-        "peer_cack", "recovery_end", "rod", "rto", "runs", "sacked", "start", "una", "went_back_to", "window_at_cack",
+        "_beyond", "_levels", "_nacked", "_records", "_told", "_told_base", "_waits", "config", "landed", "mp_range",
+        "next", "offered", "peer_cack", "recovery_end", "rod", "rto", "runs", "sacked", "start", "una", "went_back_to",
+        "window_at_cack",
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
@@ -153,6 +154,8 @@ class SendWindow:
         """Trains in flight, behind all packets that have a record of their own."""
         self.sacked = 0
         """Number of records with `dst_rcvd`."""
+        self._told = self._told_base = 0
+        """SACK bits of the last ACK, and their base: nothing has happened to these packets since they were marked."""
         self.recovery_end: int | None = None
         """PSN that CACK must reach to end the recovery from an inferred loss, or None if there is no recovery (pds.md
         §11.4)."""
@@ -371,6 +374,7 @@ class SendWindow:
 
     def delay(self, record: SendRecord, now: int) -> None:
         """Schedule the retransmission of a packet after a NACK. Until then the packet has no RTO (pds.md §11.2)."""
+        self._told = 0
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
         if self.config.nack_backoff == "double":
@@ -398,7 +402,7 @@ class SendWindow:
         self._levels = []
         self._nacked = None
         self._beyond = []
-        self.sacked = 0
+        self.sacked = self._told = 0
         self.start, self.next = (self.start + delta) & _M32, (self.next + delta) & _M32
         self.una, self.peer_cack = (self.una + delta) & _M32, (self.peer_cack + delta) & _M32
         self.went_back_to = (self.start - 1) & _M32
@@ -449,7 +453,11 @@ class SendWindow:
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
         """Mark the records whose SACK bit is set as received. A bit that is 0 has no effect (pds.md §7.2)."""
-        records = self.records
+        records, told, ahead = self.records, self._told, diff32(base, self._told_base)
+        sent = min(max(diff32(self.next, base), 0), SACK_BITS)
+        self._told, self._told_base = bitmap & (1 << sent) - 1, base
+        if -SACK_BITS < ahead < SACK_BITS:
+            bitmap &= ~(told >> ahead if ahead >= 0 else told << -ahead)
         while bitmap and records:
             lowest = bitmap & -bitmap
             bitmap ^= lowest
@@ -471,6 +479,7 @@ class SendWindow:
     def unmark(self, record: SendRecord) -> None:
         """Reset `dst_rcvd` of a packet, because the destination does not have the packet, has lost its response, or
         does not answer an ACK_REQ."""
+        self._told = 0
         if record.dst_rcvd:
             record.dst_rcvd = record.asked = False
             self.sacked -= 1
