@@ -108,16 +108,6 @@ class EmulatedLink:
         """Return for how many picoseconds, rounded up, a frame of `size` bytes occupies the link."""
         return self._durations.of(size)
 
-    def watch(self, look: Callable[[bytes], None]) -> None:
-        """Call `look` with every frame that arrives from now on, before the sink takes the frame."""
-        take = self._take
-
-        def both(frame: bytes) -> None:
-            look(frame)
-            take(frame)
-
-        self._take = both
-
     def cut(self) -> None:
         """Lose all frames that are sent from now on. They occupy the link as before, but do not arrive."""
         self._take = self._lose

@@ -13,6 +13,7 @@ from uetproto import decode
 from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.api.distributed.networks.roce import RoceNetwork
+from uetproto.cli.collective.links import LinkMeter
 from uetproto.cli.collective.run import CollectiveCase, PreparedCase
 from uetproto.cli.main import cli
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS
@@ -73,12 +74,14 @@ def test_the_meter_counts_what_metered_links_count(
     """But for grants of the barriers that multicast starts with, which are no payload of the collective."""
     networks = []
 
-    def metered(size: int, **given: Any) -> Any:
-        networks.append(RoceNetwork(size, metered=True, **given))
+    def network(size: int, **given: Any) -> Any:
+        networks.append(RoceNetwork(size, **given))
         return networks[-1]
 
-    monkeypatch.setattr(distributed_roce, "network", metered)
     _, found = run(op, algorithm, 8, 65536)
+    monkeypatch.setattr(distributed_roce, "network", network)
+    monkeypatch.setattr(LinkMeter, "__init__", lambda meter, hops, transport: setattr(meter, "_hops", hops))
+    run(op, algorithm, 8, 65536)
     hops = {f"{hop.source} > {hop.target}": hop.payload for hop in networks[0].world.network.hops}
     assert found.links is not None
     assert sum(link.payload for link in found.links) > 0

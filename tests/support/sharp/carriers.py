@@ -10,6 +10,7 @@ from uetproto.emulator.network.build import build
 from uetproto.emulator.network.built import BuiltNetwork
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
+from uetproto.emulator.network.payload import MeteredLink
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine
 from uetproto.engine.fep import Fep
@@ -92,6 +93,11 @@ class Side:
         self.frames: list[bytes] = []
         """Those that left."""
 
+    def sent(self, frame: bytes) -> int:
+        """Record a frame that leaves. Return its payload, which is of no interest here."""
+        self.frames.append(frame)
+        return 0
+
     @property
     def data(self) -> list[bytes]:
         return [data for _, data in self.element.heard]
@@ -112,13 +118,15 @@ class Bench:
         }  # fmt: skip
         self.network: BuiltNetwork = build(
             self.clock,
-            NetworkConfig(delay=US),
+            NetworkConfig(delay=US, metered=True),
             nodes,
             dscp=dscp,
             chance=lambda name, _: random.Random(f"{seed}/{name}"),
         )
         for name, side in sides.items():
-            self.network.links[name].watch(side.frames.append)
+            link = self.network.links[name]
+            assert isinstance(link, MeteredLink)
+            link.payload_of = side.sent
 
     def __getattr__(self, name: str) -> Side:
         return self.sides[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This module counts the payload of collectives on every link. It examines each frame when the frame arrives."""
+"""This module counts the payload of collectives on every link. It examines each frame when the frame is sent."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from uetproto import decode
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.costs.measure import LinkCount
 from uetproto.emulator.network.built import LinkHop
-from uetproto.emulator.network.payload import SEND_STARTS, vector_size
+from uetproto.emulator.network.payload import SEND_STARTS, MeteredLink, vector_size
 from uetproto.wire.headers.uet_pds import RUD_REQ
 from uetproto.wire.headers.uet_ses import REQUEST_STD, SENDS, Opcode
 
@@ -29,7 +29,7 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 
 
 class LinkMeter:
-    """This class counts how many bytes of a collective's payload cross each link.
+    """This class counts how many bytes of a collective's payload cross each link of a network that is metered.
 
     Most frames are not decoded. Frames of the same shape, which are their length and the first bytes of their headers,
     have payload of the same size, unless they may be SHARP messages or grants.
@@ -37,16 +37,16 @@ class LinkMeter:
 
     def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:
         self._hops = hops
-        self._payload = [0] * len(hops)
-        known: dict[tuple[int, bytes, bytes], int] = {}
-        for number, hop in enumerate(hops):
-            hop.link.watch(_counter(self._payload, number, known, _SIZES[transport]))
+        payload_of = _payload_of(_SIZES[transport])
+        for hop in hops:
+            assert isinstance(hop.link, MeteredLink)
+            hop.link.payload_of = payload_of
 
     def counts(self) -> tuple[LinkCount, ...]:
         """Return the number of frames, their bytes and the bytes of payload for every link."""
         return tuple(
-            LinkCount(f"{hop.source} > {hop.target}", hop.link.frames, hop.link.bytes, payload)
-            for hop, payload in zip(self._hops, self._payload, strict=True)
+            LinkCount(f"{hop.source} > {hop.target}", hop.link.frames, hop.link.bytes, hop.payload)
+            for hop in self._hops
         )
 
 
@@ -61,21 +61,20 @@ class FrameSizes(NamedTuple):
     """Offset of the two bytes that belong to the shape beside the first ones of the transport header; 0: none do."""
 
 
-def _counter(
-    payload: list[int], number: int, known: dict[tuple[int, bytes, bytes], int], sizes: FrameSizes
-) -> Callable[[bytes], None]:
-    """Return the function that adds the payload of a frame to `payload[number]`. `known` has the payload by shape."""
+def _payload_of(sizes: FrameSizes) -> Callable[[bytes], int]:
+    """Return the function that returns the payload of a frame. It keeps the payload of each shape."""
     of_shape, of_frame, second = sizes
     end = second + 2 if second else 0
+    known: dict[tuple[int, bytes, bytes], int] = {}
 
-    def look(frame: bytes) -> None:
+    def payload_of(frame: bytes) -> int:
         shape = len(frame), frame[_BASE:_TYPE_END], frame[second:end]
         found = known.get(shape)
         if found is None:
             found = known[shape] = of_shape(frame)
-        payload[number] += found if found >= 0 else of_frame(frame, ~found)
+        return found if found >= 0 else of_frame(frame, ~found)
 
-    return look
+    return payload_of
 
 
 def _uet_shape(frame: bytes) -> int:

@@ -433,7 +433,7 @@ class PreparedCase:
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
             case.ranks, topology=case.kind, rate=case.rate, delay=case.delay, hosts=self.hosts,
             cross_nic=case.cross_nic, ports=case.ports, seed=case.seed, capture=capture, taps=taps,
-            trains=case.trains, **more,
+            metered=True, trains=case.trains, **more,
         )  # fmt: skip
         network.intra = IntraNode(self.bandwidth, latency=DELAY)
         return network

@@ -6,12 +6,13 @@ additions. Narrow types and AVG may round nevertheless, so that their results ma
 """
 
 import random
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from uetproto.collectives.algorithms.schedule import IN_PLACE, REDUCING, Schedule
-from uetproto.collectives.dtypes import Array, ElementKind, bytes_of, kind_of
+from uetproto.collectives.dtypes import Array, Bytes, ElementKind, bytes_of, kind_of
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
 
@@ -130,9 +131,10 @@ def _drawn(rng: random.Random, count: int, dtype: Dtype, reduce_op: ReduceOp) ->
     kind = kind_of(dtype)
     integers = kind is ElementKind.INT
     elements = np.empty(count, dtype)
+    random_bytes = rng.randbytes if count <= _PIECE else _random_bytes(rng)
     for piece in _pieces(count):
         part = elements[piece]
-        drawn = np.frombuffer(rng.randbytes(part.nbytes if integers else part.size), np.uint8)
+        drawn = np.frombuffer(random_bytes(part.nbytes if integers else part.size), np.uint8)
         if integers:
             part[...] = drawn.view(dtype)
         elif kind is ElementKind.BOOL:
@@ -144,11 +146,32 @@ def _drawn(rng: random.Random, count: int, dtype: Dtype, reduce_op: ReduceOp) ->
     return elements
 
 
+def _random_bytes(rng: random.Random) -> Callable[[int], Bytes]:
+    """Return a function that returns the bytes that `rng.randbytes` would return. It takes a quarter of the time: the
+    Mersenne Twister of NumPy goes on from the state of `rng`.
+    """
+    *key, position = rng.getstate()[1]
+    twister = np.random.MT19937(0)
+    twister.state = {"bit_generator": "MT19937", "state": {"key": np.array(key, np.uint32), "pos": position}}
+    integers = np.random.Generator(twister).integers
+
+    def random_bytes(size: int) -> Bytes:
+        drawn = integers(0, 1 << 32, -(-size // 4), np.uint32).astype("<u4", copy=False).view(np.uint8)
+        rest = size % 4
+        return (
+            np.concatenate((drawn[: size - rest], drawn[-rest:])) if rest else drawn
+        )  # the high bits of the last word
+
+    return random_bytes
+
+
 def _same_bits(a: Array, b: Array) -> bool:
     one, two = bytes_of(a), bytes_of(b)
     if one.size == two.size and not one.size % 8:  # words of 8 bytes are compared faster
         one, two = one.view(np.uint64), two.view(np.uint64)
-    return a is b or bool(np.array_equal(one, two))
+    return a is b or (
+        one.size == two.size and all(np.array_equal(one[piece], two[piece]) for piece in _pieces(one.size))
+    )
 
 
 def _epsilon(dtype: Dtype) -> float:

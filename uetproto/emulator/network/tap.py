@@ -7,6 +7,7 @@ If the network drops, trims or damages a frame after the tap, the record has a c
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol
 
 from uetproto.emulator.network.clock import Clock
@@ -101,9 +102,9 @@ class TapCapture:
         With `settled`, write only the records before the first frame that is still on its way.
         """
         pending = self._pending
-        times, frames, taps = pending[::3], pending[1::3], pending[2::3]
-        order = sorted(range(len(times)), key=times.__getitem__)  # those of one time stay in the order of entry
-        times, frames, taps = ([column[at] for at in order] for column in (times, frames, taps))
+        order = sorted(range(len(pending) // 3), key=pending[::3].__getitem__)  # at one time: in the order of entry
+        arranged = itemgetter(*order) if len(order) > 1 else tuple
+        times, frames, taps = (arranged(pending[value::3]) for value in range(3))
         end = bisect_right(times, until)
         outcomes = self.outcomes
         if settled:
@@ -121,7 +122,7 @@ class TapCapture:
         self._write([time // _PS for time in times[:end]], frames[:end], [tap >> 1 for tap in taps[:end]], comments)
 
     def _write(
-        self, times_ns: list[int], frames: list[bytes], interfaces: list[int], comments: dict[int, FrameOutcome]
+        self, times_ns: list[int], frames: Sequence[bytes], interfaces: list[int], comments: dict[int, FrameOutcome]
     ) -> None:
         """Write records in the order of time."""
         if self.on_cable is not None:

@@ -595,7 +595,7 @@ def test_payload_on_all_links(size: int, hosts: int) -> None:
     length, leaves = 8192, -(-size // hosts)
     moved = {}
     for algorithm in ("multicast", "ring"):
-        made = mc.network(size, topology="leaf-spine", shape={"hosts_per_leaf": hosts})
+        made = mc.network(size, topology="leaf-spine", shape={"hosts_per_leaf": hosts}, metered=True)
 
         def program(rank: int, algorithm: str = algorithm) -> None:
             out = np.zeros(size * length, np.uint8)
