@@ -260,7 +260,8 @@ class OutputQueue:
                 self._awake = False
                 return
         size = self._size_of(frame)
-        self._bytes[level] = left = self._bytes[level] - size
+        sizes = self._bytes
+        sizes[level] = left = sizes[level] - size
         if self._buffer is not None:
             self._buffer.take(-size)
         marker = self._marks_late if level == _LOW else None

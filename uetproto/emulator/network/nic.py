@@ -79,13 +79,13 @@ class Nic:
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now, and pass its packet to the endpoint."""
         self.received += 1
-        self.received_at = self._clock.now
+        self.received_at = now = self._clock.now
         packet = self._packet(frame)
         if packet is not None:
             if self._sinks and packet.dst in self._sinks:
-                self._sinks[packet.dst](packet, self._clock.now)
+                self._sinks[packet.dst](packet, now)
                 return
-            self._engine.receive(packet, self._clock.now)
+            self._engine.receive(packet, now)
             self.step()
 
     def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import (
     AckReport,
+    Buffer,
     CongestionContext,
     CongestionManager,
     Datagram,
@@ -107,19 +108,23 @@ def may_send(pdc: Pdc, now: int) -> bool:
     return False
 
 
-def sent_first(pdc: Pdc, record: PacedRecord, now: int) -> bool:
-    """Note the first transmission of a packet, and return whether it should ask for an ACK."""
+def first_sent(
+    pdc: Pdc, psn: int, message: Outgoing, index: int, header: bytes, payload: Buffer, ar: bool, clear: int, now: int
+) -> PacedRecord:
+    """Note the first transmission of a packet, and return its record. The packet asks for an ACK also if the context
+    says so."""
     cc = pdc.cc
     assert cc is not None
-    record.size = size = pdc.overhead + len(record.header) + len(record.payload)
+    size = pdc.overhead + len(header) + len(payload)
     pdc.backlog -= size
     pdc.inflight += size
-    record.sent_at, record.flying, record.sends = now, True, 1
     ask = cc.sent(size, False, now)
     if pdc.backlog and pdc.open_message is None and not pdc.queue:
         cc.offered(-pdc.backlog)  # a message that ended early
         pdc.backlog = 0
-    return ask
+    record = PacedRecord(psn, message, index, message.next_hdr, header, payload, ask or ar, clear)
+    record.size, record.sent_at, record.sends, record.flying = size, now, 1, True
+    return record
 
 
 # Retransmissions

@@ -251,7 +251,9 @@ class SendWindow:
 
     def track(self, record: SendRecord, now: int) -> None:
         """Record the first transmission of a packet, advance `next` past its PSN, and arm its RTO."""
-        if self.runs and record.message is not None:
+        if self.runs and record.message is None:
+            self._unfold()
+        if self.runs:
             run = SendRun(
                 record.psn,
                 cast(RunMessage, record.message),
@@ -264,7 +266,7 @@ class SendWindow:
             self.track_run(run, now)
             record.rto_at, record.retx_at = run.rto_at, NEVER
             return
-        self.records[record.psn] = record
+        self._records[record.psn] = record
         self.next = (record.psn + 1) & _M32
         self.arm(record, now)
 
@@ -358,7 +360,7 @@ class SendWindow:
     def arm(self, record: SendRecord, now: int) -> None:
         """Arm the RTO of a packet that is (re)transmitted now (pds.md §11.1)."""
         waits, level = self._waits, record.rto_cnt
-        if level >= len(waits):
+        if level and level >= len(waits):
             level = len(waits) - 1
         record.rto_at = at = now + (waits[level] if self.rto is None else min(self.rto << level, RTO_CAP))
         record.retx_at = NEVER

@@ -177,8 +177,8 @@ def send(pdc: Pdc, now: int) -> None:
     if pdc.cc is None:
         record = SendRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
     else:
-        record = paced = congestion.PacedRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
-        record.ar = ar = congestion.sent_first(pdc, paced, now) or ar
+        record = congestion.first_sent(pdc, psn, message, index, header, payload, ar, clear, now)
+        ar = record.ar
     emit_request(pdc, record, 0, ar, clear, now)
     tx.track(record, now)
     pdc.counters.data_tx += 1
@@ -201,7 +201,8 @@ def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
 
 def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, now: int) -> None:
     psn, mode, owner, cc = record.psn, pdc.mode, pdc.owner, pdc.cc
-    message, target, kind, header = None, None, int(mode), record.header
+    message, target, header = None, None, record.header
+    kind: int = mode
     if cc is None:
         entropy = pdc.entropy if mode is _ROD else pdc.next_entropy()
     else:

@@ -397,7 +397,7 @@ class Pds:
                     self._after(pdc, now)
                 elif self._waiting and pdc.idle:
                     self._idle_seen = True
-                if limit > 0 or sent:
+                if limit > 0 or (sent and (len(active) > 1 or pdc.state is _CLOSED)):
                     active.pop(pdc, None)
                 if limit <= 0 and sent and pdc.state is not _CLOSED:
                     active[pdc] = None  # it may have more to send, after all other PDCs
