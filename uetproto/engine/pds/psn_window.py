@@ -15,6 +15,8 @@ from typing import Any, Final
 from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
+_SIGN = 1 << 31
+"""Bit of a difference of PSNs that is set if the first PSN is below the second."""
 SACK_BITS = 64
 _SACK_MASK = (1 << SACK_BITS) - 1
 MPR_UNIT = 128
@@ -131,16 +133,16 @@ class PsnWindow:
         """Return how the PSN of an arriving packet relates to the window (pds.md §8.1)."""
         if psn == (self.cack + 1) & _M32 and not self.slots:
             return _NEW  # the common case, with the same result as below
-        distance = diff32(psn, self.cack)
-        if distance > self.mp_range:
-            return Verdict.AHEAD
-        if distance > 0:
+        above = (psn - self.cack) & _M32
+        if 0 < above < _SIGN:
+            if above > self.mp_range:
+                return Verdict.AHEAD
             if psn in self.slots:
                 return Verdict.DUPLICATE
             if self.rod and psn != self.expected:
                 return Verdict.GAP
-            return Verdict.NEW
-        if distance > -self.mp_range and (psn - self.start) & _M32 < (self.cack + 1 - self.start) & _M32:
+            return _NEW
+        if (self.cack - psn) & _M32 < self.mp_range and (psn - self.start) & _M32 < (self.cack + 1 - self.start) & _M32:
             return Verdict.PRIOR
         return Verdict.BEHIND
 
@@ -183,7 +185,7 @@ class PsnWindow:
         if not isinstance(slot, BufferedSlot):
             return None
         del self.slots[self._turn]
-        self._above &= ~self._bit(self._turn)
+        self._above &= ~(1 << ((self._turn - self.cack - 1) & _M32))
         self.buffered -= 1
         if not self.buffered:
             self.max_rcvd = (self._turn - 1) & _M32  # nothing above is received any more
@@ -191,14 +193,11 @@ class PsnWindow:
 
     def _mark(self, psn: int, slot: Slot) -> None:
         self.slots[psn] = slot
-        self._above |= self._bit(psn)
-        if diff32(psn, self.max_rcvd) > 0:
+        self._above |= 1 << ((psn - self.cack - 1) & _M32)
+        if 0 < (psn - self.max_rcvd) & _M32 < _SIGN:
             self.max_rcvd = psn
-        if diff32(psn, self.sack_track) < 0:
+        if (psn - self.sack_track) & _SIGN:
             self.sack_track = psn
-
-    def _bit(self, psn: int) -> int:
-        return 1 << ((psn - self.cack - 1) & _M32)
 
     def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
         """Record the response of SES to an unanswered PSN, and advance CACK (pds.md §8.2)."""
