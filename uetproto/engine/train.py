@@ -122,8 +122,8 @@ class ArrivingRun(Protocol):
         """Process `count` packets that end with packet `index`. `now` is when this packet arrived."""
 
     def answer(self, index: int) -> TrainAck | None:
-        """Return the answer that packet `index` causes, and let it be quiet otherwise. Return None if `due` must
-        process the packets first."""
+        """Return the answer that packet `index` causes, and let it be quiet otherwise. If the driver does not poll now,
+        the next `poll` returns its packet, too. Return None if `due` must process the packets first."""
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
         """Process packets as `settle` does, and return the answer that the last one causes. If the driver does not poll

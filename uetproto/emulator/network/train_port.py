@@ -156,7 +156,7 @@ class TrainPort:
             if ack is None:
                 run.quiet -= 1
             else:
-                self._send_ack(ack)
+                self._answer(ack)
             return
         nic = self._nic
         count, found.pending = found.pending + 1, 0
@@ -168,13 +168,14 @@ class TrainPort:
             run.settle(index, count, now)
             nic.step()
             return
-        ack = run.due(index, count, now)
-        if not nic.coming:
-            self._send_ack(ack)
-        elif ack.receiver is not None:
-            self.unsent[id(ack.packet)] = ack
+        self._answer(run.due(index, count, now))
 
-    def _send_ack(self, ack: TrainAck) -> None:
+    def _answer(self, ack: TrainAck) -> None:
+        """Send an ACK now, unless an event will poll the endpoint, which then returns it."""
+        if self._nic.coming:
+            if ack.receiver is not None:
+                self.unsent[id(ack.packet)] = ack
+            return
         framer = self._framer
         data = framer.frame(ack.packet)
         if framer.is_timed:

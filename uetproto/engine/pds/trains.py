@@ -185,7 +185,7 @@ class ReceivedTrain:
         pdc.touched = now
 
     def answer(self, index: int) -> TrainAck | None:
-        if not self._plain or not self._polled:
+        if not self._plain:
             return None
         pdc, owner, answer, parts = self._pdc, self._owner, self._followed.answer, self._ack_parts
         if parts is None:
@@ -199,6 +199,8 @@ class ReceivedTrain:
             owner.address, pdc.peer, cack.to_bytes(4, "big").join(parts), b"", _CONTROL, self._train.entropies[index],
             False, _NO_TRIM, owner.ip_version,
         )  # fmt: skip
+        if not self._polled:
+            owner.out.append(packet)
         return TrainAck(packet, cack, pdc.peer_id, pdc.local_id, answer)
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
