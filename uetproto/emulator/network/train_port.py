@@ -256,7 +256,7 @@ class TrainPort:
             return False
         found.run, found.epoch = run, ended.epoch
         found.pending, found.done, found.at = ended.pending, -1, ended.at
-        ended.pending = 0
+        ended.pending, ended.run = 0, None  # the sender remembers it, and should not keep the payload of later trains
         self._pending[self._pending.index(ended)] = found
         return True
 
