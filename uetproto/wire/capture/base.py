@@ -380,8 +380,9 @@ class CaptureWriter(ABC):
         parts = self._parts[:]
         self._parts.clear()
         if self._gathers and 1 < len(parts) <= _IOV_MAX:
+            size = sum(map(len, parts))  # before the write, which drives the parts out of the cache of the processor
             written = os.writev(self._file.fileno(), parts)
-            if written == sum(map(len, parts)):
+            if written == size:
                 return
             parts = [b"".join(parts)[written:]]  # of a pipe, or of a disk that is full
         joined = b"".join(parts)
