@@ -13,8 +13,11 @@ from uetproto.errors import LocalError
 
 _ClockEvent: TypeAlias = tuple[int, Callable[[Any], object], Any]
 """Type of an event: its time, what is called, and with which argument."""
-_SPAN = 17
-"""Number of bits of a time in picoseconds that are below the number of its span: a span takes 131 ns."""
+_BITS, _MOST_BITS = 17, 24
+"""Number of bits of a time in picoseconds that are below the number of its span, at first (131 ns) and at most."""
+_LOOK, _FEW, _MANY = 63, 12, 600
+"""Bits of the number of a span that are 0 when the clock looks at the number of its events; number of events below
+which spans become twice as long, and above which they become half as long."""
 _TIME = itemgetter(0)
 
 
@@ -23,13 +26,16 @@ class Clock:
     they were added.
 
     Events are kept in short spans of time. A span is sorted when its first event is due, as most events are entered
-    long before: this costs less than to sort each event into a heap.
+    long before: this costs less than to sort each event into a heap. The length of the spans follows the number of
+    events in them, which changes nothing but the time that they take.
     """
 
-    __slots__ = ("_coming", "_due", "_number", "_numbers", "_spans", "_stopped", "late", "now")
+    __slots__ = ("_bits", "_coming", "_due", "_number", "_numbers", "_spans", "_stopped", "late", "now")
 
     def __init__(self) -> None:
         self.now = 0
+        self._bits = _BITS
+        """Number of bits of a time that are below the number of its span."""
         self._numbers: list[int] = []
         """Heap of the numbers of the spans in `_spans`."""
         self._spans: dict[int, list[_ClockEvent]] = {}
@@ -52,7 +58,7 @@ class Clock:
 
     def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
         """Call `action(argument)` at `time`. Raises `LocalError` for an instant that has passed."""
-        span = self._spans.get(time >> _SPAN)
+        span = self._spans.get(time >> self._bits)
         if span is None or time < self.now:
             self._begin(time, action, argument)
         else:
@@ -61,9 +67,9 @@ class Clock:
     def at_each(self, time: int, step: int, action: Callable[[Any], object], arguments: Iterable[Any]) -> None:
         """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` later than
         the one before it. Raises `LocalError` for an instant that has passed."""
-        spans, now = self._spans, self.now
+        spans, bits, now = self._spans, self._bits, self.now
         for argument in arguments:
-            span = spans.get(time >> _SPAN)
+            span = spans.get(time >> bits)
             if span is None or time < now:
                 self._begin(time, action, argument)
             else:
@@ -72,7 +78,7 @@ class Clock:
 
     def _begin(self, time: int, action: Callable[[Any], object], argument: Any) -> None:
         """Add an event to the span that runs, or as the first one of a later span."""
-        number = time >> _SPAN
+        number = time >> self._bits
         if time < self.now:
             raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps", id="time-passed")
         if number != self._number:
@@ -143,6 +149,19 @@ class Clock:
                 due.sort(key=_TIME)
             self._coming = coming = iter(due)
             yield coming
+            if not number & _LOOK:
+                if len(due) < _FEW and self._bits < _MOST_BITS:
+                    self._divide(self._bits + 1)
+                elif len(due) > _MANY and self._bits:
+                    self._divide(self._bits - 1)
+
+    def _divide(self, bits: int) -> None:
+        """Divide time into spans of another length, while none runs."""
+        events = [event for number in sorted(self._numbers) for event in self._spans.pop(number)]
+        self._bits = bits
+        for event in events:  # those of one instant stay in their order
+            self._spans.setdefault(event[0] >> bits, []).append(event)
+        self._numbers[:] = sorted(self._spans)
 
     def _put_back(self, begun: int = 0) -> None:
         """Let no span run, as events may be added now that are before it. `begun` is the number of events that were
