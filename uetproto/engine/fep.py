@@ -225,6 +225,23 @@ class Fep:
     def take_quiet_ack(self, ack: TrainAck, now: int) -> bool:
         return take_quiet_ack(self.pds, ack, now)
 
+    # Packets that the driver has recognized (`train.MessageEngine`)
+
+    def use_messages(self) -> bool:
+        return not (use_trains(self.pds) or self.pds.objects)
+
+    def take_message(self, packet: Datagram, now: int) -> bool:
+        """Receive a packet as a peer has sent it, unless its payload may have changed since, or it is for another
+        endpoint."""
+        payload, pds = packet.payload, self.pds
+        if (
+            packet.dst != pds.address or packet.ip_version != pds.ip_version
+            or (type(payload) is not bytes and not (type(payload) is memoryview and type(payload.obj) is bytes))
+        ):  # fmt: skip
+            return False
+        self.receive(packet, now)
+        return True
+
     # What PDS calls (`service.PdsUser`)
 
     def follow_run(

@@ -166,10 +166,10 @@ class TrainEngine(Protocol):
 @runtime_checkable
 class MessageEngine(Protocol):
     """A message engine is an engine that can take packets of its peers as objects, if the driver has recognized their
-    frames. Each is a whole message, or the acknowledgement of messages."""
+    frames. Where an engine makes trains (`TrainEngine`), it takes no such packets."""
 
     def use_messages(self) -> bool:
-        """Send such packets from now on. Return False if the configuration allows none."""
+        """Send such packets from now on. Return False if the configuration allows none, or trains are better."""
 
     def take_message(self, packet: Any, now: int) -> bool:
         """Process a packet that a peer has sent, as `receive` does. Return False, having done nothing, if `receive`

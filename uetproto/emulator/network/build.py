@@ -64,8 +64,9 @@ def build(
     capture = None if writer is None else TapCapture(clock, writer, patience)
     builder = _NetworkBuilder(clock, config, nodes, dscp, chance, capture)
     build_topology(builder)
-    if config.trains == "on" and not any(nic.trains or nic.messages for nic in builder.network.nics.values()):
-        why = "; ".join(dict.fromkeys(split.when for split in builder.network.splits.values()))
+    splits = builder.network.splits
+    if config.trains == "on" and splits.keys() >= builder.network.nics.keys():
+        why = "; ".join(dict.fromkeys(split.when for split in splits.values()))
         raise LocalError(
             "trains", f"on, but nothing in this network is a train: {why}", "auto, off", id="inconsistent-values"
         )
@@ -382,6 +383,8 @@ class _NetworkBuilder:
             split = Split.OBJECTS
         elif not isinstance(framer, SealingFramer) and isinstance(engine, MessageEngine) and engine.use_messages():
             nic.messages = MessagePort(self.clock, nic, engine, self._announced)
+            if isinstance(engine, TrainEngine) and engine.tally.network is not None:
+                self.network.splits[name] = engine.tally.network
             return nic.messages
         elif node.ring < LEAST:
             split = Split.CONGESTION_CONTROL

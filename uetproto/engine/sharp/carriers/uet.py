@@ -15,14 +15,12 @@ from uetproto.engine.contract import (
     AskClose,
     Close,
     Completion,
-    Datagram,
     Mode,
     PdcClosed,
     PdcOpened,
     Receive,
     Received,
     Send,
-    TrafficClass,
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Input, Role
@@ -206,19 +204,7 @@ class UetCarrier(Carrier):
         return True
 
     def take_message(self, packet: Any, now: int) -> bool:
-        """Hand a packet to the endpoint as a receiver would read it, if its bytes cannot have changed since."""
-        payload, kind = packet.payload, packet.traffic_class
-        if (
-            type(packet) is not Datagram or packet.dst != self._fep.pds.address or packet.message is not None
-            or kind is TrafficClass.DATA_RTX
-            or (type(payload) is memoryview and type(payload.obj) is not bytes)
-        ):  # fmt: skip
-            return False
-        transport = b"".join((packet.header, payload))
-        self._fep.receive(
-            Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=packet.ip_version), now
-        )
-        return True
+        return self._fep.take_message(packet, now)
 
     # What the endpoint tells
 
