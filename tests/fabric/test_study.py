@@ -144,3 +144,14 @@ def test_each_parameter_of_congestion_control_and_switches_has_an_effect() -> No
         result = Study(StudyConfig(cc="nscc", **more), load).run()  # type: ignore[arg-type]
         assert result.match
         assert result != usual, more
+
+
+def test_no_frame_is_kept_that_the_network_has_changed() -> None:
+    study = Study(StudyConfig(cc="nscc", profile="htsim"), traffic_matrix("incast", 8, 200_000))
+    result = study.run()
+    assert result.match
+    assert result.trims
+    assert sum(marker.marked for marker in study.network.markers.values()) > 0
+    study.clock.run(study.clock.now + 1000 * MICROSECOND)
+    ports = [nic.messages for nic in study.network.nics.values()]
+    assert all(port is not None and not port._announced for port in ports)

@@ -8,6 +8,7 @@ identified by its Python object and not by its bytes, as a retransmission may ha
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class FrameOutcome(StrEnum):
@@ -40,13 +41,16 @@ class FrameOutcomes:
     network first reports something.
     """
 
-    __slots__ = ("_frames", "_new", "changes")
+    __slots__ = ("_frames", "_new", "announced", "changes")
 
     def __init__(self) -> None:
         self._frames: dict[int, bytes | FrameInTransit] = {}
         """Followed frames: the frame itself as long as nothing has happened to it."""
         self._new: list[bytes] = []
         """Frames that are followed and not yet in the table."""
+        self.announced: dict[int, Any] = {}
+        """What is known of frames under way to which nothing has happened, by their `id`. Who adds an entry keeps the
+        frame in it, and removes the entry when the frame arrives."""
         self.changes = 0
         """Number of followed frames to which something has happened."""
 
@@ -75,7 +79,8 @@ class FrameOutcomes:
         return self._frames.get(id(frame))
 
     def transit(self, frame: bytes) -> FrameInTransit | None:
-        """Return what is known of a frame, or None if it is not followed."""
+        """Return what is known of a frame to which something happens, or None if it is not followed."""
+        self.announced.pop(id(frame), None)
         found = self._found(frame)
         if isinstance(found, bytes):
             self._frames[id(frame)] = found = FrameInTransit([found])

@@ -15,7 +15,7 @@ from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.config import NetworkConfig, NodeAttachment
 from uetproto.emulator.network.layouts import LAYOUTS, cables_between_switches
-from uetproto.emulator.network.message_port import AnnouncedFrames, MessagePort
+from uetproto.emulator.network.message_port import MessagePort
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink, PayloadSize
 from uetproto.emulator.network.pfc import PauseGate, Pauser, Pfc, TrunkPort
@@ -191,7 +191,6 @@ class _NetworkBuilder:
         self.network = BuiltNetwork(capture=capture)
         self._trunk_ports: dict[str, TrunkPort] = {}
         self._expected: ExpectedFrames = {}
-        self._announced: AnnouncedFrames = {}
         self._trunk_links: dict[str, EmulatedLink] = {}
         self._encodes = config.wire == "bytes"
         self._size_of: Callable[[bytes], int] = len if self._encodes else unencoded_frames.size_of
@@ -382,7 +381,7 @@ class _NetworkBuilder:
         if not self._encodes:
             split = Split.OBJECTS
         elif not isinstance(framer, SealingFramer) and isinstance(engine, MessageEngine) and engine.use_messages():
-            nic.messages = MessagePort(self.clock, nic, engine, self._announced)
+            nic.messages = MessagePort(self.clock, nic, engine, self.outcomes.announced)
             if isinstance(engine, TrainEngine) and engine.tally.network is not None:
                 self.network.splits[name] = engine.tally.network
             return nic.messages

@@ -4,10 +4,9 @@
 On their way the frames are ordinary frames. The port of the sender announces each frame with its packet; the port of
 the receiver recognizes a frame by its Python object, so that nobody reads it or checks its CRC. A frame that the
 network has marked, trimmed, damaged or repeated is another object, or no longer announced, and the NIC takes it as any
-other.
+other. Such a frame is forgotten when the network reports what has happened to it (`FrameOutcomes`).
 """
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from uetproto.emulator.network.clock import Clock
@@ -16,9 +15,8 @@ from uetproto.engine.train import MessageEngine
 if TYPE_CHECKING:
     from uetproto.emulator.network.nic import Nic
 
-_MOST = 128
-"""Number of its frames that a port announces at a time. The oldest one has arrived, or the network has changed it, and
-only the table keeps it in memory."""
+_MOST = 1 << 14
+"""Number of announced frames above which all are forgotten: most of them were lost unreported."""
 
 AnnouncedFrames = dict[int, tuple[bytes, Any]]
 """Type of the table of all frames in flight, with their packets. The key is the `id` of the frame, which the table
@@ -34,16 +32,13 @@ class MessagePort:
         self._nic = nic
         self._take = engine.take_message
         self._announced = announced
-        self._sent: deque[int] = deque()
-        """Keys of the frames that were announced last."""
 
     def announce(self, frame: bytes, packet: Any) -> None:
         """Let the receiver of a frame know the packet of which it was made."""
-        announced, sent, key = self._announced, self._sent, id(frame)
-        if len(sent) >= _MOST:
-            announced.pop(sent.popleft(), None)
-        sent.append(key)
-        announced[key] = frame, packet
+        announced = self._announced
+        if len(announced) >= _MOST:
+            announced.clear()
+        announced[id(frame)] = frame, packet
 
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now."""
