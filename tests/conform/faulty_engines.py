@@ -170,7 +170,7 @@ ENGINE_FAULTS: dict[str, PeerFault] = {
     "a PSN before Start_PSN is a duplicate": fault("PDS-026", judged(Verdict.BEHIND, Verdict.PRIOR)),
     "a PSN above CACK is new each time": fault("PDS-033 PDS-047 SES-006", judged(Verdict.DUPLICATE, Verdict.NEW)),
     "a write is done twice": fault("PDS-022 PDS-038 SES-006", (destination, "_duplicate", delivers_again)),
-    "PSNs are compared without their wrap": fault("PDS-028", (psn_window, "diff32", lambda a, b: a - b)),
+    "PSNs are compared without their wrap": fault("PDS-028", (psn_window, "_M32", -1)),
     "NACKs of a PDC do not tell it": fault(
         "PDS-024 PDS-025 PDS-052 TRIM-001 TRIM-002 TRIM-005 TRIM-006",
         nacks(lambda code, payload: (code, payload, True)),
