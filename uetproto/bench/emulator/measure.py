@@ -31,10 +31,10 @@ class EmulatorRow(NamedTuple):
 
 ROWS = (
     EmulatorRow("write", "fi_write from file to file, CRC32C, one tap", 64 * MIB, 1024 * MIB, 1.5, 3),
-    EmulatorRow("write-no-capture", "the same without a capture", 64 * MIB, 1024 * MIB, 1.7, 3),
+    EmulatorRow("write-no-capture", "the same without a capture", 64 * MIB, 1024 * MIB, 1.7),
     EmulatorRow("roce", "RDMA WRITE from file to file, ICRC, one tap", 64 * MIB, 1024 * MIB, 1.5, 3),
-    EmulatorRow("roce-no-capture", "the same without a capture", 64 * MIB, 1024 * MIB, 1.7, 3),
-    EmulatorRow("two-senders", "two fi_writes into one port", 64 * MIB, 1024 * MIB, 1.3, 2),
+    EmulatorRow("roce-no-capture", "the same without a capture", 64 * MIB, 1024 * MIB, 1.7),
+    EmulatorRow("two-senders", "two fi_writes into one port", 64 * MIB, 1024 * MIB, 1.3),
     EmulatorRow("ring", "all_reduce over 16 ranks, ring", 16 * MIB, 64 * MIB, 1.1, 2.5),
     EmulatorRow("sharp", "all_reduce over 16 ranks, SHARP streams over RoCE", 2 * MIB, 64 * MIB, 1.7),
     EmulatorRow("sharp-uet", "the same over UET", 2 * MIB, 64 * MIB, 0.9),
