@@ -13,8 +13,9 @@ from uetproto.errors import LocalError
 
 _ClockEvent: TypeAlias = tuple[int, Callable[[Any], object], Any]
 """Type of an event: its time, what is called, and with which argument."""
-_BITS, _MOST_BITS = 17, 24
-"""Number of bits of a time in picoseconds that are below the number of its span, at first (131 ns) and at most."""
+_BITS, _MOST_BITS = 17, 20
+"""Number of bits of a time in picoseconds that are below the number of its span, at first (131 ns) and at most (1 µs):
+in a longer span many events are added while it runs, when a burst follows a quiet time."""
 _LOOK, _FEW, _MANY = 63, 12, 600
 """Bits of the number of a span that are 0 when the clock looks at the number of its events; number of events below
 which spans become twice as long, and above which they become half as long."""
