@@ -111,6 +111,7 @@ class Study:
         self.memories: dict[int, bytearray] = {}
         self.managers: dict[str, CongestionContexts] = {}
         """Congestion control of each host, by its name; empty without congestion control."""
+        self._pds = config.pds if config.cc == OFF else self.plane.tuned(config.pds)
         self.feps = {f"h{host}": self._fep(host) for host in range(matrix.hosts)}
         self.network = build(
             self.clock, self._network(), {name: self._attachment(name, fep) for name, fep in self.feps.items()},
@@ -189,13 +190,11 @@ class Study:
 
     def _fep(self, host: int) -> Fep:
         config, congestion = self.config, None
-        pds = config.pds
         if config.cc != OFF:
             congestion = self.managers[f"h{host}"] = self.plane.contexts(self._chance(f"h{host}", "cc"))
-            pds = self.plane.tuned(pds)
         return Fep(
-            FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=pds, ses=config.ses, congestion=congestion,
-            objects=config.wire == "objects",
+            FIRST_ADDRESS + host, self._chance(f"h{host}", "engine"), pds=self._pds, ses=config.ses,
+            congestion=congestion, objects=config.wire == "objects",
         )  # fmt: skip
 
     def _attachment(self, name: str, fep: Fep) -> NodeAttachment:

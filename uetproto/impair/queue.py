@@ -150,8 +150,8 @@ class OutputQueue:
         self._link = link
         self._levels = levels
         self._size_of = size_of
-        self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
-        self._bytes = [0 for _ in Level]
+        self._waiting: tuple[deque[bytes], ...] = (deque(), deque(), deque())  # at each level
+        self._bytes = [0, 0, 0]
         self._awake = False  # whether an event will serve the queue
         self._held = False  # whether data may not be sent, as PFC pauses it
         self._observer = observer

@@ -200,14 +200,20 @@ class Topology:
             far = self._reach[end] = [-1] * (self.size + len(self.switches))
             far[end] = 0
             waiting = deque([end])
+            beside = self._switches_beside
             while waiting:
                 vertex = waiting.popleft()
-                for link in self.leaving[vertex]:
-                    target = self.links[link].target
-                    if target >= self.size and far[target] < 0:
-                        far[target] = far[vertex] + 1
-                        waiting.append(target)
+                for switch in beside[vertex]:
+                    if far[switch] < 0:
+                        far[switch] = far[vertex] + 1
+                        waiting.append(switch)
         return far
+
+    @cached_property
+    def _switches_beside(self) -> tuple[tuple[int, ...], ...]:
+        """Return for each vertex the switches at the other ends of its cables."""
+        targets = ([self.links[link].target for link in links] for links in self.leaving)
+        return tuple(tuple(target for target in found if target >= self.size) for found in targets)
 
     def _rank(self, rank: int) -> int:
         if not 0 <= rank < self.size:

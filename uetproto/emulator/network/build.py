@@ -9,7 +9,7 @@ receiver.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from uetproto.emulator.network.built import BuiltNetwork, LinkHop, SwitchPort
 from uetproto.emulator.network.clock import Clock
@@ -165,6 +165,24 @@ def headroom(config: NetworkConfig, pfc: Pfc, nodes: Iterable[PlacedRate], *, sh
         for end in ends:  # "leaf0 > spine1": a neighbour of spine1
             switches[end.partition(" > ")[2]].append(pfc.most(rate=config.rate, delay=config.delay, mtu=config.mtu))
     return max(sum(sorted(shares)[0 if shared else 1 :]) for shares in switches.values())
+
+
+class DeferredRng:
+    """A deferred random generator is made when it first draws, as most queues never draw."""
+
+    __slots__ = ("_make", "getrandbits", "random")
+
+    getrandbits: Callable[[int], int]
+    random: Callable[[], float]
+
+    def __init__(self, make: Callable[[], Rng]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the generator, whose functions replace this call from now on."""
+        made = self._make()
+        self.getrandbits, self.random = made.getrandbits, made.random
+        return object.__getattribute__(self, name)
 
 
 class _Forward:
@@ -430,11 +448,11 @@ class _NetworkBuilder:
             red = self.config.red
             if share > 1:
                 red = replace(red, kmin=red.kmin // share, kmax=red.kmax // share)
-            marker = self.network.markers[name] = Marker(red, self.chance(name, "red"), self.outcomes)
+            marker = self.network.markers[name] = Marker(red, self._rng(name, "red"), self.outcomes)
         if self.config.rules is not None:
             return UetQueue(
                 self.clock, link, self.config.rules, capacity=capacity, dscp=self.dscp, marker=marker,
-                coin=self.chance(name, "coin"), observer=pauser, size_of=self._size_of,
+                coin=self._rng(name, "coin"), observer=pauser, size_of=self._size_of,
                 buffer=self.network.buffers.get(switch),
             )  # fmt: skip
         return OutputQueue(
@@ -446,6 +464,9 @@ class _NetworkBuilder:
             observer=pauser,
             size_of=self._size_of,
         )
+
+    def _rng(self, name: str, use: str) -> Rng:
+        return DeferredRng(partial(self.chance, name, use))
 
     def _delay(self, node: NodeAttachment) -> int:
         return self.config.delay if node.at is None else self.config.inner_delay

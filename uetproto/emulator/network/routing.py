@@ -26,20 +26,20 @@ class LayoutRouting:
     trees: "MulticastTrees"
     trunks: dict[int, OutputQueue] = field(default_factory=dict)
     """Output queues to other switches. The key is the number of the link in the layout."""
-    _hops: dict[bytes, Sequence[OutputQueue]] = field(default_factory=dict)
+    _hops: dict[int, Sequence[OutputQueue]] = field(default_factory=dict)
 
     def next_hops(self, mac: bytes) -> Sequence[OutputQueue]:
-        """Return the output queues on the shortest paths to the node with the MAC address `mac`. If no node has
-        this address, return no queue.
+        """Return the output queues on the shortest paths to the node with the MAC address `mac`, which is at another
+        switch. If no node has this address, return no queue.
         """
-        found = self._hops.get(mac)
-        if found is not None:
-            return found
         end, layout = self.vertices.get(mac), self.layout
         if end is None:
             return ()
-        onward = layout.next_links if end < layout.size else layout.links_towards
-        self._hops[mac] = hops = [self.trunks[link] for link in onward(self.vertex, end)]
+        switch = layout.neighbour(end) if end < layout.size else end
+        hops = self._hops.get(switch)
+        if hops is None:
+            hops = [self.trunks[link] for link in layout.links_towards(self.vertex, switch)]
+            self._hops[switch] = hops
         return hops
 
     def ports(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:

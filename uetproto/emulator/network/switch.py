@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uetproto.emulator.network.ports import OutputPort
 from uetproto.errors import LocalError
@@ -62,14 +62,45 @@ class MulticastEntry:
 
 
 FLOWS = 1 << 16
-"""Greatest number of entries in each of the two caches of a switch: the flows, and the multicast entries. A full cache
-is emptied."""
+"""Greatest number of entries in each cache of a switch: the flows of equal paths, and the multicast entries. A full
+cache is emptied."""
 
 _EARLIER = 1 << 12
 """Number of replaced multicast entries that are kept for their counters."""
 
 MOST_GROUPS = 0xFFFF - 0xC000
 """Default number of multicast groups that a switch can hold: InfiniBand has as many local identifiers for groups."""
+
+
+class EqualPaths(dict[bytes, OutputQueue]):
+    """Equal paths begin with several output queues of a switch, which act as one output port: the flow of a frame
+    selects the queue. This table has the queue of each flow. It is found by a hash once, and then kept.
+    """
+
+    __slots__ = ("_flow_of", "_hash", "_queues")
+
+    def __init__(self, queues: Sequence[OutputQueue], start: Any, flow_of: Callable[[bytes], bytes] | None) -> None:
+        """Make the paths that begin with `queues`. `start` is the hash before the flow, and `flow_of` that of
+        `Switch`."""
+        self._queues = queues
+        self._hash = start
+        self._flow_of = flow_of
+
+    def put(self, frame: bytes) -> bool:
+        read = self._flow_of
+        if read is not None:
+            return self[read(frame)].put(frame)
+        if frame[12:14] == IPV4_TYPE:  # as `flow_of`, without a call
+            return self[frame[:6] + frame[26:36]].put(frame)
+        return self[flow_of(frame)].put(frame)
+
+    def __missing__(self, flow: bytes) -> OutputQueue:
+        if len(self) >= FLOWS:
+            self.clear()
+        choice, queues = self._hash.copy(), self._queues
+        choice.update(flow)
+        self[flow] = queue = queues[int.from_bytes(choice.digest(), "big") % len(queues)]
+        return queue
 
 
 class Switch:
@@ -86,7 +117,7 @@ class Switch:
     """
 
     __slots__ = (
-        "_earlier", "_entries", "_exits", "_flow_of", "_flows", "_groups", "_hash", "_names", "_open", "_outcomes",
+        "_branches", "_earlier", "_entries", "_exits", "_flow_of", "_groups", "_hash", "_names", "_open", "_outcomes",
         "_queues", "_routing", "_size_of", "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed",
         "trimming", "unknown",
     )  # fmt: skip
@@ -109,11 +140,11 @@ class Switch:
         self._flow_of = flow_of
         # The hash depends on the name of the switch, as otherwise all switches would make the same choice.
         self._hash = blake2s(digest_size=4, key=name.encode()[:32], salt=salt.to_bytes(8, "big"))
-        self._flows: dict[bytes, OutputQueue] = {}
+        self._branches: dict[tuple[OutputQueue, ...], EqualPaths] = {}
         self.name = name
         self._queues: dict[bytes, OutputPort] = {}
         self._exits: dict[bytes, OutputPort] = {}
-        """The only port by which frames to a node leave, by its MAC address: that of `_queues`, or one to a switch."""
+        """Port by which frames to a node leave, by its MAC address: that of `_queues`, or one to other switches."""
         self._open: dict[bytes, OutputPort] = {}  # ports for groups that no node joined
         self._names: dict[bytes, str] = {}
         self._groups: dict[bytes, dict[bytes, OutputPort]] = {}
@@ -136,7 +167,6 @@ class Switch:
         """Add a port that leads to the node with the MAC address `mac`. The counters call the port `name`."""
         self._queues[mac] = self._exits[mac] = queue
         self._names[mac] = name or mac.hex(":")
-        self._flows.clear()
         if not inner:
             self._open[mac] = queue
         self.renew()
@@ -236,42 +266,33 @@ class Switch:
 
     def take(self, frame: bytes) -> None:
         """Forward a frame that arrives now."""
-        queue = self._exits.get(frame[:6])
-        if queue is None:
-            queue = self._choose(frame)
-            if queue is None:
+        port = self._exits.get(frame[:6])
+        if port is None:
+            port = self._route(frame[:6])
+            if port is None:
                 if frame.startswith(GROUPS):
                     self._multicast(frame)
                 else:
                     self._drop_unknown(frame)
                 return
-        if queue.put(frame):
+        if port.put(frame):
             self.forwarded += 1
         else:
-            self.trim_or_drop(queue, frame, last_hop=frame[:6] in self._queues)
+            self.trim_or_drop(port, frame, last_hop=frame[:6] in self._queues)
 
-    def _choose(self, frame: bytes) -> OutputPort | None:
-        """Return the queue to the next switch on the path of a frame, which depends on the flow if there are several
-        paths. Return None if there is none."""
-        read = self._flow_of
-        if read is not None:
-            flow = read(frame)
-        else:  # `flow_of`, without a call for the most frequent kind of frame
-            flow = frame[:6] + frame[26:36] if frame[12:14] == IPV4_TYPE else flow_of(frame)
-        queue = self._flows.get(flow)
-        if queue is None:
-            mac = frame[:6]
-            hops = () if self._routing is None else self._routing.next_hops(mac)
-            if len(hops) < 2:
-                if hops:
-                    self._exits[mac] = hops[0]
-                return hops[0] if hops else None
-            if len(self._flows) >= FLOWS:
-                self._flows.clear()
-            choice = self._hash.copy()
-            choice.update(flow)
-            queue = self._flows[flow] = hops[int.from_bytes(choice.digest(), "big") % len(hops)]
-        return queue
+    def _route(self, mac: bytes) -> OutputPort | None:
+        """Find and keep the port by which frames to a node at another switch leave. Return None if there is none."""
+        hops = () if self._routing is None else self._routing.next_hops(mac)
+        if not hops:
+            return None
+        port: OutputPort = hops[0]
+        if len(hops) > 1:
+            key = tuple(hops)
+            if key not in self._branches:
+                self._branches[key] = EqualPaths(key, self._hash, self._flow_of)
+            port = self._branches[key]
+        self._exits[mac] = port
+        return port
 
     def _multicast(self, frame: bytes) -> None:
         entry = self._entries.get(frame[:12])
