@@ -216,6 +216,10 @@ class Fep:
     def use_trains(self) -> bool:
         return use_trains(self.pds)
 
+    def only_sends(self, now: int) -> bool:
+        settles = self.target.idle_at <= now or (any(self._waits) and self._ses_deadline() <= now)
+        return not settles and self.pds.only_sends(now)
+
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         return admit(self.pds, train, index, polled)
 

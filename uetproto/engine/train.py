@@ -105,15 +105,18 @@ class TrainAck:
 class ArrivingRun(Protocol):
     """An arriving run is the train of a peer whose packets an engine takes with less work than `receive`.
 
-    The driver passes the packets in their order, from the one for which the run was admitted. The first `quiet` of them
-    cause no packet, no event and no timer; the driver reports them when it likes, but before any other call of the
-    engine. The next packet causes an answer, and others are quiet again.
+    The driver passes the packets in their order, from the one for which the run was admitted. Those before packet
+    `quiet_to` cause no packet, no event and no timer; the driver reports them when it likes, but before any other call
+    of the engine. Packet `quiet_to` causes an answer, and others are quiet again.
     """
 
-    quiet: int
-    """Number of packets that the driver may report late."""
+    quiet_to: int
+    """Index behind the last packet that the driver may report late."""
     answers: bool
-    """Whether the next packet is passed to `answer` and `due`. If not, `receive` takes it."""
+    """Whether the packet behind it is passed to `answer` and `due`. If not, `receive` takes it."""
+    apart: bool
+    """Whether the connection of the run has nothing to send. Then its packets may be reported after a `poll` for which
+    `TrainEngine.only_sends` is true."""
     place: Callable[[int], None]
     """Function that stores the payload of a packet of the train, given by its index, in the memory of its message.
     Raises `OSError` if this is not possible; then nothing has changed."""
@@ -147,6 +150,10 @@ class TrainEngine(Protocol):
 
     def use_trains(self) -> bool:
         """Make trains from now on. Return False, and note why, if the configuration allows none."""
+
+    def only_sends(self, now: int) -> bool:
+        """Return whether `poll` at `now` would only send packets of connections that have something to send: no timer
+        is due, and nothing waits that depends on other connections."""
 
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         """Return the run for the packets of a train that arrive from packet `index` on, or None if `receive` must take

@@ -60,7 +60,7 @@ def seal_train(framer: "SealingFramer", train: Train) -> list[bytes]:
 class OpenedRun:
     """An opened run takes the packets of a sealed train without opening them (`train.ArrivingRun`)."""
 
-    __slots__ = ("_end", "_framer", "_run", "_train", "answers", "place", "quiet")
+    __slots__ = ("_end", "_framer", "_run", "_train", "answers", "apart", "place", "quiet_to")
 
     def __init__(self, framer: "SealingFramer", run: ArrivingRun, train: Train) -> None:
         self._framer = framer
@@ -68,8 +68,8 @@ class OpenedRun:
         self._train = train
         self._end = 0
         """Index behind the last packet that would open now."""
-        self.answers = False
-        self.quiet = 0
+        self.answers = self.apart = False
+        self.quiet_to = 0
 
     def settle(self, index: int, count: int, now: int) -> None:
         self._framer.domain.counters.in_auth_pkts += count
@@ -78,13 +78,13 @@ class OpenedRun:
     def answer(self, index: int) -> TrainAck | None:
         ack = self._run.answer(index)
         if ack is not None:
-            self._limit(index + 1)
+            self._limit()
         return ack
 
     def due(self, index: int, count: int, now: int) -> TrainAck:
         self._framer.domain.counters.in_auth_pkts += count
         ack = self._run.due(index, count, now)
-        self._limit(index + 1)
+        self._limit()
         return ack
 
     def renew(self, index: int, polled: bool) -> bool:
@@ -102,15 +102,16 @@ class OpenedRun:
                     if not opens(framer, seal):
                         break
                     self._end = end
-        self._limit(index)
+        self._limit()
         return self._end > index
 
-    def _limit(self, index: int) -> None:
-        """Let no packet be quiet or due, from `index` on, that must be opened."""
-        run, left = self._run, self._end - index
+    def _limit(self) -> None:
+        """Let no packet be quiet or due that must be opened."""
+        run, end = self._run, self._end
         self.place = run.place
-        self.quiet = min(run.quiet, left)
-        self.answers = run.answers and run.quiet < left
+        self.apart = run.apart
+        self.quiet_to = min(run.quiet_to, end)
+        self.answers = run.answers and run.quiet_to < end
 
 
 def take_ack(framer: "SealingFramer", ack: TrainAck) -> bool:

@@ -193,7 +193,7 @@ class TrafficPort:
             run = self._trains.follow(run, train, at)
         while at < end:
             if run is not None:
-                due = min(at + run.quiet, end)
+                due = min(run.quiet_to, end)
                 for index in range(at, due):
                     run.place(index)
                 if due == end:

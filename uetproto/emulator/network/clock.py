@@ -122,11 +122,12 @@ class Clock:
         was called. `now` stays at the last event.
         """
         try:
-            return self._run(until, events)
+            return self.go_on(until, events)
         finally:
             self.settle()
 
-    def _run(self, until: int, events: int) -> bool:
+    def go_on(self, until: int = NEVER, events: int = -1) -> bool:
+        """Run events as `run` does, but leave it to the caller to call `settle` before somebody looks."""
         self._stopped = False
         if self._number >= 0:  # an event has called `run`, which then runs the rest of its span, too
             self._put_back()

@@ -154,10 +154,13 @@ class Nic:
                 self._on_event(event)
 
     def _more(self, _: object) -> None:
-        if self.trains is not None:
-            self.trains.end()
+        trains = self.trains
+        if trains is not None:
+            trains.prepare()
         self.coming = False
         self.step()
+        if trains is not None and not self.coming:
+            trains.end()
 
     def _fill(self) -> None:
         """Send more packets, as the gate has room for them."""

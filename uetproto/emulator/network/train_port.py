@@ -11,7 +11,7 @@ happens to it (`settle`). These are the conditions `Split.CHANGED`, `Split.TIMER
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import NEVER
@@ -33,32 +33,42 @@ _SENT = 96
 long."""
 
 
+@final
 class TrainInFlight:
     """A train in flight has the frames of a train, and what its receiver knows of them."""
 
-    __slots__ = ("at", "done", "epoch", "frames", "last", "next", "pending", "run", "train")
+    __slots__ = ("at", "epoch", "frame", "left", "next", "run", "since", "train")
 
-    def __init__(self, train: Train, frames: list[bytes]) -> None:
-        self.train: Train | None = train
+    def __init__(self, train: Train | None, frames: list[bytes]) -> None:
+        self.train = train
         """The train, until its last frame has arrived: the payload of a file stays in memory so long."""
-        self.frames = frames
-        self.last = len(frames) - 1
+        self.left = frames[::-1]
+        """Frames behind `frame`, the last one first."""
+        self.frame: bytes | None = self.left.pop() if frames else None
+        """Frame that is expected next, or None if there is none."""
         self.next = 0
-        """Index of the frame that is expected next."""
+        """Index of this frame."""
         self.run: ArrivingRun | None = None
-        """What takes the packets at the receiver, or None if nothing does yet."""
+        """What takes the packets at the receiver, or None if nothing does yet, or does any more."""
         self.epoch = -1
         """Epoch of the receiving port in which the run was admitted or renewed."""
-        self.pending = 0
-        """Number of packets that the endpoint has still to process, those of the train before it included."""
-        self.done = 0
-        """Index of the last of them; -1 if it is of the train before it."""
+        self.since = 0
+        """Index of the first packet that the endpoint has still to process; it is negative if some of the train before
+        it wait, too."""
         self.at = 0
         """Instant at which the last of them arrived."""
 
+    def forget(self) -> None:
+        """Expect no more frames."""
+        self.left, self.frame, self.train = [], None, None
+        if self.since == self.next:
+            self.run = None
 
+
+_NO_TRAIN = TrainInFlight(None, [])
 ExpectedFrames = dict[int, TrainInFlight | TrainAck]
-"""Type of the table of all trains and plain ACKs in flight: the key is the `id` of the frame that is expected next."""
+"""Type of the table of all trains and plain ACKs in flight: the key is the `id` of the frame that is expected next. A
+train is not in it while its receiver expects the next frame from it (`TrainPort.take`)."""
 
 
 class TrainPort:
@@ -76,6 +86,8 @@ class TrainPort:
         self._framer = framer
         self._link = link
         self._expected = expected
+        self._last = _NO_TRAIN
+        """Train of which a packet has arrived last."""
         self._pending: list[TrainInFlight] = []
         """Trains with packets that the endpoint has still to process, in the order of the first such packet."""
         self._ended: TrainInFlight | None = None
@@ -90,6 +102,8 @@ class TrainPort:
         """Trains that were sent last."""
         self._epoch = 0
         """Number of times that the endpoint has done anything but to receive packets that are quiet."""
+        self._apart = True
+        """Whether all runs of this epoch are of connections that have nothing to send."""
         self._until = NEVER
         """Instant from which on a timer may be due that runs when a packet arrives."""
         self._turn = NEVER
@@ -110,65 +124,89 @@ class TrainPort:
         sent.append(found)
         if len(sent) > _SENT:  # the oldest one has arrived, or has lost a frame
             oldest = sent.popleft()
-            if oldest.frames:
-                expected.pop(id(oldest.frames[oldest.next]), None)
+            if oldest.frame is not None:
+                expected.pop(id(oldest.frame), None)
+                oldest.forget()
         self._link.send_many(frames)
         return count
 
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now."""
-        found = self._expected.pop(id(frame), None)
-        if found is None:
-            self.end()
-            self._nic.take(frame)
-            return
-        if type(found) is TrainAck:
-            self._take_ack(found)
-            return
-        now, index = self._clock.now, found.next
-        run = found.run if found.epoch == self._epoch and now < self._turn else self._admit(found, index)
-        if run is None or not (run.quiet or run.answers):
-            self._expect_next(found, run)
-            self.end()
-            self._nic.take(frame)
+        found = self._last
+        if frame is not found.frame:
+            other = self._expected.pop(id(frame), None)
+            if type(other) is not TrainInFlight:
+                self._take_other(frame, other)
+                return
+            if found.frame is not None:
+                self._expected[id(found.frame)] = found
+            self._last = found = other
+        now = self._clock.now
+        if found.epoch != self._epoch or now >= self._turn:
+            self._admit(found)
+        index, run = found.next, found.run
+        if run is None or not (index < run.quiet_to or run.answers):
+            self._leave(found, frame)
             return
         try:
             run.place(index)
         except OSError:
-            self._expect_next(found, run)
+            self._leave(found, frame)
+            return
+        ack = None
+        if now >= self._until or (index >= run.quiet_to and (ack := run.answer(index)) is None):
+            self._process(found, now)
+            return
+        if found.since == index:
+            self._pending.append(found)
+        found.at = now
+        found.next = index + 1
+        if found.left:
+            found.frame = found.left.pop()
+        else:
+            found.forget()
+            self._ended = found
+        if ack is not None:
+            self._answer(ack)
+
+    def _take_other(self, frame: bytes, ack: TrainAck | None) -> None:
+        """Take a frame that is an ACK, or that is not expected."""
+        if ack is not None:
+            self._take_ack(ack)
+        else:
             self.end()
             self._nic.take(frame)
-            return
-        ack: TrainAck | None = None
-        if now < self._until and (run.quiet or (ack := run.answer(index)) is not None):
-            pending = found.pending
-            found.pending = pending + 1
-            found.done = index
-            found.at = now
-            if not pending:
-                self._pending.append(found)
-            if index < found.last:
-                found.next = index = index + 1
-                self._expected[id(found.frames[index])] = found
-            else:
-                found.frames, found.train = [], None
-                self._ended = found
-            if ack is None:
-                run.quiet -= 1
-            else:
-                self._answer(ack)
-            return
-        nic = self._nic
-        count, found.pending = found.pending + 1, 0
-        self._expect_next(found, run)
+
+    def _leave(self, found: TrainInFlight, frame: bytes) -> None:
+        """Leave a packet of a train to the NIC, and the rest of the train if nothing takes it."""
+        self.end()
+        self._expect_next(found)
+        self._nic.take(frame)
+
+    def _process(self, found: TrainInFlight, now: int) -> None:
+        """Let the endpoint process a packet of a train, and those before it that wait, as this one causes more than an
+        ACK, or as a timer may be due."""
+        nic, run, index = self._nic, found.run, found.next
+        assert run is not None
+        count = index + 1 - found.since
+        self._expect_next(found)
         nic.received += count
         nic.received_at = now
-        if run.quiet:  # a timer may be due
+        if index < run.quiet_to:  # a timer may be due
             self.end()
             run.settle(index, count, now)
             nic.step()
-            return
-        self._answer(run.due(index, count, now))
+        else:
+            self._answer(run.due(index, count, now))
+
+    def _expect_next(self, found: TrainInFlight) -> None:
+        """Expect the next frame of a train, of which no packet waits any more. Forget the train if it has no other
+        one, or if nothing takes it."""
+        found.next = found.since = found.next + 1
+        if found.left and found.run is not None:
+            found.frame = found.left.pop()
+        else:
+            found.forget()
 
     def _answer(self, ack: TrainAck) -> None:
         """Send an ACK now, unless an event will poll the endpoint, which then returns it."""
@@ -186,15 +224,6 @@ class TrainPort:
             self.announce(ack, data)
         self._nic.sent += 1
         self._link.send(data)
-
-    def _expect_next(self, found: TrainInFlight, run: ArrivingRun | None) -> None:
-        """Expect the next frame of a train, or forget the train if it has no other one, or if nothing takes it."""
-        index = found.next
-        found.next = index + 1
-        if index < found.last and run is not None:
-            self._expected[id(found.frames[index + 1])] = found
-        else:
-            found.frames, found.train, found.run = [], None, run if found.pending else None
 
     def announce(self, ack: TrainAck, frame: bytes) -> None:
         """Let the receiver of a frame know that it is an ACK of a train."""
@@ -227,27 +256,27 @@ class TrainPort:
         self.end()
         nic.take(found.frame)
 
-    def _admit(self, found: TrainInFlight, index: int) -> ArrivingRun | None:
-        """Return what takes the packets of a train from packet `index` on, or None if the NIC must take it."""
+    def _admit(self, found: TrainInFlight) -> None:
+        """Find what takes the packets of a train from the next one on; there is nothing if the NIC must take it."""
         if self._clock.now >= self._turn:
             self._epoch += 1
         ended, self._ended = self._ended, None
-        if ended is not None and ended.epoch == self._epoch and not index and self._extended(found, ended):
-            return found.run
+        if ended is not None and ended.epoch == self._epoch and not found.next and self._extended(found, ended):
+            return
         self.settle()
         self._watch()
-        polled = not self._nic.coming
-        run = found.run
+        polled, run = not self._nic.coming, found.run
         if run is None:
             assert found.train is not None
-            run = self._engine.admit(found.train, index, polled)
-            found.run = run = None if run is None else self._framer.follow(run, found.train, index)
-        elif not run.renew(index, polled):
+            run = self._engine.admit(found.train, found.next, polled)
+            run = None if run is None else self._framer.follow(run, found.train, found.next)
+        elif not run.renew(found.next, polled):
             run = None
+        found.run = run
         found.epoch = self._epoch
+        self._apart = self._apart and (run is None or run.apart)
         self._until = self._nic.quiet_until if polled else NEVER
         self._turn = self._framer.next_turn()
-        return run
 
     def _extended(self, found: TrainInFlight, ended: TrainInFlight) -> bool:
         """Return whether a train goes on in the run of one that has ended and whose packets wait; they wait with it."""
@@ -255,8 +284,8 @@ class TrainPort:
         if run is None or found.train is None or not run.extend(found.train):
             return False
         found.run, found.epoch = run, ended.epoch
-        found.pending, found.done, found.at = ended.pending, -1, ended.at
-        ended.pending, ended.run = 0, None  # the sender remembers it, and should not keep the payload of later trains
+        found.since, found.at = ended.since - ended.next, ended.at
+        ended.since, ended.run = ended.next, None  # the sender remembers it, and not later payloads
         self._pending[self._pending.index(ended)] = found
         return True
 
@@ -276,23 +305,36 @@ class TrainPort:
         if pending:
             self._pending = []
             for found in pending:
-                if found.pending:
+                count = found.next - found.since
+                if count:
                     assert found.run is not None
-                    nic.received += found.pending
+                    nic.received += count
                     nic.received_at = max(nic.received_at, found.at)
-                    found.run.settle(found.done, found.pending, found.at)
-                    found.pending = 0
-                if not found.frames:
+                    found.run.settle(found.next - 1, count, found.at)
+                    found.since = found.next
+                if found.frame is None:
                     found.run = None
         if self._acks:
-            acks, self._acks = self._acks, {}
-            for ack in acks.values():
-                if not self._engine.take_quiet_ack(ack, ack.at):
-                    self._engine.receive(self._framer.packet_of_ack(ack), ack.at)
+            self._settle_acks()
+
+    def _settle_acks(self) -> None:
+        acks, self._acks = self._acks, {}
+        for ack in acks.values():
+            if not self._engine.take_quiet_ack(ack, ack.at):
+                self.end()
+                self._engine.receive(self._framer.packet_of_ack(ack), ack.at)
 
     def end(self) -> None:
         """Let the endpoint process the packets that have arrived, as anything may happen to it now."""
         self._epoch += 1
         self._ended = None
+        self._apart = True
         if self._pending or self._acks:
             self.settle()
+
+    def prepare(self) -> None:
+        """Let the endpoint process the packets that have arrived and on which the next poll depends."""
+        if not (self._apart and self._engine.only_sends(self._clock.now)) or self._framer.is_timed:
+            self.end()
+        elif self._acks:
+            self._settle_acks()

@@ -134,7 +134,12 @@ class PdcPool:
             return False
         if reserved:
             return self.reserved_open + len(self.spare) < self.config.reserved_pdcs
-        return open_now - self.reserved_open < self.config.max_pdcs
+        return self.free > 0
+
+    @property
+    def free(self) -> int:
+        """Return how many more PDCs that are not reserved may be open (`max_pdcs`)."""
+        return self.config.max_pdcs - (len(self.pdcs) - self.reserved_open)
 
     def reserve(self) -> int:
         """Reserve an even PDCID and the next odd PDCID for `Pds.open_reserved`, and return the even PDCID.

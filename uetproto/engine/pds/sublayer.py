@@ -704,9 +704,8 @@ class Pds:
     def _make_room(self, new: Pdc | None, now: int) -> None:
         """Close the PDC that is idle longest if fewer PDCs than Close_Thresh are free; one closes at a time (pds.md
         §6.1). `new` is not closed."""
-        config = self.config
         closing = self._leaving is not None and self._leaving.state is not _CLOSED
-        if closing or config.max_pdcs - (len(self.pdcs) - self.pool.reserved_open) >= config.close_thresh:
+        if closing or self.pool.free >= self.config.close_thresh:
             return
         idle = [p for p in self.pdcs.values() if p is not new and not p.reserved and p.idle]
         if idle:
@@ -800,6 +799,17 @@ class Pds:
         if self._waiting or self.held or (polled and (self._active or self._plain or self._paced or self.out)):
             return False
         return not pdc.has_work or (not polled and pdc in self._active)
+
+    def is_active(self, pdc: Pdc) -> bool:
+        """Return whether the next poll lets a PDC send."""
+        return pdc in self._active
+
+    def only_sends(self, now: int) -> bool:
+        """Return whether a poll would only let active PDCs send, each of which may open another one (`TrainEngine`)."""
+        if self._waiting or self.held or self._plain or self._paced:
+            return False
+        head = self._wakes.head
+        return (head is None or head[0] > now) and self.pool.free - len(self._active) > self.config.close_thresh
 
     def tell(self, event: Event) -> None:
         """Add an event to the list that `events` returns."""

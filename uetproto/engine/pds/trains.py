@@ -141,7 +141,7 @@ class ReceivedTrain:
 
     __slots__ = (
         "_ack_parts", "_acks", "_add", "_answered", "_clear", "_followed", "_most", "_owner", "_pdc", "_plain",
-        "_polled", "_psn", "_train", "place", "quiet",
+        "_polled", "_psn", "_train", "apart", "place", "quiet_to",
     )  # fmt: skip
 
     answers = True
@@ -161,7 +161,8 @@ class ReceivedTrain:
         self._acks = self._answered = 0
         """Number of packets that `answer` has answered and `settle` has not processed, and index of the last one."""
         self._ack_parts: tuple[bytes, bytes] | None = None
-        self.quiet = 0
+        self.quiet_to = 0
+        self.apart = False
         self.place = followed.place
 
     def settle(self, index: int, count: int, now: int) -> None:
@@ -191,7 +192,7 @@ class ReceivedTrain:
         if parts is None:
             header = PdsAckHeader.pack(answer.next_hdr, 0, 0, _NO_REQ, 0, 0, pdc.local_id, pdc.peer_id)
             parts = self._ack_parts = header[:_CACK_AT], header[_CACK_AT + 4 :] + answer.header
-        self.quiet = self._most
+        self.quiet_to = index + 1 + self._most
         self._acks += 1
         self._answered = index
         cack = (self._psn + index) & _M32
@@ -206,7 +207,7 @@ class ReceivedTrain:
     def due(self, index: int, count: int, now: int) -> TrainAck:
         self.settle(index, count, now)
         pdc, out, answer = self._pdc, self._owner.out, self._followed.answer
-        self.quiet = self._most
+        self.quiet_to = index + 1 + self._most
         psn = (self._psn + index) & _M32
         send_ack(pdc, psn, answer.next_hdr, answer.header, False, 0, _NO_REQ, self._train.entropies[index])
         packet = out.pop() if self._polled else out[-1]
@@ -225,7 +226,8 @@ class ReceivedTrain:
             and rx.mp_range == ASSUMED_RANGE
             and len(self._followed.answer.header) <= config.trimmable_ack_size
         )
-        self.quiet = max((config.ack_gen_trigger - 1 - pdc.ack_gen_count) // self._add, 0)
+        self.quiet_to = index + max((config.ack_gen_trigger - 1 - pdc.ack_gen_count) // self._add, 0)
+        self.apart = not self._owner.is_active(pdc)
         return True
 
     def extend(self, train: Train) -> bool:
@@ -244,6 +246,7 @@ class ReceivedTrain:
         self._psn = psn
         self._clear = (psn + turn) & _M32
         self._answered -= count
+        self.quiet_to -= count
         self.place = self._followed.place
         return True
 

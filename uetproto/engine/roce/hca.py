@@ -325,6 +325,9 @@ class Hca:
         self.trains = True
         return True
 
+    def only_sends(self, now: int) -> bool:
+        return False  # all packets that have arrived are processed before each poll
+
     def admit(self, train: Train, index: int, polled: bool) -> ArrivingRun | None:
         return admit(self, train, index, polled)
 

@@ -108,7 +108,7 @@ class ReceivedWrite:
 
     __slots__ = (
         "_base", "_hca", "_memory", "_most", "_offset", "_polled", "_psn", "_qp", "_sender", "_train", "answers",
-        "place", "quiet",
+        "apart", "place", "quiet_to",
     )  # fmt: skip
 
     def __init__(self, hca: "Hca", qp: Qp, sender: FollowedSender, train: Train, index: int) -> None:
@@ -119,8 +119,8 @@ class ReceivedWrite:
         self._psn = _psn_of(train)
         self._base = sender.responder.done - index * sender.size
         """Offset of the first payload of the train in its message."""
-        self._polled = self.answers = False
-        self.quiet = 0
+        self._polled = self.answers = self.apart = False
+        self.quiet_to = 0
 
     def settle(self, index: int, count: int, now: int) -> None:
         sender = self._sender
@@ -129,7 +129,7 @@ class ReceivedWrite:
     def answer(self, index: int) -> TrainAck | None:
         if not self._polled:
             return None
-        self.quiet = self._quiet_from(index + 1)
+        self.quiet_to = self._quiet_to(index + 1)
         qp, psn, aeth = self._qp, self._psn + index & MASK, self._sender.responder.aeth()
         receiver = qp.p_key << _KEY_SHIFT | qp.path.remote
         return TrainAck(qp.path.packet(_ACKNOWLEDGE, psn, aeth), psn << _PSN_SHIFT, receiver, answer=aeth)
@@ -138,7 +138,7 @@ class ReceivedWrite:
         self.settle(index, count, now)
         ack = self.answer(index)
         if ack is None:
-            self.quiet = self._quiet_from(index + 1)
+            self.quiet_to = self._quiet_to(index + 1)
             queued = self._sender.responder.request_ack(now)
             assert queued is not None
             ack = TrainAck(self._qp.path.packet(queued.operation, queued.psn, queued.headers), queued.psn)
@@ -149,7 +149,7 @@ class ReceivedWrite:
         if split is not None:
             self._hca.tally.target[split.number] += 1
             return False
-        self.quiet = self._quiet_from(index)
+        self.quiet_to = self._quiet_to(index)
         self.answers = self._qp.messages is None and self._sender.responder.acknowledges_at_once
         self._polled = polled
         return True
@@ -160,7 +160,7 @@ class ReceivedWrite:
         if train.sample is not sender.sample or psn != self._psn + count & MASK or not self._store(train, base):
             return False
         self._train, self._psn, self._base = train, psn, base
-        self.quiet = self._quiet_from(0)
+        self.quiet_to = self._quiet_to(0)
         return True
 
     def _store(self, train: Train, base: int) -> bool:
@@ -171,10 +171,10 @@ class ReceivedWrite:
         self.place = self._memory.writer(self._offset + base, payloads)
         return True
 
-    def _quiet_from(self, index: int) -> int:
-        """Return the number of packets from packet `index` on before the next one that asks for an acknowledgement."""
+    def _quiet_to(self, index: int) -> int:
+        """Return the index of the first packet from `index` on that asks for an acknowledgement, or that behind all."""
         train = self._train
-        return next((at for at in train.asks if at >= index), len(train.heads)) - index
+        return next((at for at in train.asks if at >= index), len(train.heads))
 
     def _split_at(self, index: int, polled: bool) -> Split | None:
         """Return what distinguishes a packet that arrives now from one that only adds to its message, or None."""

@@ -143,9 +143,11 @@ class FollowedMessage:
         return True
 
     def settle(self, index: int, count: int, now: int) -> None:
-        message, size = self._message, self._size
+        message, size, target = self._message, self._size, self._target
         message.arrived.add(self._offset + index * size, count * size)
-        message.last_seen = self._target.now = now
+        message.last_seen = now
+        if now > target.now:
+            target.now = now
 
     def split_at(self, index: int) -> Split | None:
         target, message = self._target, self._message

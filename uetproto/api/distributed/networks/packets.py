@@ -323,14 +323,17 @@ class PacketNetwork(CollectiveNetwork):
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
         clock, until = self.world.clock, NEVER if limit is None else limit
-        while not ready():
-            following = clock.next
-            if following == NEVER or (following > clock.now and self.world.idle):
-                return True
-            if following > until:
-                return False
-            clock.run(until, BURST)
-        return False
+        try:
+            while not ready():
+                following = clock.next
+                if following == NEVER or (following > clock.now and self.world.idle):
+                    return True
+                if following > until:
+                    return False
+                clock.go_on(until, BURST)
+            return False
+        finally:
+            clock.settle()
 
     def kill(self, name: str) -> None:
         """Kill a rank (`rank3`), a switch (`leaf0`) or an aggregation node (`an.leaf0`), which then neither sends nor
