@@ -31,7 +31,7 @@ class Clock:
     events in them, which changes nothing but the time that they take.
     """
 
-    __slots__ = ("_bits", "_coming", "_due", "_number", "_numbers", "_spans", "_stopped", "late", "now")
+    __slots__ = ("_bits", "_coming", "_due", "_end", "_number", "_numbers", "_spans", "_stopped", "late", "now")
 
     def __init__(self) -> None:
         self.now = 0
@@ -46,7 +46,9 @@ class Clock:
         self._coming: Iterator[_ClockEvent] = iter(self._due)
         """Iterator over `_due`, at the event that is due next. What is added while the span runs is behind that."""
         self._number = -1
-        """Number of the span that runs, or -1 if none does."""
+        """Number of the span that runs, or ran last; -1 if there is none."""
+        self._end = 0
+        """Instant behind this span."""
         self._stopped = False
         self.late: list[Callable[[], None]] = []
         """Functions that complete what has happened and was not worked off yet, as nobody has looked."""
@@ -58,20 +60,21 @@ class Clock:
             late.pop()()
 
     def at(self, time: int, action: Callable[[Any], object], argument: Any = None) -> None:
-        """Call `action(argument)` at `time`. Raises `LocalError` for an instant that has passed."""
+        """Call `action(argument)` at `time`. Raises `LocalError` for an instant that has passed, at the latest when the
+        clock runs on."""
         span = self._spans.get(time >> self._bits)
-        if span is None or time < self.now:
+        if span is None:
             self._begin(time, action, argument)
         else:
             span.append((time, action, argument))
 
     def at_each(self, time: int, step: int, action: Callable[[Any], object], arguments: Iterable[Any]) -> None:
         """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` later than
-        the one before it. Raises `LocalError` for an instant that has passed."""
-        spans, bits, now = self._spans, self._bits, self.now
+        the one before it. Raises `LocalError` as `at` does."""
+        spans, bits = self._spans, self._bits
         for argument in arguments:
             span = spans.get(time >> bits)
-            if span is None or time < now:
+            if span is None:
                 self._begin(time, action, argument)
             else:
                 span.append((time, action, argument))
@@ -79,15 +82,25 @@ class Clock:
 
     def _begin(self, time: int, action: Callable[[Any], object], argument: Any) -> None:
         """Add an event to the span that runs, or as the first one of a later span."""
-        number = time >> self._bits
         if time < self.now:
-            raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps", id="time-passed")
-        if number != self._number:
-            self._spans[number] = [(time, action, argument)]
-            heappush(self._numbers, number)
+            raise _passed(time, self.now)
+        number, event, left = time >> self._bits, (time, action, argument), length_hint(self._coming)
+        if number == self._number:
+            if left:
+                due = self._due
+                due.insert(bisect_left(due, (time + 1,)), event)  # behind those of the same instant
+            else:
+                self._due = due = [event]
+                self._coming = iter(due)
             return
-        due = self._due
-        due.insert(bisect_left(due, (time + 1,)), (time, action, argument))  # behind those of the same instant
+        if number < self._number and left:  # `_up_to` has begun a span of which nothing was due
+            self._add_span(self._number, self._due[-left:])
+            self._number, self._due, self._coming = -1, [], iter(())
+        self._add_span(number, [event])
+
+    def _add_span(self, number: int, events: list[_ClockEvent]) -> None:
+        self._spans[number] = events
+        heappush(self._numbers, number)
 
     def __len__(self) -> int:
         """Return the number of events to come."""
@@ -113,7 +126,12 @@ class Clock:
     def stop(self) -> None:
         """Make `run` return after the event that calls this method."""
         self._stopped = True
-        self._put_back()
+        left = length_hint(self._coming)
+        if left:
+            due = self._due
+            self._due = due[-left:]
+            self._coming = iter(self._due)
+            del due[-left:]  # ends the loop over them
 
     def run(self, until: int = NEVER, events: int = -1) -> bool:
         """Run the events up to the instant `until`, but at most `events` of them, unless `events` is -1.
@@ -129,33 +147,45 @@ class Clock:
     def go_on(self, until: int = NEVER, events: int = -1) -> bool:
         """Run events as `run` does, but leave it to the caller to call `settle` before somebody looks."""
         self._stopped = False
-        if self._number >= 0:  # an event has called `run`, which then runs the rest of its span, too
-            self._put_back()
-        coming = chain.from_iterable(self._in_order())
-        for time, action, argument in coming if events < 0 else islice(coming, events):
-            if time > until:
-                self._put_back(1)
-                return False
-            self.now = time
+        coming = chain.from_iterable(self._in_order(until))
+        for self.now, action, argument in coming if events < 0 else islice(coming, events):
             action(argument)
-        self._put_back()
-        return not self._stopped and bool(self._numbers) and self.next <= until
+        left = length_hint(self._coming) > 0 or bool(self._numbers)
+        return not self._stopped and left and self.next <= until
 
-    def _in_order(self) -> Iterator[Iterator[_ClockEvent]]:
-        """Begin one span after the other, and yield an iterator over its events."""
-        spans, numbers = self._spans, self._numbers
-        while numbers and not self._stopped:
-            self._number = number = heappop(numbers)
-            self._due = due = spans.pop(number)
-            if len(due) > 1:
-                due.sort(key=_TIME)
-            self._coming = coming = iter(due)
-            yield coming
-            if not number & _LOOK:
-                if len(due) < _FEW and self._bits < _MOST_BITS:
-                    self._divide(self._bits + 1)
-                elif len(due) > _MANY and self._bits:
-                    self._divide(self._bits - 1)
+    def _in_order(self, until: int) -> Iterator[Iterator[_ClockEvent]]:
+        """Yield iterators over the events up to `until`, for one span after the other."""
+        while not self._stopped:
+            if not length_hint(self._coming):
+                if not self._numbers or self._numbers[0] << self._bits > until:
+                    return
+                self._open()
+            if self._end > until:  # only some of its events are due, or none
+                yield self._up_to(until)
+                return
+            yield self._coming
+
+    def _open(self) -> None:
+        """Go on to the next span. All events of the last one have run."""
+        number, count = self._number, len(self._due)
+        if not number & _LOOK:
+            if count < _FEW and self._bits < _MOST_BITS:
+                self._divide(self._bits + 1)
+            elif count > _MANY and self._bits:
+                self._divide(self._bits - 1)
+        self._number = number = heappop(self._numbers)
+        self._due = due = self._spans.pop(number)
+        self._end = (number + 1) << self._bits
+        if len(due) > 1:
+            due.sort(key=_TIME)
+        self._coming = iter(due)
+        if due[0][0] < self.now:
+            raise _passed(due[0][0], self.now)
+
+    def _up_to(self, until: int) -> Iterator[_ClockEvent]:
+        """Yield the events of the span that runs, up to `until`."""
+        while (left := length_hint(self._coming)) and self._due[-left][0] <= until and not self._stopped:
+            yield next(self._coming)
 
     def _divide(self, bits: int) -> None:
         """Divide time into spans of another length, while none runs."""
@@ -165,13 +195,6 @@ class Clock:
             self._spans.setdefault(event[0] >> bits, []).append(event)
         self._numbers[:] = sorted(self._spans)
 
-    def _put_back(self, begun: int = 0) -> None:
-        """Let no span run, as events may be added now that are before it. `begun` is the number of events that were
-        taken from `_coming` and did not run."""
-        left = length_hint(self._coming) + begun
-        if left:
-            self._spans[self._number] = self._due[-left:]
-            heappush(self._numbers, self._number)
-            del self._due[-left:]  # ends the loop over them
-        self._due, self._number = [], -1
-        self._coming = iter(self._due)
+
+def _passed(time: int, now: int) -> LocalError:
+    return LocalError("clock", f"{time} ps has passed, it is {now} ps", id="time-passed")

@@ -105,7 +105,7 @@ class TrainPort:
         self._apart = True
         """Whether all runs of this epoch are of connections that have nothing to send."""
         self._until = NEVER
-        """Instant from which on a timer may be due that runs when a packet arrives."""
+        """Instant from which on a timer may be due that runs when a packet arrives, or `_turn` if this is earlier."""
         self._turn = NEVER
         """Instant from which on the framer may accept other frames than those of the runs of this epoch."""
 
@@ -142,19 +142,21 @@ class TrainPort:
                 self._expected[id(found.frame)] = found
             self._last = found = other
         now = self._clock.now
-        if found.epoch != self._epoch or now >= self._turn:
-            self._admit(found)
+        waits = now < self._until
+        if found.epoch != self._epoch or not waits:
+            waits = self._admit(found, now)
         index, run = found.next, found.run
         if run is None or not (index < run.quiet_to or run.answers):
             self._leave(found, frame)
             return
+        place = run.place  # in two steps, as a function in a slot is called more slowly in one
         try:
-            run.place(index)
+            place(index)
         except OSError:
             self._leave(found, frame)
             return
         ack = None
-        if now >= self._until or (index >= run.quiet_to and (ack := run.answer(index)) is None):
+        if not waits or (index >= run.quiet_to and (ack := run.answer(index)) is None):
             self._process(found, now)
             return
         if found.since == index:
@@ -256,13 +258,16 @@ class TrainPort:
         self.end()
         nic.take(found.frame)
 
-    def _admit(self, found: TrainInFlight) -> None:
-        """Find what takes the packets of a train from the next one on; there is nothing if the NIC must take it."""
-        if self._clock.now >= self._turn:
+    def _admit(self, found: TrainInFlight, now: int) -> bool:
+        """Find what takes the packets of a train from the next one on; there is nothing if the NIC must take it. Return
+        whether packets may wait, as no timer may be due."""
+        if now >= self._turn:
             self._epoch += 1
+        elif found.epoch == self._epoch:
+            return False
         ended, self._ended = self._ended, None
         if ended is not None and ended.epoch == self._epoch and not found.next and self._extended(found, ended):
-            return
+            return now < self._until
         self.settle()
         self._watch()
         polled, run = not self._nic.coming, found.run
@@ -275,8 +280,9 @@ class TrainPort:
         found.run = run
         found.epoch = self._epoch
         self._apart = self._apart and (run is None or run.apart)
-        self._until = self._nic.quiet_until if polled else NEVER
-        self._turn = self._framer.next_turn()
+        self._turn = turn = self._framer.next_turn()
+        self._until = min(self._nic.quiet_until, turn) if polled else turn
+        return now < self._until
 
     def _extended(self, found: TrainInFlight, ended: TrainInFlight) -> bool:
         """Return whether a train goes on in the run of one that has ended and whose packets wait; they wait with it."""
