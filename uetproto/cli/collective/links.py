@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module counts the payload of collectives on every link. It examines each frame when the frame is sent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from struct import Struct
 from typing import NamedTuple
 
 from uetproto import decode
@@ -14,7 +15,8 @@ from uetproto.wire.headers.uet_ses import REQUEST_STD, SENDS, Opcode
 
 _BASE = 14 + 20 + 8
 """Number of bytes of the Ethernet, IPv4 and UDP headers."""
-_TYPE_END = _BASE + 2
+_LENGTH = 14 + 2
+"""Offset of the length of the IPv4 packet."""
 _SES = _BASE + RUD_REQ.size
 _KEY = _SES + REQUEST_STD.offset_of("memory_key") // 8
 _RECORD_KEY = bytes(8)
@@ -37,10 +39,11 @@ class LinkMeter:
 
     def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:
         self._hops = hops
-        payload_of = _payload_of(_SIZES[transport])
+        sizes, known = _SIZES[transport], dict[Hashable, int]()
+        payload_of = _payload_of(sizes, known)
         for hop in hops:
             assert isinstance(hop.link, MeteredLink)
-            hop.link.payload_of = payload_of
+            hop.link.payload_of, hop.link.shape_of, hop.link.known = payload_of, sizes.shape, known
 
     def counts(self) -> tuple[LinkCount, ...]:
         """Return the number of frames, their bytes and the bytes of payload for every link."""
@@ -57,22 +60,29 @@ class FrameSizes(NamedTuple):
     """Function that returns the payload of a frame, inverted (~) if other frames of the same shape may have less."""
     of_frame: Callable[[bytes, int], int]
     """Function that returns the payload of a frame of such a shape, which is given as well."""
-    second: int
-    """Offset of the two bytes that belong to the shape beside the first ones of the transport header; 0: none do."""
+    shape: Callable[[bytes], Hashable]
+    """Function that returns the shape of a frame: the length of the IP packet, and the bytes of headers that say of
+    which kind the frame is. One call of C does it, as this is done for each frame on each link."""
 
 
-def _payload_of(sizes: FrameSizes) -> Callable[[bytes], int]:
-    """Return the function that returns the payload of a frame. It keeps the payload of each shape."""
-    of_shape, of_frame, second = sizes
-    end = second + 2 if second else 0
-    known: dict[tuple[int, bytes, bytes], int] = {}
+def _payload_of(sizes: FrameSizes, known: dict[Hashable, int]) -> Callable[[bytes], int]:
+    """Return the function that returns the payload of a frame. It keeps the payload of each shape, in `known` if it is
+    the same for all frames of the shape."""
+    of_shape, of_frame, shape_of = sizes
+    most: dict[Hashable, int] = {}
+    """Payload of other shapes, of which a frame may have less."""
 
     def payload_of(frame: bytes) -> int:
-        shape = len(frame), frame[_BASE:_TYPE_END], frame[second:end]
-        found = known.get(shape)
-        if found is None:
-            found = known[shape] = of_shape(frame)
-        return found if found >= 0 else of_frame(frame, ~found)
+        shape = shape_of(frame)
+        if shape in known:
+            return known[shape]
+        if shape not in most:
+            found = of_shape(frame)
+            if found >= 0:
+                known[shape] = found
+                return found
+            most[shape] = ~found
+        return of_frame(frame, most[shape])
 
     return payload_of
 
@@ -105,4 +115,10 @@ def _roce_frame(frame: bytes, found: int) -> int:
     return found if vector is None else vector
 
 
-_SIZES = {"uet": FrameSizes(_uet_shape, _uet_frame, _SES), "roce": FrameSizes(_roce_shape, _roce_frame, 0)}
+_KIND = f">{_LENGTH}xH{_BASE - _LENGTH - 2}xH"
+_SIZES = {
+    "uet": FrameSizes(_uet_shape, _uet_frame, Struct(f"{_KIND}{_SES - _BASE - 2}xH").unpack_from),
+    "roce": FrameSizes(_roce_shape, _roce_frame, Struct(_KIND).unpack_from),
+}
+"""What finds the payload, by transport. All frames have IPv4 and UDP headers. The first two bytes of the transport
+header belong to a shape, and those of SES; a frame of UET is never too short, as it has 12 bytes of PDS and a CRC."""
