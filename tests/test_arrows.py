@@ -54,7 +54,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
                                     "state_tables", "trains"))}
        for name in ("node", "host", "manager")},
     "engine.sharp.carriers": {"engine.contract", "engine.sharp", "engine.roce", "engine.fep", "engine.pds",
-                              "wire"},
+                              "engine.train", "wire"},
     "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "engine.train",
                "engine.train_splits", "wire"},
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},

@@ -96,9 +96,9 @@ class Datagram:
     trimmed: Trim = Trim.NO
     ip_version: int = 4
     message: Any = None
-    """PDS header as an object of `pds.messages`, in a run whose PDS headers are not packed (`Pds.objects`); `header`
-    then begins with the SES header. `message` is None if the PDS header is packed. All copies of the datagram share the
-    object, which therefore never changes."""
+    """PDS header as an object of `pds.messages`, or None if a receiver must parse `header`. If PDS headers are not
+    packed (`Pds.objects`), `header` begins with the SES header. All copies of the datagram share the object, which
+    therefore never changes."""
 
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------

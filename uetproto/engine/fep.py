@@ -21,17 +21,27 @@ from uetproto.engine.contract import (
     Write,
 )
 from uetproto.engine.memory import Region
-from uetproto.engine.pds.service import RETURN_DATA, Connection, FollowedRun, Refusal, Response
-from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, check_number
+from uetproto.engine.pds.service import (
+    ADDRESS_BITS,
+    RETURN_DATA,
+    Connection,
+    FollowedRun,
+    Refusal,
+    Response,
+    check_endpoint,
+    check_number,
+)
+from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.pds.trains import admit, quiet_acks, take_quiet_ack, use_trains
 from uetproto.engine.ses.addressing import Process
 from uetproto.engine.ses.initiator import SesInitiator
 from uetproto.engine.ses.target import SesTarget
 from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezvous, source_of
-from uetproto.engine.train import ArrivingRun, Train, TrainAck
+from uetproto.engine.train import ArrivingRun, Taken, Train, TrainAck
 from uetproto.engine.train_splits import Split, TrainTally
 from uetproto.errors import LocalError
 
+_NO, _YES, _QUIETLY = Taken  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 _EXPOSED_KEYS = 1 << 48 | 1 << 47
 """Bits of the memory keys of rendezvous sources: bit 48 tells keys that the provider assigns from those of applications
 (ses.md §2.6), and bit 47 marks those of rendezvous."""
@@ -67,6 +77,8 @@ class Fep:
         self.receive = self.pds.receive
         self.events = self.pds.events
         self._waits = (*self.target.waits, *self.initiator.waits)
+        self._told = 0
+        """What `deadline` has returned last, or NEVER for None."""
         # What PDS calls (`service.PdsUser`)
         self.on_reread = self.target.on_reread
 
@@ -165,9 +177,10 @@ class Fep:
     def deadline(self) -> int | None:
         at, target = self.pds.deadline(), self.target
         late = self._ses_deadline() if any(self._waits) else target.idle_at if target.messages else NEVER
-        if late == NEVER:
-            return at
-        return late if at is None or late < at else at
+        if at is not None and at < late:
+            late = at
+        self._told = late
+        return late if late != NEVER else None
 
     @property
     def retransmitted(self) -> Mapping[str, int]:
@@ -232,19 +245,24 @@ class Fep:
     # Packets that the driver has recognized (`train.MessageEngine`)
 
     def use_messages(self) -> bool:
-        return not (use_trains(self.pds) or self.pds.objects)
+        pds = self.pds
+        pds.messages = pds.objects or not use_trains(pds)
+        return pds.messages and not pds.objects
 
-    def take_message(self, packet: Datagram, now: int) -> bool:
+    def take_message(self, packet: Datagram, now: int) -> Taken:
         """Receive a packet as a peer has sent it, unless its payload may have changed since, or it is for another
         endpoint."""
-        payload, pds = packet.payload, self.pds
+        payload, pds, target = packet.payload, self.pds, self.target
         if (
             packet.dst != pds.address or packet.ip_version != pds.ip_version
             or (type(payload) is not bytes and not (type(payload) is memoryview and type(payload.obj) is bytes))
         ):  # fmt: skip
-            return False
+            return _NO
         self.receive(packet, now)
-        return True
+        told = self._told
+        if pds.is_quiet(now, told) and not any(self._waits) and not (target.messages and target.idle_at < told):
+            return _QUIETLY
+        return _YES
 
     # What PDS calls (`service.PdsUser`)
 

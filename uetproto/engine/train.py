@@ -8,6 +8,7 @@ frames of a train are those of its packets sent one by one.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple, Protocol, final, runtime_checkable
@@ -170,6 +171,17 @@ class TrainEngine(Protocol):
         """Process a quiet ACK that arrived at `now`. Return False, having done nothing, if `receive` must take it."""
 
 
+class Taken(IntEnum):
+    """This enumeration says what `MessageEngine.take_message` has done with a packet."""
+
+    NO = 0
+    """Nothing: `receive` must take what the frame holds."""
+    YES = 1
+    """It has processed the packet, and the driver polls the engine."""
+    QUIETLY = 2
+    """It has processed the packet, and there is nothing that a poll would do, or `events` or `deadline` would tell."""
+
+
 @runtime_checkable
 class MessageEngine(Protocol):
     """A message engine is an engine that can take packets of its peers as objects, if the driver has recognized their
@@ -178,6 +190,5 @@ class MessageEngine(Protocol):
     def use_messages(self) -> bool:
         """Send such packets from now on. Return False if the configuration allows none, or trains are better."""
 
-    def take_message(self, packet: Any, now: int) -> bool:
-        """Process a packet that a peer has sent, as `receive` does. Return False, having done nothing, if `receive`
-        must take what the frame holds."""
+    def take_message(self, packet: Any, now: int) -> Taken:
+        """Process a packet that a peer has sent, as `receive` does, unless `receive` must take what the frame holds."""

@@ -10,11 +10,12 @@ other. Such a frame is forgotten when the network reports what has happened to i
 from typing import TYPE_CHECKING, Any
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.engine.train import MessageEngine
+from uetproto.engine.train import MessageEngine, Taken
 
 if TYPE_CHECKING:
     from uetproto.emulator.network.nic import Nic
 
+_NO, _QUIETLY = Taken.NO, Taken.QUIETLY  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 _MOST = 1 << 14
 """Number of announced frames above which all are forgotten: most of them were lost unreported."""
 
@@ -43,9 +44,11 @@ class MessagePort:
     def take(self, frame: bytes) -> None:
         """Take a frame that arrives now."""
         found, nic, now = self._announced.pop(id(frame), None), self._nic, self._clock.now
-        if found is not None and self._take(found[1], now):
-            nic.received += 1
-            nic.received_at = now
-            nic.step()
-        else:
+        taken = _NO if found is None else self._take(found[1], now)
+        if taken is _NO:
             nic.take(frame)
+            return
+        nic.received += 1
+        nic.received_at = now
+        if taken is not _QUIETLY:
+            nic.step()

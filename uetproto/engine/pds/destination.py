@@ -121,7 +121,7 @@ def nominal_size(pdc: Pdc, request: Request, datagram: Datagram) -> int:
     manager = pdc.owner.congestion
     assert manager is not None
     size = len(datagram.header) + len(datagram.payload) + manager.overhead
-    return size if datagram.message is None else size + request.packed_size
+    return size if request.size else size + request.packed_size
 
 
 def _room_for_response(pdc: Pdc, psn: int) -> bool:
@@ -286,14 +286,8 @@ def emit_ack(
             cc_type, told = pdc.cc_rx.ack_state(owner.now if since is None else since, len(rx.slots), owner.now)
             state = told.ljust(len(state), b"\0")
         mpr, bitmap = config.mp_range // MPR_UNIT, rx.sack_bitmap(base)
-    message = None
-    if owner.objects:
-        message = Ack(
-            what, next_hdr, marked, retx, req, cack if opaque is not None else psn,
-            opaque, cack, local, peer, mpr, cack if base is None else base, bitmap, 0, None, cc_type,
-            state[:CC_STATE],
-        )  # fmt: skip
-    else:
+    message, header = None, b""
+    if not owner.objects:
         about = psn - cack if opaque is None else opaque
         offset, probe = ((about + 0x8000) & 0xFFFF) - 0x8000, opaque is not None
         if base is None:
@@ -303,9 +297,13 @@ def emit_ack(
                 next_hdr, marked, retx, req, offset, cack, local, peer, cc_type, 0, mpr,
                 ((base - cack + 0x8000) & 0xFFFF) - 0x8000, bitmap, type=what, p=probe,
             ) + state  # fmt: skip
-        response = header + response
+    if owner.messages:
+        message = Ack(
+            what, next_hdr, marked, retx, req, cack if opaque is not None else psn, opaque, cack, local, peer, mpr,
+            cack if base is None else base, bitmap, len(header), None, cc_type, state[:CC_STATE],
+        )  # fmt: skip
     owner.out.append(Datagram(
-        owner.address, pdc.peer, response, b"", kind, entropy, False, _NO_TRIM, owner.ip_version, message,
+        owner.address, pdc.peer, header + response, b"", kind, entropy, False, _NO_TRIM, owner.ip_version, message,
     ))  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
+from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Buffer, Mode, PdsError
 from uetproto.engine.train import PayloadRun
 from uetproto.engine.train_splits import Split
@@ -18,6 +19,27 @@ from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import ResponseList, ResponseOpcode, ReturnCode
 from uetproto.wire.tuples import SesResponseHeader
+
+# Arguments of endpoints ----------------------------------------------------------------------------------------------
+
+ADDRESS_BITS = {4: 32, 6: 128}
+"""Size in bits of a fabric address, for each version of IP."""
+
+
+def check_number(name: str, value: object, least: int, bits: int) -> None:
+    """Raise `LocalError` unless `value` is an integer from `least` to 2^`bits` − 1."""
+    if type(value) is not int or not least <= value < 1 << bits:
+        raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}", id="out-of-range")
+
+
+def check_endpoint(address: object, ip_version: object, config: object) -> None:
+    """Raise `LocalError` if the arguments of an endpoint are not legal."""
+    if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
+        raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6", id="out-of-range")
+    check_number("address", address, 1, ADDRESS_BITS[ip_version])
+    if not isinstance(config, PdsConfig):
+        raise LocalError("config", f"{type(config).__name__} is not legal", "a PdsConfig", id="wrong-type")
+
 
 # What PDS reads of SES headers ---------------------------------------------------------------------------------------
 

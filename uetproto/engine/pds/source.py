@@ -201,7 +201,7 @@ def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
 
 def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, now: int) -> None:
     psn, mode, owner, cc = record.psn, pdc.mode, pdc.owner, pdc.cc
-    message, target, header = None, None, record.header
+    message, ccc_id, target, header = None, 0, None, record.header
     kind: int = mode
     if cc is None:
         entropy = pdc.entropy if mode is _ROD else pdc.next_entropy()
@@ -210,18 +210,14 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, n
         if isinstance(record, congestion.PacedRecord):
             record.entropy = entropy
         if cc.demands:
-            target = cc.demand()
+            ccc_id, target = cc.ccc_id, cc.demand()
             assert target is not None
             kind = _WITH_STATE[mode]
-            header = PdsReqCcStateHeader.pack(cc.ccc_id, target) + header
+            header = PdsReqCcStateHeader.pack(ccc_id, target) + header
+    syn = pdc.state is _CREATING
     if owner.objects:
-        syn = int(pdc.state is _CREATING)
-        message = Request(
-            mode, record.next_hdr, retx, ar, syn, clear, psn, pdc.local_id, 0 if syn else pdc.peer_id,
-            pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved), 0 if cc is None else cc.ccc_id, target,
-        )  # fmt: skip
         header = record.header
-    elif pdc.state is _CREATING:
+    elif syn:
         header = PdsRudReqSynHeader.pack(
             record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id,
             USE_RSV_PDC if pdc.reserved else 0, (psn - pdc.tx.start) & _M32, type=kind,
@@ -230,6 +226,12 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, n
         header = PdsRudReqHeader.pack(
             record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id, pdc.peer_id, type=kind
         ) + header  # fmt: skip
+    if owner.messages:
+        peer_id, start, reserved = (0, pdc.tx.start, int(pdc.reserved)) if syn else (pdc.peer_id, 0, 0)
+        message = Request(
+            mode, record.next_hdr, retx, ar, int(syn), clear, psn, pdc.local_id, peer_id, start,
+            len(header) - len(record.header), reserved, ccc_id, target,
+        )  # fmt: skip
     owner.out.append(Datagram(
         owner.address, pdc.peer, header, record.payload,
         TrafficClass.DATA_RTX if retx else _DATA,

@@ -47,7 +47,16 @@ from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.pdc_pool import PdcPool, Preset, is_sender
 from uetproto.engine.pds.rudi_uud import Exchange, RudiUud
 from uetproto.engine.pds.secure_start import StartPolicy
-from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Response
+from uetproto.engine.pds.service import (
+    ADDRESS_BITS,
+    Connection,
+    Counters,
+    Outgoing,
+    PdsUser,
+    Response,
+    check_endpoint,
+    check_number,
+)
 from uetproto.engine.pds.source import pump
 from uetproto.engine.pds.states import CLOSED, CONTROL_INPUTS, PACKETS, Input, Role, State
 from uetproto.engine.pds.wakes import STALE, WakeQueue
@@ -69,23 +78,6 @@ _Key = tuple[Mode, int, int, bool]
 
 _BITS = {"target": 24, "credit": 24, "features": 32}
 """Size in bits of each value that work passes to a control packet (pds.md §13)."""
-ADDRESS_BITS = {4: 32, 6: 128}
-"""Size in bits of a fabric address, for each version of IP."""
-
-
-def check_number(name: str, value: object, least: int, bits: int) -> None:
-    """Raise `LocalError` unless `value` is an integer from `least` to 2^`bits` − 1."""
-    if type(value) is not int or not least <= value < 1 << bits:
-        raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}", id="out-of-range")
-
-
-def check_endpoint(address: object, ip_version: object, config: object) -> None:
-    """Raise `LocalError` if the arguments of an endpoint are not legal."""
-    if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
-        raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6", id="out-of-range")
-    check_number("address", address, 1, ADDRESS_BITS[ip_version])
-    if not isinstance(config, PdsConfig):
-        raise LocalError("config", f"{type(config).__name__} is not legal", "a PdsConfig", id="wrong-type")
 
 
 def _check_mode(mode: object, legal: Iterable[Mode]) -> None:
@@ -129,7 +121,8 @@ class Pds:
         self.addresses = 1 << ADDRESS_BITS[ip_version]
         """Number of addresses of the version of IP."""
         self.user = user
-        self.objects = objects
+        self.objects = self.messages = objects
+        """`messages`: whether `Datagram.message` is set, as the peer takes packets as they were sent."""
         self.counters = Counters()
         self.nack_tx: dict[int, int] = {}
         self.nack_rx: dict[int, int] = {}
@@ -810,6 +803,14 @@ class Pds:
             return False
         head = self._wakes.head
         return (head is None or head[0] > now) and self.pool.free - len(self._active) > self.config.close_thresh
+
+    def is_quiet(self, now: int, until: int) -> bool:
+        """Return whether a poll now does nothing, there is no event, and no timer expires before `until`."""
+        head = self._wakes.head
+        return not (
+            self._active or self.out or now >= until or (head is not None and head[0] < until) or self._events
+            or self._waiting or self._plain or self._paced
+        )  # fmt: skip
 
     def tell(self, event: Event) -> None:
         """Add an event to the list that `events` returns."""

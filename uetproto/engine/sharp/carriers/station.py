@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 
 from uetproto.engine.contract import NEVER, Datagram, Engine
 from uetproto.engine.sharp.carriers.carrier import Carrier
+from uetproto.engine.train import Taken
 
+_NO, _YES = Taken.NO, Taken.YES  # looked up once: with every packet, Class.MEMBER would cost as much as a call
 Task: TypeAlias = Callable[[int], Any]
 """A function that takes the time (picoseconds) and acts on the element; the station sends the resulting messages at
 once."""
@@ -35,12 +37,12 @@ class SharpStation:
         """Take packets that the driver has recognized from now on (`train.MessageEngine`)."""
         return self.carrier.use_messages()
 
-    def take_message(self, packet: Any, now: int) -> bool:
-        """Process a packet whose frame the driver has recognized; return False if `receive` must take the frame."""
-        taken = self.carrier.take_message(packet, now)
-        if taken:
-            self._hand_events_on(now)
-        return taken
+    def take_message(self, packet: Any, now: int) -> Taken:
+        """Process a packet whose frame the driver has recognized, unless `receive` must take the frame."""
+        if not self.carrier.take_message(packet, now):
+            return _NO
+        self._hand_events_on(now)
+        return _YES
 
     def submit(self, work: Any, now: int) -> None:
         """Accept work of the inner engine, or a `Task`."""

@@ -204,7 +204,7 @@ class UetCarrier(Carrier):
         return True
 
     def take_message(self, packet: Any, now: int) -> bool:
-        return self._fep.take_message(packet, now)
+        return bool(self._fep.take_message(packet, now))
 
     # What the endpoint tells
 
