@@ -32,6 +32,9 @@ class Level(IntEnum):
 # Looked up once, as plain numbers: with every frame, Class.MEMBER would cost as much as a call.
 _HIGH, _MEDIUM, _LOW = map(int, Level)
 
+_NEVER = 1 << 62
+_NEVER_MARKS = (_NEVER, _NEVER, _NEVER)
+"""A number of bytes that never wait, for each level."""
 
 KIND = slice(12, 16)
 """Where a frame has its EtherType, and with IP its DSCP."""
@@ -128,8 +131,8 @@ class OutputQueue:
     """
 
     __slots__ = (
-        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_levels", "_limits", "_link", "_marks_early",
-        "_marks_late", "_observer", "_peak", "_size_of", "_waiting",
+        "_awake", "_before", "_buffer", "_bytes", "_clock", "_held", "_is_overtaken", "_is_plain", "_levels", "_limits",
+        "_link", "_marks_above", "_marks_early", "_marks_late", "_observer", "_peak", "_size_of", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -154,6 +157,7 @@ class OutputQueue:
         self._bytes = [0, 0, 0]
         self._awake = False  # whether an event will serve the queue
         self._held = False  # whether data may not be sent, as PFC pauses it
+        self._is_overtaken = False  # whether `ahead` was called
         self._observer = observer
         self._buffer = buffer
         self._peak = self._before = 0  # most bytes since `watch_from`, and before it
@@ -161,6 +165,8 @@ class OutputQueue:
         self._marks_early = marker
         self._marks_late: Marker | None = None
         """What marks data when it leaves the queue, in place of when it arrives."""
+        self._marks_above = _NEVER_MARKS  # bytes at each level above which `_marks_late` may mark
+        self._is_plain = buffer is None and marker is None and observer is None  # whether `_admit` does nothing
 
     @property
     def capacity(self) -> int:
@@ -193,6 +199,7 @@ class OutputQueue:
 
     def ahead(self, frame: bytes) -> None:
         """Send a frame before all frames that wait."""
+        self._is_overtaken = True
         self._link.send(frame)
 
     def put(self, frame: bytes) -> bool:
@@ -208,22 +215,32 @@ class OutputQueue:
             waiting = self._make_room(frame, level, waiting)
             if not waiting:
                 return False
-        if self._buffer is not None:
-            if not self._buffer.admits(size, waiting):
+        if not self._is_plain:
+            admitted = self._admit(frame, size, waiting)
+            if admitted is None:
                 return False
-            self._buffer.take(size)
-        if self._marks_early is not None:
-            frame = self._marks_early.pass_on(frame, sizes[level])
+            frame = admitted
         sizes[level] = waiting
         self._waiting[level].append(frame)
         if waiting > self._peak:
             self._peak = waiting
-        if self._observer is not None:
-            self._observer.enters(frame)
         if not awake and not (self._held and level == _LOW):
             self._awake = True
             self._clock.at(link.busy_until, self._serve)
         return True
+
+    def _admit(self, frame: bytes, size: int, waiting: int) -> bytes | None:
+        """Return a frame as it waits, marked or unchanged, and tell all that count what waits. Return None if the
+        shared buffer has no room for it. With the frame, `waiting` bytes wait at its level."""
+        if self._buffer is not None:
+            if not self._buffer.admits(size, waiting):
+                return None
+            self._buffer.take(size)
+        if self._marks_early is not None:
+            frame = self._marks_early.pass_on(frame, waiting - size)
+        if self._observer is not None:
+            self._observer.enters(frame)
+        return frame
 
     def _make_room(self, frame: bytes, level: int, waiting: int) -> int:
         """Return how many bytes wait at a level with a frame for which the level is full, or 0 if it finds no room.
@@ -243,35 +260,40 @@ class OutputQueue:
 
     def _serve(self, _: object) -> None:
         """Send the first frame of the first level that has one, as the link is free."""
-        clock, link = self._clock, self._link
-        if clock.now < link.busy_until:  # another frame was sent by `ahead`
-            clock.at(link.busy_until, self._serve)
+        link = self._link
+        if self._is_overtaken and self._clock.now < link.busy_until:
+            self._clock.at(link.busy_until, self._serve)
             return
         high, medium, low = self._waiting
         if high:
             level, frame = _HIGH, high.popleft()
-        else:
-            may_send_data = low and not self._held
-            if medium and not (may_send_data and self._prefers_data(medium[0], low[0])):
-                level, frame = _MEDIUM, medium.popleft()
-            elif may_send_data:
-                level, frame = _LOW, low.popleft()
-            else:
-                self._awake = False
-                return
-        size = self._size_of(frame)
-        sizes = self._bytes
-        sizes[level] = left = sizes[level] - size
-        if self._buffer is not None:
-            self._buffer.take(-size)
-        marker = self._marks_late if level == _LOW else None
-        link.send(frame if marker is None or left <= marker.red.kmin else marker.pass_on(frame, left))
-        if self._observer is not None:
-            self._observer.leaves(frame)
-        if high or medium or (low and not self._held):
-            clock.at(link.busy_until, self._serve)
+        elif low and not self._held and not (medium and not self._prefers_data(medium[0], low[0])):
+            level, frame = _LOW, low.popleft()
+        elif medium:
+            level, frame = _MEDIUM, medium.popleft()
         else:
             self._awake = False
+            return
+        size, sizes = self._size_of(frame), self._bytes
+        sizes[level] = left = sizes[level] - size
+        link.send(frame if left <= self._marks_above[level] else self._marked(frame, left))
+        if not self._is_plain:
+            self._leaves(frame, size)
+        if high or medium or (low and not self._held):
+            self._clock.at(link.busy_until, self._serve)
+        else:
+            self._awake = False
+
+    def _marked(self, frame: bytes, left: int) -> bytes:
+        """Return a frame as it leaves the queue, marked or unchanged, with `left` bytes behind it at its level."""
+        return frame if self._marks_late is None else self._marks_late.pass_on(frame, left)
+
+    def _leaves(self, frame: bytes, size: int) -> None:
+        """Tell all that count what waits that a frame waits no longer."""
+        if self._buffer is not None:
+            self._buffer.take(-size)
+        if self._observer is not None:
+            self._observer.leaves(frame)
 
     def _prefers_data(self, trimmed: bytes, data: bytes) -> bool:
         """Return whether data leaves before a trimmed packet, if both wait. They are the first ones of their levels."""
@@ -303,6 +325,8 @@ class UetQueue(OutputQueue):
             observer=observer, size_of=size_of, buffer=buffer,
         )  # fmt: skip
         self._marks_late = marker
+        if marker is not None:
+            self._marks_above = (_NEVER, _NEVER, marker.red.kmin)
         weight = rules.medium_weight
         self._weights = None if weight == 1 else (weight, 1 - weight)
         self._sent = 0.0  # bytes at the level LOW minus those at MEDIUM, by their weights, while both wait
@@ -325,10 +349,7 @@ class UetQueue(OutputQueue):
         last = self._waiting[level].pop()
         size = self._size_of(last)
         self._bytes[level] -= size
-        if self._buffer is not None:
-            self._buffer.take(-size)
-        if self._observer is not None:
-            self._observer.leaves(last)
+        self._leaves(last, size)
         self.evict(last)
         return waiting - size if waiting - size <= self._limits[level] else 0
 
