@@ -7,18 +7,19 @@ If the network drops, trims or damages a frame after the tap, the record has a c
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Protocol
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.impair.frame_outcome import FrameOutcome, FrameOutcomes
 from uetproto.impair.link import FrameReceiver, TrainSender
-from uetproto.wire.capture.base import in_turns
 
-_BATCH = 3 * 128
-"""Number of values of the records that are sorted and written at once: three a record."""
+_BATCH = 128
+"""Number of records that are sorted and written at once."""
 _PS = 1000
 """Picoseconds in a nanosecond."""
+_TIME = itemgetter(0)
 
 
 class RecordWriter(Protocol):
@@ -63,16 +64,16 @@ class TapCapture:
         """Outcomes of frames. The parts of the network that drop or change frames report them here."""
         self.on_cable: Callable[[bytes], bytes] | None = None
         """Function that returns a frame as it is on a cable, if it differs there."""
-        self._pending: list[Any] = []
-        """Records in the order of entry, each by three values in turn: time in picoseconds, frame, and tap, which is
-        twice the interface, and 1 more if the frame is followed. In one list an interrupt leaves whole records."""
+        self._pending: list[tuple[int, bytes, int, bool]] = []
+        """Records: time in picoseconds, frame, interface, and whether the frame is followed; those of one time are in
+        the order of entry."""
         self.frames = 0
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
         """Record a frame with the time `time` in picoseconds, which is now or later. If `leaves` is True, the frame
         leaves its node, and the network may still drop or change the frame.
         """
-        self._pending += (time, frame, 2 * interface + leaves)
+        self._pending.append((time, frame, interface, leaves))
         if leaves:
             self.outcomes.follow(frame)
         if len(self._pending) >= self._wait:
@@ -80,7 +81,7 @@ class TapCapture:
 
     def add_many(self, times: Sequence[int], frames: Sequence[bytes], interface: int, leaves: bool) -> None:
         """Record frames as `add` does."""
-        self._pending += in_turns(times, frames, [2 * interface + leaves] * len(frames))
+        self._pending += zip(times, frames, repeat(interface), repeat(leaves))
         if leaves:
             self.outcomes.follow_many(frames)
         if len(self._pending) >= self._wait:
@@ -101,29 +102,31 @@ class TapCapture:
 
         With `settled`, write only the records before the first frame that is still on its way.
         """
-        pending = self._pending
-        order = sorted(range(len(pending) // 3), key=pending[::3].__getitem__)  # at one time: in the order of entry
-        arranged = itemgetter(*order) if len(order) > 1 else tuple
-        times, frames, taps = (arranged(pending[value::3]) for value in range(3))
-        end = bisect_right(times, until)
-        outcomes = self.outcomes
+        pending, outcomes = self._pending, self.outcomes
+        pending.sort(key=_TIME)
+        end = bisect_right(pending, until, key=_TIME)
         if settled:
-            end = next((at for at in range(end) if taps[at] & 1 and outcomes.is_under_way(frames[at])), end)
-        self._pending = in_turns(times[end:], frames[end:], taps[end:])
+            followed = ((at, frame) for at, (_, frame, _, leaves) in enumerate(pending[:end]) if leaves)
+            end = next((at for at, frame in followed if outcomes.is_under_way(frame)), end)
+        if not end:
+            return
+        times, frames, interfaces, leaving = zip(*pending[:end], strict=True)
+        self._pending = pending = pending[end:]
         self.frames += end
         comments: dict[int, FrameOutcome] = {}
         """Outcomes of frames, by the place of the record."""
         if outcomes.changes:
             for at in range(end):
-                if taps[at] & 1 and (outcome := outcomes.forget(frames[at])) is not None:
+                if leaving[at] and (outcome := outcomes.forget(frames[at])) is not None:
                     comments[at] = outcome
         else:
-            outcomes.follow_only([frame for frame, tap in zip(frames[end:], taps[end:], strict=True) if tap & 1])
-        self._write([time // _PS for time in times[:end]], frames[:end], [tap >> 1 for tap in taps[:end]], comments)
+            outcomes.follow_only([frame for _, frame, _, leaves in pending if leaves])
+        self._write([time // _PS for time in times], frames, interfaces, comments)
 
     def _write(
-        self, times_ns: list[int], frames: Sequence[bytes], interfaces: list[int], comments: dict[int, FrameOutcome]
-    ) -> None:
+        self, times_ns: list[int], frames: Sequence[bytes], interfaces: Sequence[int],
+        comments: dict[int, FrameOutcome],
+    ) -> None:  # fmt: skip
         """Write records in the order of time."""
         if self.on_cable is not None:
             frames = list(map(self.on_cable, frames))

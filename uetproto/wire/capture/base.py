@@ -377,8 +377,7 @@ class CaptureWriter(ABC):
     def _drain(self) -> None:
         # The list is emptied before the write, so that an interrupt in between may lose whole records, but never
         # repeats one or writes a part of one.
-        parts = self._parts[:]
-        self._parts.clear()
+        parts, self._parts = self._parts, []
         if self._gathers and 1 < len(parts) <= _IOV_MAX:
             size = sum(map(len, parts))  # before the write, which drives the parts out of the cache of the processor
             written = os.writev(self._file.fileno(), parts)
