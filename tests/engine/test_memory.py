@@ -2,6 +2,8 @@
 """Memory in buffers and files (ses.md §2.6, §2.8)."""
 
 import io
+import os
+import tempfile
 from array import array
 from pathlib import Path
 
@@ -30,6 +32,51 @@ def test_a_file_is_like_a_buffer(steps: list[tuple[int, bytes]], window: int, wi
         assert bytes(memory.read(offset // 2, SIZE - offset)) == model[offset // 2 : offset // 2 + SIZE - offset]
     memory.flush()
     assert file.getvalue().ljust(SIZE, b"\0") == model
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200)), max_size=12),
+       windows=st.integers(1, 6), most=st.integers(1, 25))  # fmt: skip
+def test_a_system_file_is_like_a_buffer(steps: list[tuple[int, int]], windows: int, most: int) -> None:
+    """Windows that follow each other are written at once, even if the system takes few bytes of them; who reads by the
+    file itself after a flush finds them."""
+
+    def pwritev(file: int, views: list[memoryview], at: int) -> int:
+        return os.pwrite(file, b"".join(views)[:most], at)
+
+    for buffering in (0, 16):
+        with tempfile.TemporaryFile(buffering=buffering) as file, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(memory.os, "pwritev", pwritev)
+            found, model = FileMemory(file, SIZE, 10, windows), bytearray(SIZE)
+            for number, (offset, length) in enumerate(steps):
+                length = min(length, SIZE - offset)
+                for at in range(offset, offset + length, 5):  # as packets do
+                    data = bytes([number + 1]) * min(5, offset + length - at)
+                    found.write(at, data)
+                    model[at : at + len(data)] = data
+                assert bytes(found.read(offset // 2, SIZE - offset)) == model[offset // 2 : offset // 2 + SIZE - offset]
+                if number % 3 == 2:
+                    found.flush()
+                    file.seek(0)
+                    assert (file.read(SIZE) or b"").ljust(SIZE, b"\0") == model
+            found.flush()
+            file.seek(0)
+            assert (file.read(SIZE) or b"").ljust(SIZE, b"\0") == model
+
+
+def test_windows_that_follow_each_other_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of 64 windows takes a call for each eight of them, not one for each."""
+    calls: list[int] = []
+    pwritev = os.pwritev
+    monkeypatch.setattr(
+        memory.os, "pwritev", lambda file, views, at: calls.append(len(views)) or pwritev(file, views, at)
+    )
+    with (tmp_path / "file").open("w+b") as file:
+        target = FileMemory(file, 64 * 16, window=16, windows=8)
+        for at in range(0, 64 * 16, 4):
+            target.write(at, bytes([at // 4]) * 4)
+        target.flush()
+    assert (tmp_path / "file").read_bytes() == b"".join(bytes([at]) * 4 for at in range(256))
+    assert (sum(calls), calls[0], len(calls)) == (64, 8, 8)
 
 
 def test_a_window_with_views_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module has the memory of messages, in buffers or files, and the regions that have a key (ses.md §2.6, §14.2)."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from io import BufferedRandom, FileIO
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from uetproto.engine.contract import Buffer
@@ -12,6 +14,10 @@ from uetproto.wire.headers.uet_ses import ReturnCode
 IDEMPOTENT_SAFE = 1 << 63
 """Bit of a memory key which says that a repeated write to the region does no harm (ses.md §2.6)."""
 _RESERVED_KEY_BITS = 0x3F << 56
+_SYSTEM_FILES = frozenset({BufferedRandom, FileIO} if hasattr(os, "pwritev") else ())
+"""Types of files to which the system writes several windows at once."""
+_IOV_MAX = 1024
+"""Largest number of windows that the system takes at once."""
 
 
 class Memory(Protocol):
@@ -264,12 +270,37 @@ class FileMemory:
             view[found:] = bytes(end - start - found)
 
     def _store(self, number: int) -> None:
+        """Write the changed bytes of a window to the file, and with them the windows behind it that are changed as a
+        whole: the system takes several windows at once in less time."""
         dirty = self._dirty.pop(number, None)
-        if dirty is not None:
-            first, last = dirty
+        if dirty is None:
+            return
+        at, changed = number * self.window + dirty[0], [self._windows[number][slice(*dirty)]]
+        while dirty[1] == self.window and self._dirty.get(number + 1) == [0, self.window]:
             dirty[:] = 0, -1
-            self._file.seek(number * self.window + first)
-            self._file.write(self._windows[number][first:last])
+            number += 1
+            dirty = self._dirty.pop(number)
+            self._blank.discard(number)
+            changed.append(self._windows[number])
+        dirty[:] = 0, -1
+        if type(self._file) in _SYSTEM_FILES:
+            self._file.seek(0, 2)  # a buffered file writes its buffer, and forgets what it has read
+            _write_all(self._file.fileno(), changed, at)
+        else:
+            self._file.seek(at)
+            for view in changed:
+                self._file.write(view)
+
+
+def _write_all(file: int, views: list[memoryview], at: int) -> None:
+    """Write views one after the other to a file, from the offset `at` on."""
+    while views:
+        written = os.pwritev(file, views[:_IOV_MAX], at)
+        at += written
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if written:
+            views[0] = views[0][written:]
 
 
 def _unseen(window: memoryview) -> memoryview | None:
