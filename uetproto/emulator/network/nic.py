@@ -133,11 +133,11 @@ class Nic:
                     if ack is not None:
                         assert self.trains is not None
                         self.trains.announce(ack, data)
+                    elif packet.traffic_class is not _DATA and repeats(packet):
+                        self.repeated += 1
                     if announce is not None:
                         announce(data, packet)
                     send(data)
-                    if packet.traffic_class is not _DATA and repeats(packet):
-                        self.repeated += 1
                 self.sent += count
                 if count >= self._ring and gate is None and not self._stopped:
                     self.coming = True
