@@ -107,13 +107,19 @@ def test_order_is_that_of_a_sorted_list(seed: int) -> None:
         waiting.append(event)
         clock.at(event[0], happen, event)
 
+    def add_several() -> None:
+        first, step = clock.now + rng.choice(reach), rng.choice(reach[1:])
+        events = [(first + at * step, next(told)) for at in range(rng.randrange(1, 6))]
+        waiting.extend(events)
+        clock.at_each(first, step, happen, events)
+
     def happen(event: tuple[int, int]) -> None:
         assert event == min(waiting)
         assert clock.now == event[0]
         waiting.remove(event)
         ran.append(event)
-        for _ in range(rng.choice((0, 0, 1, 2)) if len(ran) < 600 else 0):
-            add()
+        for _ in range(rng.choice((0, 0, 0, 1, 2)) if len(ran) < 600 else 0):
+            rng.choice((add, add, add, add_several))()
         if not rng.randrange(9):
             clock.stop()
 

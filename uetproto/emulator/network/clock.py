@@ -4,7 +4,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import chain, islice
+from itertools import chain, count, islice, repeat
 from operator import itemgetter, length_hint
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ _ClockEvent: TypeAlias = tuple[int, Callable[[Any], object], Any]
 _BITS, _MOST_BITS = 17, 20
 """Number of bits of a time in picoseconds that are below the number of its span, at first (131 ns) and at most (1 µs):
 in a longer span many events are added while it runs, when a burst follows a quiet time."""
-_LOOK, _FEW, _MANY = 63, 12, 600
+_LOOK, _FEW, _MANY = 63, 24, 600
 """Bits of the number of a span that are 0 when the clock looks at the number of its events; number of events below
 which spans become twice as long, and above which they become half as long."""
 _TIME = itemgetter(0)
@@ -69,16 +69,21 @@ class Clock:
             span.append((time, action, argument))
 
     def at_each(self, time: int, step: int, action: Callable[[Any], object], arguments: Iterable[Any]) -> None:
-        """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` later than
-        the one before it. Raises `LocalError` as `at` does."""
+        """Call `action` with each of `arguments`, with the first one at `time`, and each other one `step` picoseconds
+        later than the one before it. Raises `LocalError` as `at` does."""
         spans, bits = self._spans, self._bits
-        for argument in arguments:
-            span = spans.get(time >> bits)
+        events = list(zip(count(time, step), repeat(action), arguments))
+        start = 0
+        while start < len(events):
+            number = (time + start * step) >> bits
+            end = -((time - ((number + 1) << bits)) // step)  # index of the first event behind this span
+            span = spans.get(number)
             if span is None:
-                self._begin(time, action, argument)
+                self._begin(*events[start])
+                start += 1
             else:
-                span.append((time, action, argument))
-            time += step
+                span += events[start:end]
+                start = end
 
     def _begin(self, time: int, action: Callable[[Any], object], argument: Any) -> None:
         """Add an event to the span that runs, or as the first one of a later span."""
@@ -167,11 +172,11 @@ class Clock:
 
     def _open(self) -> None:
         """Go on to the next span. All events of the last one have run."""
-        number, count = self._number, len(self._due)
+        number, events = self._number, len(self._due)
         if not number & _LOOK:
-            if count < _FEW and self._bits < _MOST_BITS:
+            if events < _FEW and self._bits < _MOST_BITS:
                 self._divide(self._bits + 1)
-            elif count > _MANY and self._bits:
+            elif events > _MANY and self._bits:
                 self._divide(self._bits - 1)
         self._number = number = heappop(self._numbers)
         self._due = due = self._spans.pop(number)
