@@ -7,7 +7,7 @@ frames of a train are those of its packets sent one by one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
 from struct import Struct
@@ -94,12 +94,13 @@ class TrainAck:
     """Number of the connection at its sender."""
     answer: Any = None
     """Answer of the sender to each packet, or None."""
-    frame: bytes = b""
-    seal: Any = None
+    frame: bytes = field(init=False)
+    """Frame of the packet, once it was sent; so is `seal`."""
+    seal: Any = field(init=False)
     """How the framer of the sender sealed the packet, or None."""
-    at: int = 0
-    """Instant at which the frame arrived."""
-    room: int = 0
+    at: int = field(init=False)
+    """Instant at which the frame arrived, once it has arrived; so is `room`."""
+    room: int = field(init=False)
     """Number of packets more that a later ACK may acknowledge and be quiet (`TrainEngine.quiet_acks`)."""
 
 

@@ -92,7 +92,7 @@ class TrainPort:
         """Trains with packets that the endpoint has still to process, in the order of the first such packet."""
         self._ended: TrainInFlight | None = None
         """Train of which the last packet has arrived, if the next train may continue it."""
-        self._acks: dict[int, TrainAck] = {}
+        self._acks: dict[int | None, TrainAck] = {}
         """Last ACK of each connection that the endpoint has still to process."""
         self.unsent: dict[int, TrainAck] = {}
         """ACKs that the next poll returns, by the `id` of their packets."""
@@ -234,17 +234,15 @@ class TrainPort:
 
     def _take_ack(self, found: TrainAck) -> None:
         """Take a plain ACK that arrives now. Only the last one of several matters if they cause nothing."""
-        nic, receiver = self._nic, found.receiver
-        assert receiver is not None
-        now, polled, acks = self._clock.now, not nic.coming, self._acks
-        last = acks.get(receiver)
-        newer = 1 if last is None else (found.psn - last.psn) & _M32
-        if 0 < newer < _SIGN and (not polled or now < nic.quiet_until):
-            room: int | None
-            if last is not None and newer <= last.room:
-                room = last.room - newer
+        nic, acks, receiver, now = self._nic, self._acks, found.receiver, self._clock.now
+        polled = not nic.coming
+        if not polled or now < nic.quiet_until:
+            last = acks.get(receiver)
+            newer = 1 if last is None else (found.psn - last.psn) & _M32
+            if last is not None and 0 < newer <= last.room:
+                room: int | None = last.room - newer
             else:
-                room = self._engine.quiet_acks(receiver, found.psn, polled)
+                room = self._engine.quiet_acks(receiver, found.psn, polled) if 0 < newer < _SIGN else None
             if room is not None and self._framer.takes_ack(found):
                 if last is not None:
                     del acks[receiver]  # the last one is behind those of other connections, by its time
