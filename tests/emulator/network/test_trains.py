@@ -12,6 +12,7 @@ from tests.support.effort import effort
 from uetproto.api import fi, verbs
 from uetproto.emulator.network.train_port import TrainPort
 from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.pds.trains import ReceivedTrain
 from uetproto.errors import LocalError
 
 MTU = 1024
@@ -93,6 +94,27 @@ def test_a_run_with_trains_is_the_run_without(
     sent = counted(monkeypatch)
     assert run(tmp_path, "on", order, senders, **CASES[case]) == plain
     assert len(sent) > 2
+
+
+def test_packets_wait_while_their_endpoint_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both nodes send and receive. What has arrived on one PDC is not looked at again for each train on the other."""
+    looks: list[int] = []
+    renew = ReceivedTrain.renew
+
+    def count(run: ReceivedTrain, index: int, polled: bool) -> bool:
+        looks.append(index)
+        return renew(run, index, polled)
+
+    sent = counted(monkeypatch)
+    monkeypatch.setattr(ReceivedTrain, "renew", count)
+    with fi.Fabric(["a", "b"]) as fabric:
+        ends = [fabric.endpoint(name) for name in "ab"]
+        for end, peer in zip(ends, ends[::-1], strict=True):
+            mr = peer.domain.mr_reg(bytearray(SIZE * 20))
+            end.write(bytes(SIZE * 20), end.av.insert(peer.address), 0, mr.key)
+        for end in ends:
+            end.cq.sread(1)
+    assert len(looks) < len(sent)
 
 
 def test_trains_are_refused_where_no_node_can_make_them() -> None:
