@@ -76,8 +76,9 @@ class World:
         for address in addresses:
             knobs = ses(address) if callable(ses) else ses or {}
             config = SesConfig(**{"payload_mtu": mtu, **knobs})
-            fep = Fep(address, random.Random(address ^ seed), pds=PdsConfig(**(pds or {})), ses=config)
-            fep.pds.objects = objects
+            fep = Fep(
+                address, random.Random(address ^ seed), pds=PdsConfig(**(pds or {})), ses=config, objects=objects
+            )  # fmt: skip
             self.feps[address] = fep
             self.events[address] = []
             self._tap(fep)
