@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import OutTap, TapCapture
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
+from uetproto.engine.contract import Datagram
 from uetproto.impair.frame_outcome import FrameInTransit, FrameOutcome, FrameOutcomes
 from uetproto.impair.link import EmulatedLink
 from uetproto.wire.capture.pcap import open_capture
@@ -184,3 +186,17 @@ def test_a_pcap_has_no_comments(tmp_path: Path) -> None:
     assert result.happened["drop"] > 0
     with open_capture(tmp_path / "x.pcap") as reader:
         assert {record.comment for record in reader} == {None}
+
+
+def test_a_mark_leaves_a_frame_announced() -> None:
+    """A marked frame arrives with the packet of the frame, marked; packets of other classes have to be read again."""
+    outcomes, frame, other = FrameOutcomes(), bytes(range(60)), bytes(range(61))
+    packet = Datagram(1, 2, b"header", b"payload", entropy=7)
+    outcomes.announced = {id(frame): (frame, packet), id(other): (other, "a packet")}
+    now, later = bytes(60), bytes(61)
+    outcomes.marked(frame, now)
+    outcomes.marked(other, later)
+    assert outcomes.announced == {id(now): (now, replace(packet, ecn_marked=True))}
+    assert not packet.ecn_marked
+    outcomes.changed(now, bytes(20), FrameOutcome.TRIMMED)
+    assert not outcomes.announced

@@ -100,6 +100,13 @@ class Datagram:
     packed (`Pds.objects`), `header` begins with the SES header. All copies of the datagram share the object, which
     therefore never changes."""
 
+    def marked(self) -> "Datagram":
+        """Return the datagram as it arrives with the ECN mark CE."""
+        return Datagram(
+            self.src, self.dst, self.header, self.payload, self.traffic_class, self.entropy, True, self.trimmed,
+            self.ip_version, self.message,
+        )  # fmt: skip
+
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from uetproto.engine.contract import Datagram
+
 
 class FrameOutcome(StrEnum):
     """A frame outcome says why a frame did not arrive as it left. The value is the comment of the frame's record in the
@@ -48,9 +50,9 @@ class FrameOutcomes:
         """Followed frames: the frame itself as long as nothing has happened to it."""
         self._new: list[bytes] = []
         """Frames that are followed and not yet in the table."""
-        self.announced: dict[int, Any] = {}
-        """What is known of frames under way to which nothing has happened, by their `id`. Who adds an entry keeps the
-        frame in it, and removes the entry when the frame arrives."""
+        self.announced: dict[int, tuple[bytes, Any]] = {}
+        """Frames under way to which nothing but a mark has happened, by their `id`, each with its packet as it arrives.
+        Who adds an entry removes it when the frame arrives."""
         self.changes = 0
         """Number of followed frames to which something has happened."""
 
@@ -112,6 +114,13 @@ class FrameOutcomes:
             if id(now) not in self._frames:
                 found.frames.append(now)
                 self._frames[id(now)] = found
+
+    def marked(self, frame: bytes, now: bytes) -> None:
+        """Note that the network replaced `frame` by `now`, which differs from it by an ECN mark alone."""
+        known = self.announced.pop(id(frame), None)
+        self.changed(frame, now)
+        if known is not None and type(known[1]) is Datagram:
+            self.announced[id(now)] = now, known[1].marked()
 
     def copied(self, frame: bytes) -> None:
         """Note that another copy of a frame is under way."""

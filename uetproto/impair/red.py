@@ -68,7 +68,7 @@ class Marker:
             return frame
         now = _marked(frame)
         self.marked += 1
-        self.outcomes.changed(frame, now)
+        self.outcomes.marked(frame, now)
         return now
 
 

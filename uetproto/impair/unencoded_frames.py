@@ -41,10 +41,7 @@ class UnencodedFrame(bytes):
         """Return the frame with these lower headers, which have CE."""
         now = self.arrived
         if type(now) is Datagram:
-            arrived: Any = Datagram(
-                now.src, now.dst, now.header, now.payload, now.traffic_class, now.entropy, True, now.trimmed,
-                now.ip_version, now.message,
-            )  # fmt: skip
+            arrived: Any = now.marked()
         else:
             arrived = copy(now)
             arrived.ecn_marked = True

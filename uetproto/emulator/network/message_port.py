@@ -3,8 +3,9 @@
 
 On their way the frames are ordinary frames. The port of the sender announces each frame with its packet; the port of
 the receiver recognizes a frame by its Python object, so that nobody reads it or checks its CRC. A frame that the
-network has marked, trimmed, damaged or repeated is another object, or no longer announced, and the NIC takes it as any
-other. Such a frame is forgotten when the network reports what has happened to it (`FrameOutcomes`).
+network has trimmed, damaged or repeated is another object, or no longer announced, and the NIC takes it as any other.
+Such a frame is forgotten when the network reports what has happened to it, and one with an ECN mark takes the place of
+the frame that was marked (`FrameOutcomes`).
 """
 
 from typing import TYPE_CHECKING, Any

@@ -95,17 +95,21 @@ class Bitmap(Oblivious):
         return self._upper | index
 
     def _unpunished(self) -> int:
-        """Return the next index without a penalty, or after a whole round the last one: `index` in one loop."""
-        at, mask, size, penalties, index = self.at, self._mask, self.size, self.penalties, 0
-        for _ in range(size - 1):
-            index = at ^ mask
-            at += 1
-            if at == size:
-                at = 0
-                mask = self._rng.getrandbits(16) & (size - 1)
-            if not penalties[index]:
-                break
-        self.at, self._mask = at, mask
+        """Return the next index without a penalty, or after a whole round the last one: as `index` does one by one."""
+        size, penalties, index = self.size, self.penalties, 0
+        left = size - 1
+        while left:
+            at, mask = self.at, self._mask
+            end = min(at + left, size)
+            left -= end - at
+            for index in map(mask.__xor__, range(at, end)):
+                if not penalties[index]:
+                    end, left = (index ^ mask) + 1, 0
+                    break
+            self.at = end
+            if end == size:
+                self.at = 0
+                self._mask = self._rng.getrandbits(16) & (size - 1)
         return index
 
     def heard(self, entropy: int, feedback: PathFeedback, now: int) -> None:

@@ -8,7 +8,7 @@ to congestion control.
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import (
@@ -52,20 +52,18 @@ class PacedRecord(SendRecord):
 
     size: int = 0
     """Nominal size in bytes."""
-    entropy: int = 0
-    """Entropy value of the last transmission."""
     sent_at: int = 0
     """Time of the last transmission."""
-    sends: int = 0
+    sends: int = 1
     """Number of transmissions."""
-    flying: bool = False
+    flying: bool = True
     """Whether the packet is in flight: sent, and neither reported as received, nor refused, nor given up."""
     waits: bool = False
     """Whether the packet waits in `Pdc.again` for its retransmission."""
     reported: bool = False
     """Whether an ACK has reported the packet as received, so that its bytes are no longer in flight, and are not again
     if it is retransmitted."""
-    armed_at: int = 0
+    armed_at: int = field(init=False)
     """Time at which its RTO began, while it waits."""
     marked: bool = False
     rtt: int | None = None
@@ -122,9 +120,9 @@ def first_sent(
     if pdc.backlog and pdc.open_message is None and not pdc.queue:
         cc.offered(-pdc.backlog)  # a message that ended early
         pdc.backlog = 0
-    record = PacedRecord(psn, message, index, message.next_hdr, header, payload, ask or ar, clear)
-    record.size, record.sent_at, record.sends, record.flying = size, now, 1, True
-    return record
+    return PacedRecord(
+        psn, message, index, message.next_hdr, header, payload, ask or ar, clear, size=size, sent_at=now
+    )  # fmt: skip
 
 
 # Retransmissions

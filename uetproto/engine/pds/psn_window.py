@@ -131,9 +131,9 @@ class PsnWindow:
 
     def classify(self, psn: int) -> Verdict:
         """Return how the PSN of an arriving packet relates to the window (pds.md §8.1)."""
-        if psn == (self.cack + 1) & _M32 and not self.slots:
-            return _NEW  # the common case, with the same result as below
         above = (psn - self.cack) & _M32
+        if above == 1 and not self.slots:
+            return _NEW  # the common case, with the same result as below
         if 0 < above < _SIGN:
             if above > self.mp_range:
                 return Verdict.AHEAD
@@ -152,18 +152,19 @@ class PsnWindow:
     def take(self, psn: int, slot: Slot) -> None:
         """Mark a PSN of verdict NEW as received, store `slot` as its state, and advance CACK."""
         next_in_order = psn == (self.cack + 1) & _M32
-        if next_in_order and slot is DONE and not self.slots:
-            self.cack = self.max_rcvd = psn  # the common case, with the same result as below
-            if diff32(psn, self.sack_track) > 0:
-                self.sack_track = psn
-            return
-        self._mark(psn, slot)
-        if self.buffered:
-            self._turn = (psn + 1) & _M32
-        if isinstance(slot, StoredSlot):
+        if slot is DONE:
+            if next_in_order and not self.slots:
+                self.cack = self.max_rcvd = psn  # the common case, with the same result as below
+                if diff32(psn, self.sack_track) > 0:
+                    self.sack_track = psn
+                return
+        elif isinstance(slot, StoredSlot):
             self.stored += 1
         elif isinstance(slot, UnansweredSlot):
             self.waiting += 1
+        self._mark(psn, slot)
+        if self.buffered:
+            self._turn = (psn + 1) & _M32
         if next_in_order:
             self._advance()
 
@@ -194,7 +195,7 @@ class PsnWindow:
     def _mark(self, psn: int, slot: Slot) -> None:
         self.slots[psn] = slot
         self._above |= 1 << ((psn - self.cack - 1) & _M32)
-        if 0 < (psn - self.max_rcvd) & _M32 < _SIGN:
+        if not (psn - self.max_rcvd) & _SIGN:
             self.max_rcvd = psn
         if (psn - self.sack_track) & _SIGN:
             self.sack_track = psn
@@ -231,12 +232,13 @@ class PsnWindow:
         while True:
             psn = (cack + 1) & _M32
             slot = slots.get(psn)
-            if slot is None or isinstance(slot, _INCOMPLETE):
-                break
-            if isinstance(slot, StoredSlot):
-                if diff32(psn, self.max_clear) > 0:
+            if slot is not DONE:
+                if slot is None or isinstance(slot, _INCOMPLETE):
                     break
-                self.stored -= 1
+                if isinstance(slot, StoredSlot):
+                    if diff32(psn, self.max_clear) > 0:
+                        break
+                    self.stored -= 1
             del slots[psn]
             cack = psn
         self._above >>= (cack - self.cack) & _M32

@@ -64,6 +64,8 @@ class SendRecord:
     """Time at which the RTO expires; `SendWindow.arm` sets it."""
     retx_at: int = field(init=False)
     """Time of the retransmission after a NACK, or NEVER if no such retransmission is scheduled."""
+    entropy: int = field(init=False)
+    """Entropy value of the last transmission; it is set with congestion control."""
     cause: str = field(init=False)
     """Cause of the next retransmission, which is `RTO`, `INFERRED` or the name of a NACK code."""
 

@@ -206,9 +206,7 @@ def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int, n
     if cc is None:
         entropy = pdc.entropy if mode is _ROD else pdc.next_entropy()
     else:
-        entropy = pdc.selection.next(now)
-        if isinstance(record, congestion.PacedRecord):
-            record.entropy = entropy
+        entropy = record.entropy = pdc.selection.next(now)
         if cc.demands:
             ccc_id, target = cc.ccc_id, cc.demand()
             assert target is not None

@@ -45,7 +45,7 @@ class RxMessage:
     """A target keeps this state of a message from the arrival of its first packet on (ses.md §7.2)."""
 
     __slots__ = (
-        "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
+        "arrived", "at", "buffer", "end", "ended", "error", "front", "generation", "header_data", "held", "identity",
         "index", "key", "last_seen", "length", "lookup_version", "memory", "offset", "ok", "opcode", "overflow",
         "place", "refused", "region", "rendezvous", "request", "room", "row", "source", "stopped", "sync", "tail",
         "told_stop",
@@ -99,7 +99,7 @@ class RxMessage:
         self.last_seen = now
         # For `SesTarget._follow`: the header bytes that are equal in all packets of an accepted message.
         self.identity: bytes | None = None
-        self.flags = 0
+        self.front = 0
         self.tail = b""
         self.lookup_version = -1
         self.ok = default_response(request)

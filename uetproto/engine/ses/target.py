@@ -71,8 +71,8 @@ _ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
 _LENGTH_AT = REQUEST_STD.offset_of("request_length") // 8
 _EOM_SOM = 0x03
-_PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
-"""Layout of a later packet: opcode; flags; the bytes from ri_generation to memory_key; payload_length, with rsvd4;
+_PARTS = Struct(f">Hxx{_POSITION_AT - _ADDRESS_AT}sII4s")
+"""Layout of a later packet: opcode and flags; the bytes from ri_generation to memory_key; payload_length, with rsvd4;
 message_offset; request_length. message_id is skipped."""
 _PLACES = 1024
 """Number of places of writes that are kept."""
@@ -394,11 +394,10 @@ class SesTarget:
         attached or detached since, then steps 2–8, 12–15 and 17, and the consistency of step 16, have the same result.
         Only the position (step 10) and the memory (step 18) are checked here.
         """
-        opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
+        front, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
         region, size, mtu = message.region, len(payload), self.config.payload_mtu
         if (
-            identity != message.identity
-            or opcode != message.opcode or flags != message.flags or tail != message.tail
+            identity != message.identity or front != message.front or tail != message.tail
             or message.lookup_version != self.processes.version
             or stated != size or size != mtu or offset % mtu or not 0 < offset < message.length - mtu
             or (region is not None and (not region.enabled or region.fault is not None)) or self.fault is not None
@@ -425,10 +424,10 @@ class SesTarget:
         message = self.messages.get((pdc.local_id, data[at + 2] << 8 | data[at + 3]))
         if message is None or message.identity is None:
             return Split.MESSAGE
-        opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
+        front, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
         size, mtu, memory = len(payloads[0]), self.config.payload_mtu, run_memory(message.memory)
         if (
-            identity != message.identity or opcode != message.opcode or flags != message.flags or tail != message.tail
+            identity != message.identity or front != message.front or tail != message.tail
             or stated != size or size != mtu or offset % mtu
             or not 0 < offset < message.length - len(payloads) * mtu
         ):  # fmt: skip
@@ -546,7 +545,7 @@ class SesTarget:
             and message.room >= message.length and j.mode is not Mode.RUDI
         ):  # fmt: skip
             message.identity = bytes(data[at + _ADDRESS_AT : at + _POSITION_AT])
-            message.flags = data[at + _FLAGS_AT] & ~_EOM_SOM
+            message.front = data[at] << 8 | data[at + _FLAGS_AT] & ~_EOM_SOM
             message.tail = bytes(data[at + _LENGTH_AT : at + REQUEST_STD.size])
             message.lookup_version = self.processes.version
         if j.mode is Mode.RUDI:
