@@ -202,20 +202,20 @@ class FileMemory:
         `offset` on."""
         size, most = len(pieces[0]), self.window - len(pieces[0])
         number = offset // self.window
-        base, dirty = number * self.window, self._dirty.get(number) or [0, -1]
+        first, dirty = offset - number * self.window, self._dirty.get(number) or [0, -1]
         window = self._windows[number] if dirty[1] > 0 else self._window
 
         def write(index: int) -> None:
-            nonlocal base, window, dirty
-            at = offset + index * size
-            start = at - base
+            nonlocal first, window, dirty
+            start = first + index * size
             if start == dirty[1] and start <= most:  # goes on where the last write has ended
                 dirty[1] = end = start + size
                 window[start:end] = pieces[index]
             else:
+                at = offset + index * size
                 self.write(at, pieces[index])
                 number = (at + size - 1) // self.window
-                base, window, dirty = number * self.window, self._windows[number], self._dirty[number]
+                first, window, dirty = offset - number * self.window, self._windows[number], self._dirty[number]
 
         return write
 

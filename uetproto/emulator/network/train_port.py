@@ -146,19 +146,20 @@ class TrainPort:
         if found.epoch != self._epoch or not waits:
             waits = self._admit(found, now)
         index, run = found.next, found.run
-        if run is None or not (index < run.quiet_to or run.answers):
+        if run is None or not ((quiet := index < run.quiet_to) or run.answers):
             self._leave(found, frame)
             return
-        place = run.place  # in two steps, as a function in a slot is called more slowly in one
         try:
-            place(index)
+            run.place(index)
         except OSError:
             self._leave(found, frame)
             return
-        ack = None
-        if not waits or (index >= run.quiet_to and (ack := run.answer(index)) is None):
-            self._process(found, now)
-            return
+        if not (quiet and waits):
+            ack = run.answer(index) if waits else None
+            if ack is None:
+                self._process(found, now)
+                return
+            self._answer(ack)
         if found.since == index:
             self._pending.append(found)
         found.at = now
@@ -168,8 +169,6 @@ class TrainPort:
         else:
             found.forget()
             self._ended = found
-        if ack is not None:
-            self._answer(ack)
 
     def _take_other(self, frame: bytes, ack: TrainAck | None) -> None:
         """Take a frame that is an ACK, or that is not expected."""
