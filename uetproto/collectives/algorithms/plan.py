@@ -62,14 +62,14 @@ class PlannedSchedule(Schedule):
         near = self._messages(rank)
         sent, received = near.select(near.src == rank), near.select(near.dst == rank)
         local = self.locals(rank)
-        numbers = np.unique(np.concatenate([sent.step, received.step, np.array(sorted(local), dtype=np.int32)]))
+        numbers = sorted({*sent.step.tolist(), *received.step.tolist(), *local})  # np.unique imports more of NumPy
         sends = tuple(map(ScheduledSend, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
                          sent.start.tolist(), sent.count.tolist()))  # fmt: skip
         receives = tuple(map(
             ScheduledReceive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
             received.target.tolist(), received.count.tolist(), map(_FOLDS.__getitem__, received.fold.tolist()),
         ))  # fmt: skip
-        ends = zip(numbers.tolist(), np.searchsorted(sent.step, numbers, "right").tolist(),
+        ends = zip(numbers, np.searchsorted(sent.step, numbers, "right").tolist(),
                    np.searchsorted(received.step, numbers, "right").tolist(), strict=True)  # fmt: skip
         nothing = LocalWork()
         send = receive = 0

@@ -38,7 +38,7 @@ class Ring(Pattern):
 
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
         n = self.size
-        ranks = np.arange(n) if member is None else np.unique([(member - 1) % n, member])
+        ranks = np.arange(n) if member is None else np.array(sorted({(member - 1) % n, member}))
         step = np.arange(self.length)[:, None]
         since = 0 if self.reduces else n - 1
         return Moves(
