@@ -530,10 +530,13 @@ class SendWindow:
                 at = lowest.rto_at
         else:
             for level in self._levels:
-                while level and level[0][1].rto_at != level[0][0]:
+                while level:
+                    due, record = level[0]
+                    if record.rto_at == due:
+                        if due < at:
+                            at = due
+                        break
                     level.popleft()
-                if level and level[0][0] < at:
-                    at = level[0][0]
         nacked = self._nacked
         if nacked:
             while nacked and nacked[0][1].retx_at != nacked[0][0]:

@@ -31,8 +31,8 @@ _WITH_STATE = {Mode.RUD: PdsType.RUD_CC_REQ, Mode.ROD: PdsType.ROD_CC_REQ}
 _SIGN = 1 << 31
 """Bit of a difference of PSNs that is set if the first PSN is below the second."""
 _PSN_LIMIT = 1 << 31
-_PSN_MARGIN = 1 << 23
-"""Number of PSNs before the limit at which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
+_NEAR_PSN_LIMIT = _PSN_LIMIT - (1 << 23)
+"""Number of PSNs after which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
 
 
 # Sending (pds.md §7.1)
@@ -186,7 +186,7 @@ def send(pdc: Pdc, now: int) -> None:
         pdc.owner.wake(pdc, record.rto_at)
     if pdc.probe_at == NEVER and config.inferred_loss in PROBING:
         _arm_probe(pdc, now)
-    if (psn - tx.start) & _M32 >= _PSN_LIMIT - _PSN_MARGIN and config.limit_psn_range:
+    if (psn - tx.start) & _M32 >= _NEAR_PSN_LIMIT and config.limit_psn_range:
         _near_the_psn_limit(pdc, (psn - tx.start) & _M32, now)
 
 

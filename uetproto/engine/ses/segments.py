@@ -211,10 +211,10 @@ class Reassembly:
         if offset == self.edge:
             if offset in self._ahead:
                 return False
-            self.edge = offset + size
-            ahead = self._ahead
-            while ahead and self.edge in ahead:
-                self.edge += ahead.pop(self.edge)
+            edge, ahead = offset + size, self._ahead
+            while edge in ahead:
+                edge += ahead.pop(edge)
+            self.edge = edge
         elif offset < self.edge or offset in self._ahead or len(self._ahead) >= _MOST_AHEAD:
             return False
         else:
