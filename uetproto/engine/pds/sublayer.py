@@ -390,10 +390,10 @@ class Pds:
                     self._after(pdc, now)
                 elif self._waiting and pdc.idle:
                     self._idle_seen = True
-                if limit > 0 or (sent and (len(active) > 1 or pdc.state is _CLOSED)):
+                if sent or limit > 0:
                     active.pop(pdc, None)
-                if limit <= 0 and sent and pdc.state is not _CLOSED:
-                    active[pdc] = None  # it may have more to send, after all other PDCs
+                    if limit <= 0 and pdc.state is not _CLOSED:
+                        active[pdc] = None  # it may have more to send, after all other PDCs
             # PDCs opened meanwhile: a PDC that reached its PSN limit has passed its messages to them.
             turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
         return limit
