@@ -4,6 +4,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from io import BufferedRandom, FileIO
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
@@ -62,10 +63,15 @@ def run_memory(memory: object) -> RunMemory | None:
     return cast(RunMemory, memory) if type(memory) in _RUN_MEMORIES else None
 
 
+@lru_cache(maxsize=256)
+def _cuts(size: int, count: int) -> list[slice]:
+    """Return the slices that cut bytes into `count` successive pieces of `size` bytes; trains have few sizes."""
+    return [slice(start, start + size) for start in range(0, count * size, size)]
+
+
 def _cut(view: memoryview, start: int, size: int, count: int) -> Iterator[memoryview]:
     """Return `count` successive pieces of `size` bytes, the first of which begins at `start`."""
-    end = start + count * size
-    return map(view.__getitem__, map(slice, range(start, end, size), range(start + size, end + size, size)))
+    return map(view[start:].__getitem__, _cuts(size, count))
 
 
 @with_runs
@@ -97,10 +103,10 @@ class BufferMemory:
     def writer(self, offset: int, pieces: Sequence[Buffer]) -> Callable[[int], None]:
         """Return a function that writes one of these pieces of equal size, given by its index, to its place from
         `offset` on."""
-        view, size = self.view[offset:], len(pieces[0])
+        view, cuts = self.view[offset:], _cuts(len(pieces[0]), len(pieces))
 
         def write(index: int) -> None:
-            view[index * size : index * size + size] = pieces[index]
+            view[cuts[index]] = pieces[index]
 
         return write
 
