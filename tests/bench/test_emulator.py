@@ -13,12 +13,11 @@ from uetproto.errors import LocalError
 def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "_LOOPS", 1000)
     monkeypatch.setattr(measure, "_FLOOR", 128)
+    monkeypatch.setattr(runs, "_TOUCHED", 1)
     monkeypatch.setattr(measure, "ROWS", tuple(row._replace(size=4 << 20) for row in measure.ROWS[:5:2]))
 
     def here(arguments: list[str]) -> tuple[dict[str, Any], int]:
-        if arguments[0] == "-c":  # touches memory
-            return {}, 0
-        return runs.run(arguments[2], int(arguments[3]), arguments[4]), 50 << 20
+        return runs.run(arguments[2], int(arguments[3]), arguments[4]), 0
 
     found = list(measure.measure(True, False, here))
     assert len(found) == 2 + 3 + 2
@@ -31,6 +30,7 @@ def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("name", "size", "packets"), [("ring", 1 << 16, 480), ("generate", 200, 200)])
 def test_runs(name: str, size: int, packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "_LOOPS", 1000)
+    monkeypatch.setattr(runs, "_TOUCHED", 1)
     assert runs.run(name, size, "auto")["packets"] == packets
 
 

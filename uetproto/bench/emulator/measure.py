@@ -9,9 +9,6 @@ from uetproto.bench.emulator.floor import PACKET, aead, calibration, one_by_one
 from uetproto.bench.engine import Figure
 
 MIB = 1 << 20
-_TOUCH = ["-c", f"bytearray(b'1') * {1024 * MIB}; print(0)"]
-"""Arguments for Python to touch memory before a run. A virtual machine may have given memory that is free back to its
-host, and gets it again ten times as slowly as it clears a page."""
 
 
 class EmulatorRow(NamedTuple):
@@ -65,10 +62,9 @@ def measure(
         size = row.whole if whole else row.size // 4 if quick else row.size
         best, peak = 0.0, 0
         for _ in range(1 if quick or whole else 3):
-            in_a_process(_TOUCH)
-            found, memory = in_a_process(["-m", "uetproto.bench.emulator.runs", row.name, str(size), "auto"])
+            found, _ = in_a_process(["-m", "uetproto.bench.emulator.runs", row.name, str(size), "auto"])
             best = max(best, found["packets"] / found["seconds"] / found["calibration"])
-            peak = max(peak, memory)
+            peak = max(peak, found["peak"])
         before = BEFORE[row.name] * loop
         what = f"{row.what}: before {before:,.0f}, now {best / BEFORE[row.name]:.2f} ×, {peak // MIB} MiB"
         wanted = None if row.wanted is None else row.wanted * before
@@ -84,7 +80,6 @@ def sealed(
     rates = dict.fromkeys(("off", "auto"), 0.0)
     size = (256 if whole else 4 if quick else 32) * MIB
     for trains in ("off", "auto") * (1 if quick else 3):
-        in_a_process(_TOUCH)
         found, _ = in_a_process(["-m", "uetproto.bench.emulator.runs", "sealed", str(size), trains])
         rates[trains] = max(rates[trains], found["packets"] / found["seconds"])
     what = f"fi_write, sealed, one tap: packet by packet {rates['off']:,.0f}, now {rates['auto'] / rates['off']:.2f} ×"

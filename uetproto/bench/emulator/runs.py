@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module has the runs of the emulator that are measured before trains and now.
 
-Each runs in a process of its own: `python -m uetproto.bench.emulator.runs write 67108864 auto` prints packets,
-CPU seconds and the rate of the calibration loop before and after. With `before` in place of `auto` the run does not
-name trains, so that versions without them run it, too.
+Each runs in a process of its own: `python -m uetproto.bench.emulator.runs write 67108864 auto` prints packets, CPU
+seconds, the rate of the calibration loop before and after, and the peak of memory. With `before` in place of `auto` the
+run does not name trains, so that versions without them run it, too.
 """
 
 import json
+import resource
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -33,6 +35,8 @@ from uetproto.wire.capture.pcap import open_writer
 PACKET, RANKS, HOSTS = 4096, 16, 128
 CHUNK = SharpConfig().sat_chunk
 _BEFORE = "before"
+_TOUCHED = 2 << 30
+"""Number of bytes that are touched before a run, as huge and as small pages: more than it uses for the first time."""
 
 Timed = tuple[int, float]
 """Number of packets of a run, and its CPU seconds."""
@@ -40,6 +44,17 @@ Timed = tuple[int, float]
 
 def _knob(trains: str) -> dict[str, Any]:
     return {} if trains == _BEFORE else {"trains": trains}
+
+
+def _begin() -> float:
+    """Touch memory in another process, and return the CPU seconds of this one.
+
+    A virtual machine may have given memory that is free back to its host, and gets it again ten times as slowly as it
+    clears a page. NumPy asks for huge pages, and Python for small ones, so both are touched.
+    """
+    touch = f"import numpy; a = numpy.full({_TOUCHED}, 1, 'u1'); b = bytearray(b'1') * {_TOUCHED}"
+    subprocess.run([sys.executable, "-c", touch], check=True)
+    return process_time()
 
 
 def _files(owned: ExitStack, folder: Path, *lengths: int) -> list[fi.FileMemory]:
@@ -60,7 +75,7 @@ def _write(length: int, trains: str, folder: Path, senders: int = 1, capture: bo
     with ExitStack() as owned, fi.Fabric(names, **more, **_knob(trains)) as fabric:
         target, *ends = (fabric.endpoint(name) for name in names)
         sources = _files(owned, folder, *([length // senders] * senders * 2))
-        began = process_time()
+        began = _begin()
         for number, end in enumerate(ends):
             mr = target.domain.mr_reg(sources[senders + number])
             end.write(sources[number], end.av.insert(target.address), 0, mr.key)
@@ -79,7 +94,7 @@ def _roce(length: int, trains: str, folder: Path, capture: bool = True) -> Timed
         here, there = (pd.create_qp(verbs.QpType.RC, pd.device.create_cq()) for pd in pds)
         verbs.connect(here, there)
         source, target = (pd.reg_mr(file) for pd, file in zip(pds, _files(owned, folder, length, length), strict=True))
-        began = process_time()
+        began = _begin()
         here.post_send(verbs.Opcode.RDMA_WRITE, source, remote_addr=target.addr, rkey=target.rkey)
         if here.send_cq.wait()[0].status.name != "SUCCESS":
             raise LocalError("bench: the RDMA WRITE failed", id="bench-failed")
@@ -98,7 +113,7 @@ def _sealed(length: int, trains: str, folder: Path) -> Timed:
     with ExitStack() as owned:
         played = PLAYED[True, "transfer"](scenario, owned, False)
         played.connect(owned.enter_context(open_writer(str(run_file))))
-        began = process_time()
+        began = _begin()
         played.play(None)
         played.close()
         seconds = process_time() - began
@@ -112,7 +127,7 @@ def _all_reduce(packets: int, length: int, trains: str, algorithm: str, **more: 
         op="all_reduce", algorithm=algorithm, ranks=RANKS, length=length, dtype=dtype("float32"), **more,
         **_knob(trains),
     ))  # fmt: skip
-    began = process_time()
+    began = _begin()
     found = prepared.run()
     if not found.correct:
         raise LocalError("bench: all_reduce differs from NumPy's", id="bench-failed")
@@ -131,7 +146,7 @@ def _sharp(length: int, trains: str, folder: Path, transport: str = "roce") -> T
 
 def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
     config = StudyConfig(cc="nscc", profile="htsim", **_knob(trains))
-    began = process_time()
+    began = _begin()
     result = Study(replace(config, seed=1), traffic_matrix(pattern, hosts, size)).run()
     if result.failure:
         raise LocalError(f"bench: {result.failure}", id="bench-failed")
@@ -140,7 +155,7 @@ def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
 
 def _generate(length: int, trains: str, folder: Path) -> Timed:
     profile = load("bench")
-    began = process_time()
+    began = _begin()
     generate(profile, str(folder / "bench.pcap"), packets=length, **_knob(trains))
     return length, process_time() - began
 
@@ -162,12 +177,14 @@ RUNS: dict[str, Callable[[int, str, Path], Timed]] = {
 
 
 def run(name: str, size: int, trains: str) -> dict[str, float]:
-    """Run one of `RUNS`. Return packets, CPU seconds, and the better rate of the calibration loop around it."""
+    """Run one of `RUNS`. Return packets, CPU seconds, the better rate of the calibration loop around it, and the peak
+    of memory in bytes."""
     loops = [calibration() for _ in range(2)]
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
         packets, seconds = RUNS[name](size, trains, Path(folder))
     loops += [calibration() for _ in range(2)]
-    return {"packets": packets, "seconds": seconds, "calibration": max(loops)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"packets": packets, "seconds": seconds, "calibration": max(loops), "peak": peak}
 
 
 if __name__ == "__main__":
