@@ -35,7 +35,7 @@ from uetproto.wire.capture.pcap import open_writer
 PACKET, RANKS, HOSTS = 4096, 16, 128
 CHUNK = SharpConfig().sat_chunk
 _BEFORE = "before"
-_TOUCHED = 2 << 30
+_TOUCHED = 1280 << 20
 """Number of bytes that are touched before a run, as huge and as small pages: more than it uses for the first time."""
 
 Timed = tuple[int, float]
