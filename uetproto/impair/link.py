@@ -6,7 +6,7 @@ long the frame is under way.
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import gcd
-from typing import Protocol
+from typing import Any, Protocol
 
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
@@ -74,7 +74,8 @@ class EmulatedLink:
     """
 
     __slots__ = (
-        "_clock", "_durations", "_size_of", "_take", "busy_until", "bytes", "delay", "frames", "lost", "mtu",
+        "_clock", "_durations", "_kind_of", "_sent", "_size_of", "_table", "_take", "busy_until", "delay", "lost",
+        "mtu",
     )  # fmt: skip
 
     def __init__(
@@ -93,20 +94,24 @@ class EmulatedLink:
             )
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
-        self._durations = _durations(rate, mtu)
+        self._table = _durations(rate, mtu)
+        self._durations: dict[Any, int] = self._table
+        """For how many picoseconds a frame of a kind occupies the link."""
+        self._kind_of: Callable[[bytes], Any] = size_of
+        """Function that returns the kind of a frame. Frames of a kind have the same size, which here is the kind."""
+        self._sent: dict[Any, int] = {}
+        """Number of frames of each kind that were sent."""
         self._size_of = size_of
         self.delay = delay
         self.mtu = mtu
         self.busy_until = 0
         """Instant in picoseconds at which the last bit of all frames so far has left."""
-        self.frames = 0
         self.lost = 0
         """Number of frames that did not arrive because the link was cut."""
-        self.bytes = 0
 
     def duration(self, size: int) -> int:
         """Return for how many picoseconds, rounded up, a frame of `size` bytes occupies the link."""
-        return self._durations.of(size)
+        return self._table.of(size)
 
     def cut(self) -> None:
         """Lose all frames that are sent from now on. They occupy the link as before, but do not arrive."""
@@ -119,14 +124,17 @@ class EmulatedLink:
         """Send a frame when the link is free. Return the instant in picoseconds at which the frame's first bit leaves.
         Raises `LocalError` for a frame that exceeds the MTU.
         """
-        size = self._size_of(frame)
+        kind = self._kind_of(frame)
+        try:
+            duration = self._durations[kind]
+            self._sent[kind] += 1
+        except KeyError:
+            duration = self._count_other(kind, frame, 1)
         clock = self._clock
         start = clock.now
         if start < self.busy_until:
             start = self.busy_until
-        self.busy_until = end = start + self._durations[size]
-        self.frames += 1
-        self.bytes += size
+        self.busy_until = end = start + duration
         clock.at(end + self.delay, self._take, frame)
         return start
 
@@ -134,14 +142,31 @@ class EmulatedLink:
         """Send frames of equal size when the link is free. Return the instant at which each frame's first bit leaves.
         Raises `LocalError` for frames that exceed the MTU.
         """
-        size, count = self._size_of(frames[0]), len(frames)
-        duration = self._durations[size]
+        kind, count = self._kind_of(frames[0]), len(frames)
+        try:
+            duration = self._durations[kind]
+            self._sent[kind] += count
+        except KeyError:
+            duration = self._count_other(kind, frames[0], count)
         clock = self._clock
         start = self.busy_until
         if start < clock.now:
             start = clock.now
         self.busy_until = end = start + count * duration
-        self.frames += count
-        self.bytes += count * size
         clock.at_each(start + duration + self.delay, duration, self._take, frames)
         return list(range(start, end, duration))
+
+    def _count_other(self, kind: Any, frame: bytes, count: int) -> int:
+        """Count frames of a kind that is not in both tables. Return for how many picoseconds each occupies the link."""
+        self._sent[kind] = count
+        return self._durations[kind]
+
+    @property
+    def frames(self) -> int:
+        """Return the number of frames that were sent."""
+        return sum(self._sent.values())
+
+    @property
+    def bytes(self) -> int:
+        """Return the number of their bytes."""
+        return sum(size * count for size, count in self._sent.items())

@@ -15,6 +15,8 @@ from uetproto.wire.headers.uet_ses import REQUEST_STD, SENDS, Opcode
 
 _BASE = 14 + 20 + 8
 """Number of bytes of the Ethernet, IPv4 and UDP headers."""
+_TYPE = 12
+"""Offset of the EtherType."""
 _LENGTH = 14 + 2
 """Offset of the length of the IPv4 packet."""
 _SES = _BASE + RUD_REQ.size
@@ -43,7 +45,7 @@ class LinkMeter:
         payload_of = _payload_of(sizes, known)
         for hop in hops:
             assert isinstance(hop.link, MeteredLink)
-            hop.link.payload_of, hop.link.shape_of, hop.link.known = payload_of, sizes.shape, known
+            hop.link.meter(payload_of, sizes.shape, known)
 
     def counts(self) -> tuple[LinkCount, ...]:
         """Return the number of frames, their bytes and the bytes of payload for every link."""
@@ -61,8 +63,8 @@ class FrameSizes(NamedTuple):
     of_frame: Callable[[bytes, int], int]
     """Function that returns the payload of a frame of such a shape, which is given as well."""
     shape: Callable[[bytes], Hashable]
-    """Function that returns the shape of a frame: the length of the IP packet, and the bytes of headers that say of
-    which kind the frame is. One call of C does it, as this is done for each frame on each link."""
+    """Function that returns the shape of a frame: the EtherType, the length of the IP packet, and the bytes of headers
+    that say of which kind the frame is. One call of C does it, as this is done for each frame on each link."""
 
 
 def _payload_of(sizes: FrameSizes, known: dict[Hashable, int]) -> Callable[[bytes], int]:
@@ -115,7 +117,7 @@ def _roce_frame(frame: bytes, found: int) -> int:
     return found if vector is None else vector
 
 
-_KIND = f">{_LENGTH}xH{_BASE - _LENGTH - 2}xH"
+_KIND = f">{_TYPE}xH{_LENGTH - _TYPE - 2}xH{_BASE - _LENGTH - 2}xH"
 _SIZES = {
     "uet": FrameSizes(_uet_shape, _uet_frame, Struct(f"{_KIND}{_SES - _BASE - 2}xH").unpack_from),
     "roce": FrameSizes(_roce_shape, _roce_frame, Struct(_KIND).unpack_from),

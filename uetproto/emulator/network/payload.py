@@ -6,7 +6,8 @@ Only data packets have payload here; trimmed packets and answers such as ACKs ha
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.framing.dscp import IPV4_TYPE, Dscp
@@ -118,13 +119,10 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
     return int.from_bytes(frame[start + 22 : start + 24], "big") if frame[start + 1] in _VECTORS else 0
 
 
-_send = EmulatedLink.send  # with every frame, `super` would cost as much as the call
-
-
 class MeteredLink(EmulatedLink):
     """A metered link is an emulated link that also counts the payload bytes of the frames that are sent."""
 
-    __slots__ = ("known", "payload", "payload_of", "shape_of")
+    __slots__ = ("_kinds", "_known", "_others", "payload_of")
 
     def __init__(
         self, clock: Clock, sink: FrameReceiver, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
@@ -132,21 +130,40 @@ class MeteredLink(EmulatedLink):
     ) -> None:  # fmt: skip
         super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         self.payload_of = payload_of
-        """Function that returns the payload of a frame. It may be replaced before the first frame, as may the next two
-        attributes."""
-        self.shape_of: Callable[[bytes], Hashable] = len
-        self.known: dict[Hashable, int] = {}
-        """Payload by `shape_of(frame)`, where it is the same for all frames of a shape; `payload_of` is not called for
-        these."""
-        self.payload = 0
+        """Function that returns the payload of a frame. It may be replaced before the first frame."""
+        self._durations = {}
+        self._kinds: dict[Any, tuple[int, int]] = {}
+        """Size and payload of each kind whose frames all have the same."""
+        self._others = [0, 0, 0]
+        """Number of the frames of other kinds, their bytes and their payload."""
+        self._known: Mapping[Any, int] = {}
 
-    def send(self, frame: bytes) -> int:
-        """Count the payload of a frame, and send it."""
-        found = self.known.get(self.shape_of(frame))
-        self.payload += self.payload_of(frame) if found is None else found
-        return _send(self, frame)
+    def meter(
+        self, payload_of: Callable[[bytes], int], kind_of: Callable[[bytes], Any], known: Mapping[Any, int]
+    ) -> None:
+        """Count the payload by kinds before the first frame is sent. `kind_of` returns the kind of a frame. `known` has
+        the payload of a kind, once `payload_of` was called for a frame of it, if it is the same for all of them."""
+        self.payload_of, self._kind_of, self._known = payload_of, kind_of, known
 
-    def send_many(self, frames: Sequence[bytes]) -> list[int]:
-        """Count the payload of the frames of a train, which is the same for each, and send them."""
-        self.payload += len(frames) * self.payload_of(frames[0])
-        return super().send_many(frames)
+    def _count_other(self, kind: Any, frame: bytes, count: int) -> int:
+        size, payload = self._size_of(frame), self.payload_of(frame)
+        duration: int = self._table[size]
+        if kind in self._known:
+            self._kinds[kind], self._durations[kind], self._sent[kind] = (size, payload), duration, count
+        else:
+            for at, number in enumerate((1, size, payload)):
+                self._others[at] += count * number
+        return duration
+
+    @property
+    def frames(self) -> int:
+        return super().frames + self._others[0]
+
+    @property
+    def payload(self) -> int:
+        """Return the number of payload bytes of the frames that were sent."""
+        return sum(self._kinds[kind][1] * count for kind, count in self._sent.items()) + self._others[2]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._kinds[kind][0] * count for kind, count in self._sent.items()) + self._others[1]
