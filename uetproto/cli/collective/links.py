@@ -122,5 +122,6 @@ _SIZES = {
     "uet": FrameSizes(_uet_shape, _uet_frame, Struct(f"{_KIND}{_SES - _BASE - 2}xH").unpack_from),
     "roce": FrameSizes(_roce_shape, _roce_frame, Struct(_KIND).unpack_from),
 }
-"""What finds the payload, by transport. All frames have IPv4 and UDP headers. The first two bytes of the transport
-header belong to a shape, and those of SES; a frame of UET is never too short, as it has 12 bytes of PDS and a CRC."""
+"""What finds the payload, by transport. All frames but those of PFC have IPv4 and UDP headers. The first two bytes of
+the transport header belong to a shape, and those of SES; a frame of UET is never too short, as it has 12 bytes of PDS
+and a CRC."""
