@@ -9,11 +9,12 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.support.effort import effort
 from uetproto.cli.completion import command as completion
-from uetproto.cli.main import COMMANDS
+from uetproto.cli.main import COMMANDS, cli
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wireshark import lua
@@ -46,6 +47,15 @@ def test_there_is_a_man_page_for_each_command_and_no_other() -> None:
         assert f".SH NAME\n{title} \\- " in text
         assert "\b" not in text
         assert not re.search(r"^\.(?!TH |SH |TP$|PP$|nf$|fi$|\\\" SPDX)", text, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_both_names_whatever_the_context_of_the_first_use_says(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    own = click.Context(command, help_option_names=["--help"])
+    shown = [option.opts for option in command.get_params(own) if "--help" in option.opts]
+    assert shown == [["-h", "--help"]]
 
 
 def test_the_wheel_installs_man_pages_and_completions_where_they_are_looked_for() -> None:

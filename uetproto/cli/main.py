@@ -64,6 +64,19 @@ COLOR = click.Option(
 )  # fmt: skip
 """Option of every command."""
 
+HELP = click.Option(
+    ["-h", "--help"], is_flag=True, is_eager=True, expose_value=False,
+    callback=lambda ctx, param, value: _help(ctx, value),
+    help="Show this message and exit.",
+)  # fmt: skip
+"""Option of every command. That of click has the names that the context of its first use says, and keeps them."""
+
+
+def _help(ctx: click.Context, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
 
 def _colour(ctx: click.Context, value: str | None) -> None:
     if value:
@@ -82,7 +95,7 @@ class Commands(click.Group):
             return None
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         if COLOR not in command.params:
-            command.params.append(COLOR)
+            command.params += (COLOR, HELP)
         if COMPLETE_VARIABLE in os.environ:
             from uetproto.cli.completion.values import attach
 
