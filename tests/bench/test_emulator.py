@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The rows emulator and scale of `uetproto bench`: what they measure is real, whatever the machine."""
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from uetproto.bench.emulator import floor, measure, runs, scale
+from uetproto.bench import command
+from uetproto.bench.emulator import earlier, floor, measure, runs, scale
 from uetproto.bench.emulator.before import BEFORE
 from uetproto.errors import LocalError
 
@@ -16,7 +20,7 @@ def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_TOUCHED", 1)
     monkeypatch.setattr(measure, "ROWS", tuple(row._replace(size=4 << 20) for row in measure.ROWS[:5:2]))
 
-    def here(arguments: list[str]) -> tuple[dict[str, Any], int]:
+    def here(arguments: list[str], folder: Path | None = None) -> tuple[dict[str, Any], int]:
         return runs.run(arguments[2], int(arguments[3]), arguments[4]), 0
 
     found = list(measure.measure(True, False, here))
@@ -25,6 +29,65 @@ def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[4].what.startswith("two fi_writes into one port: before ")
     assert found[-1].what.startswith("fi_write, sealed, one tap: packet by packet ")
     assert set(BEFORE) == set(runs.RUNS) - {"sealed"}
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a clone whose first commit has a module and other benchmarks, and whose files have changed since."""
+    package = tmp_path / "uetproto"
+    (package / "bench").mkdir(parents=True)
+    for name in ("code.py", "bench/old.py"):
+        (package / name).write_text("then = 1\n")
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "first"), ("tag", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    (package / "code.py").write_text("now = 1\n")
+    (package / "bench" / "old.py").rename(package / "bench" / "new.py")
+    monkeypatch.setattr(earlier, "_PACKAGE", package)
+    return tmp_path
+
+
+def test_an_earlier_version_has_the_benchmarks_of_now(clone: Path) -> None:
+    with earlier.earlier("first") as folder:
+        assert (folder / "uetproto" / "code.py").read_text() == "then = 1\n"
+        assert [path.name for path in (folder / "uetproto" / "bench").iterdir()] == ["new.py"]
+    assert not folder.exists()
+    for wrong in ("second", "--all", ""):
+        with pytest.raises(LocalError, match="no such commit"), earlier.earlier(wrong):
+            pass
+
+
+def test_in_turns(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floor, "_LOOPS", 1000)
+    monkeypatch.setattr(measure, "_FLOOR", 128)
+    monkeypatch.setattr(measure, "ROWS", tuple(row for row in measure.ROWS if row.name in ("write", "ring", "sharp")))
+    ran = []
+
+    def here(arguments: list[str], folder: Path | None = None) -> tuple[dict[str, Any], int]:
+        name, trains = arguments[2], arguments[4]
+        ran.append((name, trains))
+        if name == "sharp" and trains == "before":
+            raise LocalError("bench: runs sharp: Traceback:\nKeyError: 'SAT'\n4711")
+        seconds = {"before": 4.0, "auto": 2.0}[trains]
+        where = Path("/elsewhere") if folder is None or name == "ring" else folder
+        return {"packets": 8, "seconds": seconds, "peak": 3 << 20, "package": str(where / "uetproto")}, 0
+
+    figures = measure.measure(False, False, here, "first")
+    write = list(zip(range(3), figures, strict=False))[2][1]
+    assert write.what.endswith("one tap: first 2, now 2.00 × (medians 2.00), 3 and 3 MiB")
+    assert (write.value, write.asked, write.reached) == (4.0, 6.0, False)
+    assert ran == [("write", "before"), ("write", "auto")] * 3
+    with pytest.raises(LocalError, match="not first was measured, but /elsewhere/uetproto"):
+        next(figures)
+    monkeypatch.setattr(measure, "ROWS", measure.ROWS[2:])
+    (*_, sharp) = measure.measure(False, False, here, "first")
+    assert sharp.what.endswith("not compared, as first does not run it (KeyError: 'SAT')")
+    assert (sharp.value, sharp.asked) == (4.0, 0)
+
+
+def test_another_row_compares_with_no_commit() -> None:
+    found = CliRunner().invoke(command.command, ["--only", "decode", "--against", "HEAD"])
+    assert "the row emulator" in str(found.exception)
 
 
 @pytest.mark.parametrize(("name", "size", "packets"), [("ring", 1 << 16, 480), ("generate", 200, 200)])

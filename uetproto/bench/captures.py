@@ -24,8 +24,9 @@ from uetproto.wire.capture.pcap import PcapWriter
 MIB = 1 << 20
 
 
-def in_a_process(arguments: list[str]) -> tuple[dict[str, Any], int]:
-    """Run Python with `arguments`; return the JSON that it prints, and its peak of memory in bytes."""
+def in_a_process(arguments: list[str], folder: Path | None = None) -> tuple[dict[str, Any], int]:
+    """Run Python with `arguments`; return the JSON that it prints, and its peak of memory in bytes. If `folder` is
+    given, the modules that are there come before those that are installed."""
     watched = (
         "import resource, subprocess, sys\n"
         "status = subprocess.call(sys.argv[1:])\n"
@@ -33,7 +34,8 @@ def in_a_process(arguments: list[str]) -> tuple[dict[str, Any], int]:
         "sys.exit(status)"
     )
     command = [sys.executable, "-c", watched, sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    paths = {} if folder is None else {"PYTHONPATH": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **paths})
     if done.returncode:
         raise LocalError(f"bench: {' '.join(arguments)}: {done.stderr.strip()}", id="bench-failed")
     return json.loads(done.stdout.strip().splitlines()[-1]), int(done.stderr.strip().splitlines()[-1]) * 1024

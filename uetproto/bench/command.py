@@ -120,14 +120,16 @@ def as_json(result: BenchResult | Figure) -> str:
 Example:
   uetproto bench
   uetproto bench --quick --only decode,encode
+  uetproto bench --only emulator --against 5e453867
 
 Exit status: 0; 1 a row missed what is asked for; 2 misuse; 130 interrupted, 143 terminated."""
 )
 @click.option("--only", metavar="NAME,…", help=f"These rows only: {', '.join(ROWS)}.")
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
 @click.option("--whole", is_flag=True, help="Whole sizes of the row emulator, such as 1 GiB: five minutes or more.")
+@click.option("--against", metavar="COMMIT", help="Run the row emulator in turns with this commit of the clone.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
-def command(only: str | None, quick: bool, whole: bool, json_: bool) -> None:
+def command(only: str | None, quick: bool, whole: bool, against: str | None, json_: bool) -> None:
     """Measure codec and captures against Scapy at equal work, and the other parts of the library alone.
 
     Compare ratios, not rates: both sides run alternately. The full run takes some minutes and 4 GiB of disk.
@@ -138,6 +140,8 @@ def command(only: str | None, quick: bool, whole: bool, json_: bool) -> None:
             raise LocalError(
                 "--only", f"{name!r} is not legal{similar(name, ROWS)}", ", ".join(ROWS), id="unknown-name"
             )
+    if against is not None and "emulator" not in names:
+        raise LocalError("--against", f"with --only {only}", "with the row emulator", id="no-effect")
     missed = False
     if not json_:
         click.echo(machine())
@@ -145,7 +149,7 @@ def command(only: str | None, quick: bool, whole: bool, json_: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
         results: Iterable[BenchResult | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
         figures = {
-            "emulator": ("the emulator", emulator.measure(quick, whole, in_a_process)),
+            "emulator": ("the emulator", emulator.measure(quick, whole, in_a_process, against)),
             "scale": ("many hosts and PDCs", scale.measure(quick, in_a_process)),
             "api": ("api", api.measure(quick, in_a_process)),
             "collective": ("collectives", collective.measure(quick, in_a_process)),

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """This module measures the emulator before trains and now, beside the floor of a loop over single packets."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, Protocol
 
 from uetproto.bench.emulator.before import BEFORE
+from uetproto.bench.emulator.earlier import earlier
 from uetproto.bench.emulator.floor import PACKET, aead, calibration, one_by_one
 from uetproto.bench.engine import Figure
+from uetproto.errors import LocalError
 
 MIB = 1 << 20
 
@@ -24,6 +28,10 @@ class EmulatorRow(NamedTuple):
     """Least ratio of the rate to that before trains."""
     wanted: float | None = None
     """The ratio that was wanted, if it is known to be missed."""
+
+    def length(self, quick: bool, whole: bool) -> int:
+        """Return the size of the run with these options."""
+        return self.whole if whole else self.size // 4 if quick else self.size
 
 
 ROWS = (
@@ -45,26 +53,35 @@ _SEALED = 1.6
 """Least ratio of the rate of a sealed write with trains to that without."""
 
 
-def measure(
-    quick: bool, whole: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
-) -> Iterator[Figure]:
+Measured = dict[str, Any]
+"""What a run of `runs.run` returns."""
+
+
+class ProcessRunner(Protocol):
+    """Type of the function that runs Python in a process of its own (`bench.captures.in_a_process`)."""
+
+    def __call__(self, arguments: list[str], folder: Path | None = None, /) -> tuple[Measured, int]: ...
+
+
+def measure(quick: bool, whole: bool, in_a_process: ProcessRunner, against: str | None = None) -> Iterator[Figure]:
     """Yield the floors, and for each row its rate, whose limit is a multiple of the rate before trains.
 
     That rate was kept as a ratio to the calibration loop (`before.py`), and is taken to the calibration of this run.
     Each rate is the best of three runs, relative to its own calibration; `quick` runs once with a quarter of the size.
+    If `against` names a commit, the rate before is that of this commit, measured in turns with the rate of now.
     """
+    if against is not None:
+        with earlier(against) as folder:
+            yield from _floors(quick)
+            for row in ROWS:
+                yield _in_turns(row, row.length(quick, whole), 1 if quick else 3, in_a_process, against, folder)
+        return
     loop = calibration()
-    floors = {capture: max(one_by_one(_FLOOR, capture) for _ in range(1 if quick else 3)) for capture in (True, False)}
-    for capture, rate in floors.items():
-        how = "with a capture" if capture else "without a capture"
-        yield Figure("emulator", f"floor: a loop over single packets, {how}", rate, "packets/s", 0)
+    yield from _floors(quick)
     for row in ROWS:
-        size = row.whole if whole else row.size // 4 if quick else row.size
-        best, peak = 0.0, 0
-        for _ in range(1 if quick or whole else 3):
-            found, _ = in_a_process(["-m", "uetproto.bench.emulator.runs", row.name, str(size), "auto"])
-            best = max(best, found["packets"] / found["seconds"] / found["calibration"])
-            peak = max(peak, found["peak"])
+        turns = 1 if quick or whole else 3
+        found = [_run(row, row.length(quick, whole), in_a_process) for _ in range(turns)]
+        best, peak = max(_rate(run) / run["calibration"] for run in found), max(run["peak"] for run in found)
         before = BEFORE[row.name] * loop
         what = f"{row.what}: before {before:,.0f}, now {best / BEFORE[row.name]:.2f} ×, {peak // MIB} MiB"
         wanted = None if row.wanted is None else row.wanted * before
@@ -72,9 +89,49 @@ def measure(
     yield from sealed(quick, whole, in_a_process)
 
 
-def sealed(
-    quick: bool, whole: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
-) -> Iterator[Figure]:
+def _floors(quick: bool) -> Iterator[Figure]:
+    for capture, how in ((True, "with a capture"), (False, "without a capture")):
+        rate = max(one_by_one(_FLOOR, capture) for _ in range(1 if quick else 3))
+        yield Figure("emulator", f"floor: a loop over single packets, {how}", rate, "packets/s", 0)
+
+
+def _run(
+    row: EmulatorRow, size: int, in_a_process: ProcessRunner, trains: str = "auto", folder: Path | None = None
+) -> Measured:
+    return in_a_process(["-m", "uetproto.bench.emulator.runs", row.name, str(size), trains], folder)[0]
+
+
+def _rate(run: Measured) -> float:
+    """Return packets for each second of CPU."""
+    rate: float = run["packets"] / run["seconds"]
+    return rate
+
+
+def _in_turns(
+    row: EmulatorRow, size: int, turns: int, in_a_process: ProcessRunner, commit: str, folder: Path
+) -> Figure:
+    """Run this version and that of `commit`, which is in `folder`, in turns. The ratio is that of the best rates."""
+    then, now = [], []
+    for _ in range(turns):
+        try:
+            then.append(_run(row, size, in_a_process, "before", folder))
+        except LocalError as error:
+            why = next(line for line in reversed(str(error).split("\n")) if not line.isdigit())
+            what = f"{row.what}: not compared, as {commit} does not run it ({why})"
+            return Figure("emulator", what, _rate(_run(row, size, in_a_process)), "packets/s", 0)
+        now.append(_run(row, size, in_a_process))
+    if not all(Path(run["package"]).is_relative_to(folder) for run in then):
+        raise LocalError(f"bench: not {commit} was measured, but {then[0]['package']}", id="bench-failed")
+    rates, before = [_rate(run) for run in now], [_rate(run) for run in then]
+    peaks = [max(run["peak"] for run in runs) // MIB for runs in (then, now)]
+    what = (
+        f"{row.what}: {commit} {max(before):,.0f}, now {max(rates) / max(before):.2f} × "
+        f"(medians {median(rates) / median(before):.2f}), {peaks[0]} and {peaks[1]} MiB"
+    )
+    return Figure("emulator", what, max(rates), "packets/s", (row.wanted or row.asked) * max(before))
+
+
+def sealed(quick: bool, whole: bool, in_a_process: ProcessRunner) -> Iterator[Figure]:
     """Yield the rate of AES-GCM alone, and that of a sealed write with trains beside that without, of this run."""
     yield Figure("emulator", f"floor: AES-256-GCM of {PACKET} bytes", aead(_FLOOR), "packets/s", 0)
     rates = dict.fromkeys(("off", "auto"), 0.0)

@@ -2,8 +2,8 @@
 """This module has the runs of the emulator that are measured before trains and now.
 
 Each runs in a process of its own: `python -m uetproto.bench.emulator.runs write 67108864 auto` prints packets, CPU
-seconds, the rate of the calibration loop before and after, and the peak of memory. With `before` in place of `auto` the
-run does not name trains, so that versions without them run it, too.
+seconds, the rate of the calibration loop before and after, the peak of memory, and where the package is. With `before`
+in place of `auto` the run does not name trains, so that versions without them run it, too.
 """
 
 import json
@@ -18,6 +18,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from uetproto import errors
 from uetproto.api import fi, verbs
 from uetproto.bench.emulator.floor import calibration
 from uetproto.cli.collective.run import CollectiveCase, PreparedCase
@@ -176,15 +177,16 @@ RUNS: dict[str, Callable[[int, str, Path], Timed]] = {
 }
 
 
-def run(name: str, size: int, trains: str) -> dict[str, float]:
-    """Run one of `RUNS`. Return packets, CPU seconds, the better rate of the calibration loop around it, and the peak
-    of memory in bytes."""
+def run(name: str, size: int, trains: str) -> dict[str, Any]:
+    """Run one of `RUNS`. Return packets, CPU seconds, the better rate of the calibration loop around it, the peak of
+    memory in bytes, and the folder of the package."""
     loops = [calibration() for _ in range(2)]
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
         packets, seconds = RUNS[name](size, trains, Path(folder))
     loops += [calibration() for _ in range(2)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"packets": packets, "seconds": seconds, "calibration": max(loops), "peak": peak}
+    package = str(Path(errors.__file__).parent)
+    return {"packets": packets, "seconds": seconds, "calibration": max(loops), "peak": peak, "package": package}
 
 
 if __name__ == "__main__":
