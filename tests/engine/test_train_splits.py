@@ -24,7 +24,7 @@ from uetproto.engine.roce.contract import Access, QpState
 from uetproto.engine.roce.qp import BEHAVIOUR
 from uetproto.engine.roce.trains import ReceivedWrite
 from uetproto.engine.ses.transfer import MessageState
-from uetproto.engine.train_splits import ACK, SOURCE, TARGET, Asked, Split
+from uetproto.engine.train_splits import ACK, SOURCE, TARGET, Asked, Split, TrainTally, summed, words
 from uetproto.errors import LocalError
 
 SIZE = 200 * 1024
@@ -264,6 +264,43 @@ def test_a_run_tells_how_many_trains_it_had_and_why_not_more() -> None:
     told = CliRunner().invoke(cli, ["run", "gradient-1024", "--trains", "on"]).output
     assert "  rank0: 0 trains; by themselves: source (edge 1, not established 11)\n" in told
     assert json.loads(CliRunner().invoke(cli, ["run", "gradient-1024", "--json"]).output)["trains"] == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "node", "told"),
+    [
+        ("generate bench --packets 600 -o {}", "10.0.0.1", "trains; by themselves: source (room "),
+        ("collective all_reduce --ranks 3 --bytes 600KiB", "rank2", "trains; by themselves: source (room "),
+        ("fabric permutation --hosts 2 --cc off --flow-size 400KiB", "h1", "trains; by themselves: source ("),
+        ("collective all_reduce --ranks 3 --bytes 4KiB --algorithm sharp", "rank2",
+         "trains; messages of SHARP are not counted"),
+    ],
+)  # fmt: skip
+def test_other_commands_tell_it_of_all_nodes_together(command: str, node: str, told: str, tmp_path: Path) -> None:
+    typed = command.format(tmp_path / "it.pcap").split()
+    output = CliRunner().invoke(cli, [*typed, "--trains", "on"]).output
+    assert re.search(rf"(?m)^  [\d,]+ {re.escape(told)}", output)
+    on, auto = (
+        json.loads(CliRunner().invoke(cli, [*typed, "--json", "--trains", how]).output).get("trains")
+        for how in ("on", "auto")
+    )
+    assert node in on
+    assert auto is None
+    assert sum(one["made"] for one in on.values()) or "SHARP" in told
+
+
+def test_the_sum_of_tallies() -> None:
+    one, other = TrainTally(), TrainTally()
+    one.made, one.source[Split.EDGE.number] = 2, 3
+    other.made, other.source[Split.EDGE.number], other.ack[Split.BUSY.number] = 1, 4, 1000
+    total = summed([one.as_dict(), other.as_dict()])
+    assert total == {"made": 3, "source": {"edge": 7}, "ack": {"busy": 1000}}
+    assert words(total) == "3 trains; by themselves: source (edge 7), ack (busy 1,000)"
+    one.network = other.network = Split.MODE
+    assert summed([one.as_dict(), other.as_dict()])["network"] == "mode"
+    assert "network" not in summed([one.as_dict(), {"made": 1}])
+    assert words({"made": 1}) == "1 train"
+    assert words({"made": 0, "network": "mode"}) == "0 trains; mode"
 
 
 @pytest.mark.parametrize(

@@ -319,12 +319,12 @@ def collective(
     (variant,) = _single("cc", options.congestion(cc, lb, [transport], kind, names))
     case = CollectiveCase(
         op=one_op, algorithm=names[0], ranks=numbers, length=length, dtype=dtype_of(dtype),
-        reduce_op=options.reduce_op(one_op, reduce_op), kind=kind, shape=shape, trains=trains,
+        reduce_op=options.reduce_op(one_op, reduce_op), kind=kind, shape=shape,
         options=options.own_options(one_op, names, length, given), ports=options.ports(ports, transport),
         seed=_seed(seed), **options.in_network(names, list(sharp), list(multicast)),
         **options.fabric_values(
             options.DEFAULT_RATE if rate is None else str(rate), options.DEFAULT_DELAY if delay is None else str(delay),
-            mtu, loss, [transport],
+            mtu, loss, trains, [transport],
         ),
         **variant,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.outputs import check_outputs, toml_file
 from uetproto.cli.terminal import many, printable, progress, tell
 from uetproto.emulator.network.config import TRAINS
+from uetproto.engine import train_splits
 from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
@@ -165,6 +166,8 @@ def _summary(outcome: TrafficResult) -> Iterator[str]:
             yield f"  {name}: {_counts(counts)}"
     if outcome.security:
         yield f"  security: {_counts(_sealed(outcome.security))}"
+    if outcome.trains:
+        yield f"  {train_splits.words(train_splits.summed(outcome.trains.values()))}"
     side_files = {"mutations": outcome.side_file, "keys": outcome.keys_file}
     yield f"  capture {printable(outcome.capture)}" + "".join(
         f", {what} {printable(str(file))}" for what, file in side_files.items() if file

@@ -20,6 +20,7 @@ from uetproto.emulator.run.play import run
 from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import RunConfig, Scenario, load, names
+from uetproto.engine import train_splits
 from uetproto.errors import MissingPackageError, similar
 
 
@@ -237,9 +238,7 @@ def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[st
             f" by the CPU {path['cpu_bytes']:,}, {_time(path['time_ps'])}"
         )
     for name, told in result.trains.items():
-        alone = [f"{place} ({_counts(told[place])})" for place in ("source", "target", "ack") if place in told]
-        why = told.get("network", f"by themselves: {', '.join(alone)}" if alone else "")
-        yield f"  {printable(name)}: {many(told['made'], 'train')}{'; ' if why else ''}{why}"
+        yield f"  {printable(name)}: {train_splits.words(told)}"
     if result.checked is not None:
         yield f"  check: {many(result.checked, 'frame')} judged, {many(len(result.findings), 'finding')}"
     for finding in result.findings[:_MOST]:

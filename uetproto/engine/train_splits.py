@@ -7,7 +7,7 @@ sealed packets, `engine.sharp.trains` and `engine.roce.messages` those of SHARP.
 docs/explanation/speed.md is made from this one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -159,6 +159,10 @@ class Split(Enum):
         return self.name.lower().replace("_", " ")
 
 
+_PLACES = tuple(place.name.lower() for place in (SOURCE, TARGET, ACK))
+"""Names of the places at which a tally counts."""
+
+
 class TrainTally:
     """A train tally counts the trains that an endpoint has sent, and its packets that went by themselves, by condition.
 
@@ -180,11 +184,39 @@ class TrainTally:
         told: dict[str, Any] = {"made": self.made}
         if self.network is not None:
             told["network"] = self.network.told
-        for place in (SOURCE, TARGET, ACK):
-            counts = zip(Split, getattr(self, place.name.lower()), strict=True)
+        for place in _PLACES:
+            counts = zip(Split, getattr(self, place), strict=True)
             if found := {split.told: count for split, count in counts if count}:
-                told[place.name.lower()] = found
+                told[place] = found
         return told
+
+
+def summed(tallies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sum of tallies that `TrainTally.as_dict` returned. `network` is in it if all of them have the same
+    one."""
+    told: dict[str, Any] = {"made": 0}
+    reasons: set[str | None] = set()
+    for tally in tallies:
+        told["made"] += tally["made"]
+        reasons.add(tally.get("network"))
+        for place in _PLACES:
+            for name, count in tally.get(place, {}).items():
+                counts = told.setdefault(place, {})
+                counts[name] = counts.get(name, 0) + count
+    if len(reasons) == 1 and (reason := reasons.pop()) is not None:
+        told["network"] = reason
+    return told
+
+
+def words(told: Mapping[str, Any]) -> str:
+    """Return a tally, as `TrainTally.as_dict` returns it, as text."""
+    alone = [
+        f"{place} ({', '.join(f'{name} {count:,}' for name, count in told[place].items())})"
+        for place in _PLACES
+        if place in told
+    ]
+    why = told.get("network", f"by themselves: {', '.join(alone)}" if alone else "")
+    return f"{told['made']:,} {'train' if told['made'] == 1 else 'trains'}{'; ' if why else ''}{why}"
 
 
 def table(splits: Iterable[Split] = Split) -> str:

@@ -2,7 +2,7 @@
 """This module has the measurements of a study."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from uetproto.engine.contract import SECOND
@@ -73,10 +73,15 @@ class StudyResult(SuggestsNames):
     match: bool
     """Whether all memories have the bytes that were sent."""
     failure: str | None = None
+    trains: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Only with `trains = "on"`: what each host has of trains (`TrainTally.as_dict`)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as the JSON object of `uetproto fabric --json`."""
-        return asdict(self)
+        found = asdict(self)
+        if not self.trains:
+            del found["trains"]
+        return found
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
@@ -124,5 +129,5 @@ def summarize(study: "Study") -> StudyResult:
         network.marks, network.trims, network.drops, dict(study.retransmissions()),
         sum(fep.pds.counters.ack_tx for fep in study.feps.values()), study.nacks(), load,
         max((queue.peak for queue in queues), default=0), sum(fep.pds.counters.data_tx for fep in study.feps.values()),
-        study.clock.now, match, failure,
+        study.clock.now, match, failure, network.trains if config.trains == "on" else {},
     )  # fmt: skip

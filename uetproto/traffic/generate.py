@@ -80,6 +80,8 @@ class TrafficResult(SuggestsNames):
     """For each endpoint, by address: the numbers of packets sealed, opened and refused, the AN and epoch in use, and
     counters (tss.md §9). It is empty if packets are in clear.
     """
+    trains: Mapping[str, Mapping[str, Any]]
+    """Only with `trains = "on"`: for each endpoint, by address, what it has of trains (`TrainTally.as_dict`)."""
     failure: str | None
     """Reason why the traffic is wrong, such as a nonce that was used twice, or None if the traffic is right."""
     capture: str
@@ -88,7 +90,10 @@ class TrafficResult(SuggestsNames):
     """Name of the file with the keys of the capture, or None if packets are in clear."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        found = {name: getattr(self, name) for name in self.__slots__}
+        if not self.trains:
+            del found["trains"]
+        return found
 
 
 class TrafficRun:
@@ -219,6 +224,7 @@ def generate(
         coverage=seen.as_dict(world.workload.statuses()) if seen else None,
         possible=seen.possible if seen else None,
         security=security_report,
+        trains=world.wire.tallies() if trains == "on" else {},
         failure=None if secured is None else secured.failure(None),
         capture=output,
         side_file=side,

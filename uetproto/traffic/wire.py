@@ -9,6 +9,7 @@ endpoint. Packets that arrive in a row are delivered together, as by a NIC that 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address
 from itertools import count
 from math import gcd
 from operator import itemgetter
@@ -18,6 +19,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.tap import RecordWriter
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
 from uetproto.engine.train import ArrivingRun, Train, TrainEngine
+from uetproto.engine.train_splits import TrainTally
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer, TrainFramer
 from uetproto.impair.trim import MIN_TRIM_SIZE, trim
@@ -146,6 +148,11 @@ class DirectWire:
         port = self.ports[address] = kind(self, engine, framer, at_arrival, on_event)
         return port
 
+    def tallies(self) -> dict[str, dict[str, Any]]:
+        """Return for each endpoint, by address, how many trains it has sent, and why packets went by themselves
+        (`TrainTally`)."""
+        return {str(ip_address(address)): port.tally.as_dict() for address, port in self.ports.items()}
+
 
 class TrafficPort:
     """This class drives one endpoint: it delivers arrivals, polls for packets, runs timers and collects events."""
@@ -159,6 +166,7 @@ class TrafficPort:
         self._wire = wire
         self._clock = wire.clock
         self._engine = engine
+        self.tally = engine.tally if isinstance(engine, TrainEngine) else TrainTally()
         self._framer = framer
         self._trains = cast(TrainFramer, framer)
         self._at_arrival = at_arrival

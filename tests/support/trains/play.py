@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Plays a run with trains or without, and tells the first difference of two runs."""
 
+import json
 import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -96,7 +97,17 @@ def _command(tables: Tables, trains: str, file: Path) -> tuple[Watch, Any]:
         raise done.exception
     if done.exit_code == 2:
         raise LocalError("command", done.output)
-    return watch, (done.exit_code, done.output)
+    return watch, (done.exit_code, _without_tallies(done.output))
+
+
+def _without_tallies(output: str) -> list[Any]:
+    """Return the objects of an output, or its lines, without how many trains there were."""
+    lines: list[Any] = output.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("{"):
+            lines[number] = json.loads(line)
+            lines[number].pop("trains", None)
+    return lines
 
 
 PLAYERS: dict[str, Callable[[Tables, str, Path], tuple[Watch, Any]]] = {

@@ -170,6 +170,7 @@ def play_traffic(tables: Tables, trains: str, file: Path) -> tuple[TrafficWatch,
                 mutations=tables.get("mutate"), coverage=True, trains=trains,
                 duration=time(1).check(run["duration"]) if "duration" in run else None,
             ).as_dict()  # fmt: skip
+            result.pop("trains", None)
         except LocalError as error:
             if not watch.worlds:
                 raise

@@ -234,8 +234,7 @@ def command(
         "matrix": matrix, "seed": seed, "ports": options.ports(ports, transport),
         **({} if policy is None else {"cross_nic": policy}),
         **options.in_network(names, sharp, multicast),
-        "trains": trains,
-        **options.fabric_values(rate, delay, mtu, loss, transports),
+        **options.fabric_values(rate, delay, mtu, loss, trains, transports),
     }  # fmt: skip
     variants: list[dict[str, Any]] = [{"transport": "model"}]
     if not only_schedule:

@@ -15,6 +15,7 @@ from uetproto.collectives.algorithms.schedule import REDUCING
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.kinds import PARAMETERS
 from uetproto.emulator.congestion import OFF
+from uetproto.emulator.network.config import TRAINS
 from uetproto.emulator.network.layouts import LAYOUTS
 from uetproto.engine.cc.config import PATHS
 from uetproto.engine.cc.registry import ALGORITHMS as CC
@@ -341,14 +342,17 @@ def _refuse_control(text: str, name: str, transports: Sequence[str]) -> None:
     )
 
 
-def fabric_values(rate: str, delay: str, mtu: int | None, loss: float, transports: Sequence[str]) -> dict[str, Any]:
-    """Return rate, delay, payload MTU and loss of a case."""
+def fabric_values(
+    rate: str, delay: str, mtu: int | None, loss: float, trains: str, transports: Sequence[str]
+) -> dict[str, Any]:
+    """Return rate, delay, payload MTU, loss and trains of a case."""
     if "model" in transports:
         given = (
             ("mtu", mtu, None),
             ("loss", loss, 0),
             ("rate", rate, DEFAULT_RATE),
             ("delay", delay, DEFAULT_DELAY),
+            ("trains", trains, TRAINS[0]),
         )
         for name, value, default in given:
             if value != default:
@@ -365,4 +369,4 @@ def fabric_values(rate: str, delay: str, mtu: int | None, loss: float, transport
     legal = [one for one in PAYLOAD_MTUS if "roce" not in transports or one in PMTUS]
     if mtu is not None and mtu not in legal:
         raise LocalError(argument("mtu", mtu), "is not legal", f"{', '.join(map(str, legal))}", id="out-of-range")
-    return found | {"mtu": mtu, "loss": loss}
+    return found | {"mtu": mtu, "loss": loss, "trains": trains}

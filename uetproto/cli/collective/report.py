@@ -11,6 +11,7 @@ from uetproto.cli.collective.run import DELAY, RATE, WAYS, CollectiveCase, Prepa
 from uetproto.cli.terminal import Paint
 from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, MeasuredCollective
 from uetproto.emulator.congestion import OFF
+from uetproto.engine.train_splits import summed, words
 
 MOST_LINES = 16
 """Largest number of ranks, links or other entries that a list shows."""
@@ -93,6 +94,9 @@ def one(found: MeasuredCollective, prepared: PreparedCase, paint: Paint) -> Iter
         yield from _links(found.links)
     if found.network is not None:
         yield from _in_network(found.network)
+    if found.trains:
+        sharp = "; messages of SHARP are not counted" if prepared.offloaded else ""
+        yield f"  {words(summed(found.trains.values()))}{sharp}"
     yield f"  result {verdict(found, paint)}"
 
 

@@ -375,6 +375,8 @@ class PreparedCase:
                 messages = sum(found.messages for found in world.counted)
                 sent = [found.bytes_sent for found in world.counted]
             counts = world.counts
+            told = case.trains == "on" and isinstance(inner, PacketNetwork)
+            trains = inner.world.network.trains if told else {}
         report = None if monitor is None else monitor.report()
         theory, trav = self.formula, self.promised
         if monitor is not None and report is not None and monitor.fell_back:
@@ -386,7 +388,7 @@ class PreparedCase:
             messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
             promised=trav, time=done - (report.made if report is not None else 0), formula=theory,
             correct=sample.correct, network=report, choice=self.choice, counts=counts,
-            message_times=message_times(watched.times), **self.conditions,
+            message_times=message_times(watched.times), trains=trains, **self.conditions,
         )  # fmt: skip
 
     def _formula_instead(self, by_ranks: str | None) -> tuple[FormulaResult | None, int | None, str]:

@@ -6,6 +6,7 @@ from statistics import median
 
 from uetproto.cli.terminal import console, many, printable, tell
 from uetproto.emulator.congestion import OFF
+from uetproto.engine import train_splits
 from uetproto.engine.contract import MICROSECOND
 from uetproto.fabric.result import FlowTimes, StudyResult
 
@@ -71,6 +72,8 @@ def words(result: StudyResult, output: str | None) -> Iterator[str]:
     if result.path_load is not None:
         load = result.path_load
         yield f"  links between switches carried {load.min:,} to {load.max:,} bytes, {load.mean:,.0f} on average"
+    if result.trains:
+        yield f"  {train_splits.words(train_splits.summed(result.trains.values()))}"
     if output is not None:
         yield f"  capture {printable(output)}"
     if result.failure is not None:

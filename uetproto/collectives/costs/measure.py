@@ -6,7 +6,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -273,6 +273,8 @@ class MeasuredCollective(SuggestsNames):
     is None if nothing was run."""
     network: InNetwork | None = None
     """Report about the network. It is None unless the network was asked to carry out the collective."""
+    trains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Only with `trains = "on"`: what each node has of trains (`TrainTally.as_dict`)."""
     choice: AlgorithmChoice | None = None
     """Choice that `--algorithm auto` made. It is None for other algorithms."""
 
@@ -362,6 +364,8 @@ class MeasuredCollective(SuggestsNames):
         }
         if self.network is not None:
             found["in_network"] = self.network.as_dict()
+        if self.trains:
+            found["trains"] = dict(self.trains)
         if self.choice is not None:
             found["choice"] = self.choice.as_dict()
         return found
