@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`serve`, `send`, `ping` and `probe` over loopback, as in two shells."""
 
+import errno
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from tests.support.live import addresses, clean
 from tests.support.paths import PCAPS
 from uetproto import LocalError
 from uetproto.api import fi
-from uetproto.cli.live import steps
+from uetproto.cli.live import steps, target
 from uetproto.cli.live.steps import at_addresses
 from uetproto.emulator.run.uet_script import UetScript
 from uetproto.emulator.scenario.settings import load
@@ -115,8 +116,7 @@ def test_a_peer_that_is_recognised(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(os.urandom(20_000))
     refprov = ("--personality", "refprov", "--rendezvous", "off", "--mode", "rod")
-    once = ("--count", "1", "--memory", "1 MiB")  # little, so that it begins anew before the peer gives up
-    with serving(there, "--personality", "auto", "--rendezvous", "off", *once) as server:
+    with serving(there, "--personality", "auto", "--rendezvous", "off", "--count", "1") as server:
         assert server.told["payload_mtu"] == 4096
         (written,) = said("send", "--write", str(data), "--peer", there, "--local", here, *refprov, "--verify")
         assert written["match"]
@@ -229,6 +229,15 @@ def test_a_peer_that_is_killed(tmp_path: Path) -> None:
         timer.join()
     assert result.exit_code == 1
     assert "has ended" in result.stdout + result.stderr or "UNDELIVERABLE" in result.stdout
+
+
+def test_memory_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mmap(file: int, size: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(target, "mmap", mmap)
+    result = invoke("serve", "--local", addresses()[0], "--memory", "16 GiB")
+    assert (result.exit_code, "--memory: 17,179,869,184 bytes: Cannot allocate" in result.stderr) == (2, True)
 
 
 def test_misuse() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import count
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,12 @@ _TAKEN = (1, 6, 17, 58)
 _EVERY_TAG = (1 << 64) - 1
 
 
+def zeros(size: int) -> memoryview:
+    """Return memory of zeros. The system provides each page when it is first touched, so that a target begins at
+    once."""
+    return memoryview(mmap(-1, size) if size else bytearray())
+
+
 class Target(ABC):
     """This base class has an endpoint that serves peers until it is closed."""
 
@@ -49,7 +56,11 @@ class Target(ABC):
 
     def __init__(self, options: LinkOptions, size: int, allowed: list[Network]) -> None:
         self.options = options
-        self.memory = bytearray(size)
+        try:
+            self.memory = zeros(size)
+        except OSError as error:
+            why = f"{size:,} bytes: {error.strerror}"
+            raise LocalError("--memory", why, "less than this host has", id="out-of-range") from None
         self.allowed = allowed
         self.ended = 0
         """Number of sessions of peers that have ended."""
@@ -160,7 +171,7 @@ class Target(ABC):
     def _digest(self, session: PeerSession, told: Json) -> Json:
         offset = number(told, "offset", 0, len(self.memory), 0)
         length = number(told, "length", 0, len(self.memory) - offset, len(self.memory) - offset)
-        return {"sha256": hashlib.sha256(memoryview(self.memory)[offset : offset + length]).hexdigest()}
+        return {"sha256": hashlib.sha256(self.memory[offset : offset + length]).hexdigest()}
 
     def _received(self, session: PeerSession, told: Json) -> Json:
         self._collect()  # the question may come in the turn in which the last message was acknowledged
@@ -247,7 +258,7 @@ class UetTarget(Target):
             domain.process.register(Region(options.memory_key, self.memory, base=options.address))
             for _ in range(RECEIVES):
                 for tagged in (False, True):
-                    self._post(tagged, bytearray(RECEIVE_SIZE))
+                    self._post(tagged, zeros(RECEIVE_SIZE))
             fabric.live.fi_node.listeners.append(self._note)
             self._open: dict[int, int] = {}
             """Number of PDCs of each peer."""
@@ -277,7 +288,7 @@ class UetTarget(Target):
             fabric.close(drain=False)
             raise
 
-    def _post(self, tagged: bool, buffer: bytearray) -> None:
+    def _post(self, tagged: bool, buffer: memoryview) -> None:
         context = (tagged, buffer)
         if tagged:
             self._endpoint.trecv(buffer, fi.ADDR_UNSPEC, 0, _EVERY_TAG, context=context)
@@ -292,7 +303,7 @@ class UetTarget(Target):
             if isinstance(entry.op_context, tuple):
                 tagged, buffer = entry.op_context
                 if entry.ok:
-                    self.take(memoryview(buffer)[: entry.len])
+                    self.take(buffer[: entry.len])
                 self._post(tagged, buffer)
 
     def turn(self, until: int) -> None:
@@ -566,7 +577,7 @@ class RoceTarget(Target):
         qp = self._pd.create_qp(verbs.QpType.RC, self._cq, qp_num=number)
         verbs.connect_to(qp, peer, dest_qpn=theirs, sq_psn=ours_psn, rq_psn=psn, path_mtu=self.told["payload_mtu"])
         for _ in range(RECEIVES):
-            mr = self._pd.reg_mr(bytearray(RECEIVE_SIZE))
+            mr = self._pd.reg_mr(zeros(RECEIVE_SIZE))
             wr_id = next(self._numbers)
             self._buffers[wr_id] = (qp, mr)
             qp.post_recv(mr, wr_id=wr_id)
