@@ -56,6 +56,8 @@ def _backoff(state: PdcDirection, seen: ObservedPacket) -> Verdict:
         return Inconclusive("fewer than three copies, or ROD")
     if psn in state.nacked:
         return Inconclusive("a NACK asked for it")  # when the NACK reached the source is not known
+    if state.sacked is not None and diff32(psn, state.sacked) < 0:
+        return Inconclusive("a SACK reported a later packet")  # from which its source may infer a loss at any time
     before, after = times[-2] - times[-3], times[-1] - times[-2]
     return Violation(f"an interval of at least {before} ns", f"{after} ns") if 10 * after < 9 * before else None
 
@@ -215,7 +217,7 @@ SENT: tuple[Rule, ...] = (
          covers=("pds 42", "pds 43"), says="A source sends a RUD packet no more often than its counters allow."),
     Rule(id="PDS-RETX-BACKOFF", on=PdsEvent.AGAIN, check=_backoff, severity=Severity.NOTE, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.12.7", covers=("pds 42",),
-         says="Retransmissions that no NACK asked for come at growing intervals."),
+         says="Retransmissions that neither a NACK nor a SACK asked for come at growing intervals."),
     Rule(id="PDS-FIRST-CONSECUTIVE", on=PdsEvent.CLOSING, check=_consecutive, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="PSNs are used without gaps.", obscures=True),
     Rule(id="PDS-ROD-ORDER", on=PdsEvent.LATE, of=PdsEvent.ROD_FIRST, requires=Requires.ORDER, cite="UE 1.0.1 §3.5.8.1",

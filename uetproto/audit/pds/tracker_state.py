@@ -299,6 +299,8 @@ class PdcDirection:
     """Maps each PSN with a guaranteed response to the number of the ACK that asked to clear it."""
     nacked: dict[int, int] = field(default_factory=dict)
     """Maps each refused PSN to the time of its NACK in nanoseconds."""
+    sacked: int | None = None
+    """Newest PSN that a SACK bitmap has reported, or None."""
     demanded: int | None = None
     """Start_PSN that a NACK demanded, or None."""
     gap: bool = False
