@@ -33,6 +33,10 @@ NACK_INFINITE = 31
 MAX_CLEAR_OFFSET = 0x8000
 """Largest distance of a CLEAR_PSN below the PSN of the packet that carries the CLEAR_PSN (pds.md §2.1)."""
 _AT = itemgetter(0)
+PSN_LIMIT = 1 << 31
+"""Number of PSNs that a PDC uses at most (pds.md §2.2)."""
+NEAR_PSN_LIMIT = PSN_LIMIT - (1 << 23)
+"""Number of PSNs after which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
 MAX_SYN_OFFSET = 4095
 """Number of PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 

@@ -14,7 +14,16 @@ from uetproto.engine.pds.messages import USE_RSV_PDC, Ack, Control, Nack, Reques
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import SACK_BITS
-from uetproto.engine.pds.retransmit import INFERRED, MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, RTO, SendRecord, rto_waits
+from uetproto.engine.pds.retransmit import (
+    INFERRED,
+    MAX_CLEAR_OFFSET,
+    MAX_SYN_OFFSET,
+    NEAR_PSN_LIMIT,
+    PSN_LIMIT,
+    RTO,
+    SendRecord,
+    rto_waits,
+)
 from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.engine.pds.trains import send_train, take_ack_of_trains
@@ -30,9 +39,6 @@ _ACK, _CLEAR, _CLOSE, _RESPONSE = PdsType.ACK, AckReq.CLEAR, AckReq.CLOSE, NextH
 _WITH_STATE = {Mode.RUD: PdsType.RUD_CC_REQ, Mode.ROD: PdsType.ROD_CC_REQ}
 _SIGN = 1 << 31
 """Bit of a difference of PSNs that is set if the first PSN is below the second."""
-_PSN_LIMIT = 1 << 31
-_NEAR_PSN_LIMIT = _PSN_LIMIT - (1 << 23)
-"""Number of PSNs after which a PDC begins to close, so that open messages can finish (pds.md §2.2)."""
 
 
 # Sending (pds.md §7.1)
@@ -120,7 +126,7 @@ def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
         ctl_type, payload = cps.popleft()
         psn = pdc.send_psn_cp(ctl_type, payload, now)
         sent += 1
-        if (psn - tx.start) & _M32 >= _PSN_LIMIT - 2 and pdc.config.limit_psn_range:
+        if (psn - tx.start) & _M32 >= PSN_LIMIT - 2 and pdc.config.limit_psn_range:
             pdc.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
             break
     pdc.touched = now
@@ -186,13 +192,13 @@ def send(pdc: Pdc, now: int) -> None:
         pdc.owner.wake(pdc, record.rto_at)
     if pdc.probe_at == NEVER and config.inferred_loss in PROBING:
         _arm_probe(pdc, now)
-    if (psn - tx.start) & _M32 >= _NEAR_PSN_LIMIT and config.limit_psn_range:
+    if (psn - tx.start) & _M32 >= NEAR_PSN_LIMIT and config.limit_psn_range:
         _near_the_psn_limit(pdc, (psn - tx.start) & _M32, now)
 
 
 def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
     """Close the PDC before its PSNs are used up (Limit_PSN_Range); end it in error when they are (pds.md §2.2)."""
-    if used >= _PSN_LIMIT - 2:  # the last PSN is for CLOSE_CMD
+    if used >= PSN_LIMIT - 2:  # the last PSN is for CLOSE_CMD
         pdc.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
     elif pdc.state is State.ESTABLISHED:
         pdc.counters.psn_limit_close += 1

@@ -18,7 +18,7 @@ from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, TrafficClass
 from uetproto.engine.pds.destination import ASSUMED_RANGE, send_ack
 from uetproto.engine.pds.messages import Ack, Request, parse
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.retransmit import SendRun
+from uetproto.engine.pds.retransmit import NEAR_PSN_LIMIT, SendRun
 from uetproto.engine.pds.service import FollowedRun, Response, RunMessage, RunUser, is_no_response
 from uetproto.engine.pds.states import State
 from uetproto.engine.train import LEAST, Train, TrainAck
@@ -39,8 +39,6 @@ _TURN_AT = uet_pds.RUD_REQ.offset_of("clear_psn_offset") // 8
 _TURN_END = uet_pds.RUD_REQ.offset_of("spdcid") // 8
 _CONTROL, _NO_TRIM = TrafficClass.CONTROL, Trim.NO
 _CACK_AT = uet_pds.ACK.offset_of("cack_psn") // 8
-_PSN_ROOM = (1 << 31) - (1 << 23)
-"""Number of PSNs before those at which a PDC begins to close (pds.md §2.2)."""
 
 
 def use_trains(owner: "Pds") -> bool:
@@ -117,7 +115,7 @@ def _split_at_source(pdc: Pdc, most: int) -> Split | None:
         return Split.NOT_ESTABLISHED
     if pdc.clear_at != NEVER or pdc.clear_owed:
         return Split.CLEAR_DUE
-    return Split.LAST_PSNS if (tx.next + most - tx.start) & _M32 >= _PSN_ROOM else None
+    return Split.LAST_PSNS if (tx.next + most - tx.start) & _M32 >= NEAR_PSN_LIMIT else None
 
 
 _LAYOUTS: dict[tuple[int, int], Struct] = {}
