@@ -64,7 +64,8 @@ class Sample:
         self.size = schedule.size
         self.reduce_op = reduce_op
         counts = [schedule.counts(rank) for rank in range(self.size)]
-        self.inputs = [np.empty(count.input, dtype) for count in counts]
+        ends = np.cumsum([count.input for count in counts])
+        self.inputs = np.split(np.empty(ends[-1], dtype), ends[:-1])  # one block has the most huge pages
         draw = [_drawer(random.Random(f"{seed} {rank}"), array, reduce_op) for rank, array in enumerate(self.inputs)]
         if self.op in IN_PLACE and self.op != "broadcast":
             self.outputs, self._result = self.inputs, self._reduced(draw)
