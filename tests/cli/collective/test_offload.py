@@ -80,7 +80,9 @@ def test_the_meter_counts_what_metered_links_count(
 
     _, found = run(op, algorithm, 8, 65536)
     monkeypatch.setattr(distributed_roce, "network", network)
-    monkeypatch.setattr(LinkMeter, "__init__", lambda meter, hops, transport: setattr(meter, "_hops", hops))
+    monkeypatch.setattr(
+        LinkMeter, "__init__", lambda meter, network, transport, sharp: setattr(meter, "_hops", network.hops)
+    )
     run(op, algorithm, 8, 65536)
     hops = {f"{hop.source} > {hop.target}": hop.payload for hop in networks[0].world.network.hops}
     assert found.links is not None

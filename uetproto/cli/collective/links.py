@@ -2,16 +2,19 @@
 """This module counts the payload of collectives on every link. It examines each frame when the frame is sent."""
 
 from collections.abc import Callable, Hashable, Sequence
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
 from uetproto import decode
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.costs.measure import LinkCount
-from uetproto.emulator.network.built import LinkHop
-from uetproto.emulator.network.payload import SEND_STARTS, MeteredLink, vector_size
+from uetproto.emulator.network.built import BuiltNetwork, LinkHop
+from uetproto.emulator.network.payload import MAGIC_AT, SEND_STARTS, MeteredLink, vector_size
+from uetproto.wire.headers.roce import BTH, Transport
+from uetproto.wire.headers.sharp import SHARP
 from uetproto.wire.headers.uet_pds import RUD_REQ
-from uetproto.wire.headers.uet_ses import REQUEST_STD, SENDS, Opcode
+from uetproto.wire.headers.uet_ses import REQUEST_STD, SEND_STD_SOM, SENDS, Opcode
 
 _BASE = 14 + 20 + 8
 """Number of bytes of the Ethernet, IPv4 and UDP headers."""
@@ -35,17 +38,22 @@ _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 class LinkMeter:
     """This class counts how many bytes of a collective's payload cross each link of a network that is metered.
 
-    Most frames are not decoded. Frames of the same shape, which are their length and the first bytes of their headers,
-    have payload of the same size, unless they may be SHARP messages or grants.
+    Most frames are not decoded. Frames of the same shape, which are their length and some bytes of their headers,
+    have payload of the same size, unless they may be SHARP messages or grants of which the shape says too little. On
+    links within switches only the frames and their bytes are counted.
     """
 
-    def __init__(self, hops: Sequence[LinkHop], transport: str) -> None:
-        self._hops = hops
-        sizes, known = _SIZES[transport], dict[Hashable, int]()
+    def __init__(self, network: BuiltNetwork, transport: str, *, sharp: bool = False) -> None:
+        """Meter a network before its first frame. With `sharp`, most frames are SHARP messages."""
+        self._hops: Sequence[LinkHop] = network.hops
+        sizes, known = (_SHARP_SIZES if sharp else _SIZES)[transport], dict[Hashable, int]()
         payload_of = _payload_of(sizes, known)
-        for hop in hops:
+        for hop in network.hops:
             assert isinstance(hop.link, MeteredLink)
             hop.link.meter(payload_of, sizes.shape, known)
+        for hop in network.inner_hops:
+            assert isinstance(hop.link, MeteredLink)
+            hop.link.meter(lambda frame: 0, len, _Everything())
 
     def counts(self) -> tuple[LinkCount, ...]:
         """Return the number of frames, their bytes and the bytes of payload for every link."""
@@ -53,6 +61,13 @@ class LinkMeter:
             LinkCount(f"{hop.source} > {hop.target}", hop.link.frames, hop.link.bytes, hop.payload)
             for hop in self._hops
         )
+
+
+class _Everything:
+    """This container has every kind of frame."""
+
+    def __contains__(self, kind: object) -> bool:
+        return True
 
 
 class FrameSizes(NamedTuple):
@@ -101,6 +116,12 @@ def _uet_frame(frame: bytes, found: int) -> int:
     return 0 if frame[_KEY : _KEY + 8] == _RECORD_KEY else found
 
 
+def _uet_sharp_shape(frame: bytes) -> int:
+    """Return the payload of a frame whose shape also has the key of a grant and what says how long a vector is."""
+    found = _uet_shape(frame)
+    return _uet_frame(frame, ~found) if found < 0 else found
+
+
 def _opcode(frame: bytes) -> int:
     """Return the opcode of the SES header, if there is one."""
     return frame[_SES] & _OPCODE if len(frame) > _SES else 0
@@ -110,6 +131,12 @@ def _roce_shape(frame: bytes) -> int:
     opcode = frame[_BASE]
     found = len(decode(frame).payload) if opcode in _DATA else 0
     return ~found if vector_size(frame, _BASE, roce=True) is not None or opcode in SEND_STARTS else found
+
+
+def _roce_sharp_shape(frame: bytes) -> int:
+    """Return the payload of a frame whose shape also has what says how long a vector is, unless it comes by UD."""
+    found = _roce_shape(frame)
+    return _roce_frame(frame, ~found) if found < 0 and frame[_BASE] >> 5 != Transport.UD else found
 
 
 def _roce_frame(frame: bytes, found: int) -> int:
@@ -125,3 +152,23 @@ _SIZES = {
 """What finds the payload, by transport. All frames but those of PFC have IPv4 and UDP headers. The first two bytes of
 the transport header belong to a shape, and those of SES; a frame of UET is never too short, as it has 12 bytes of PDS
 and a CRC."""
+
+
+def _parts(*parts: tuple[int, int]) -> Callable[[bytes], Hashable]:
+    """Return the function that returns parts of a frame, each given by its offset and size."""
+    return itemgetter(*(slice(at, at + size) for at, size in ((_TYPE, 2), (_LENGTH, 2), (_BASE, 2), *parts)))
+
+
+def _vector_at(start: int) -> list[tuple[int, int]]:
+    """Return the parts of a SHARP message at an offset that say how long its vector is."""
+    return [(start, 2), *((start + SHARP.offset_of(name) // 8, 2) for name in ("payload_len", "flags"))]
+
+
+_SHARP_SIZES = {
+    "uet": FrameSizes(
+        _uet_sharp_shape, _uet_frame,
+        _parts((_SES, 2), (_KEY, 8), (_SES + MAGIC_AT, 4), *_vector_at(_SES + SEND_STD_SOM.size)),
+    ),
+    "roce": FrameSizes(_roce_sharp_shape, _roce_frame, _parts(*_vector_at(_BASE + BTH.size))),
+}  # fmt: skip
+"""What finds the payload in a network whose frames mostly are SHARP messages."""

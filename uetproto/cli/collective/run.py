@@ -360,7 +360,9 @@ class PreparedCase:
         `taps` are captured to it."""
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
-        meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
+        meter = None
+        if isinstance(inner, PacketNetwork):
+            meter = LinkMeter(inner.world.network, case.transport, sharp=self.offloaded)
         watched = MeasuredNetwork(inner, _paced(progress, total), timed=isinstance(inner, PacketNetwork))
         monitor = OffloadMonitor(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
         sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)

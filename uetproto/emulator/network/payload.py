@@ -6,7 +6,7 @@ Only data packets have payload here; trimmed packets and answers such as ACKs ha
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
@@ -38,7 +38,7 @@ SEND_STARTS = {
 _CONTINUES = (_RC | Operation.SEND_MIDDLE, _RC | Operation.SEND_LAST)
 _PDS_SIZES: dict[int, int] = {PdsType.RUD_REQ: 12, PdsType.ROD_REQ: 12, PdsType.RUD_CC_REQ: 16, PdsType.ROD_CC_REQ: 16}
 _ROCE_PORT = ROCE_PORT.to_bytes(2, "big")
-_MAGIC, _MAGIC_AT = MAGIC.to_bytes(4, "big"), 32  # in the SES header
+_MAGIC, MAGIC_AT = MAGIC.to_bytes(4, "big"), 32  # in the SES header
 _FLAGS_AT = SHARP.offset_of("flags") // 8
 _UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
 _OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
@@ -106,7 +106,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
         size = _PDS_SIZES.get(frame[at] >> 3)
         if size is None:
             return None
-        mark = at + size + _MAGIC_AT
+        mark = at + size + MAGIC_AT
         if frame[mark : mark + 4] != _MAGIC:
             return None
         start = at + size + SEND_STD_SOM.size
@@ -136,11 +136,9 @@ class MeteredLink(EmulatedLink):
         """Size and payload of each kind whose frames all have the same."""
         self._others = [0, 0, 0]
         """Number of the frames of other kinds, their bytes and their payload."""
-        self._known: Mapping[Any, int] = {}
+        self._known: Container[Any] = ()
 
-    def meter(
-        self, payload_of: Callable[[bytes], int], kind_of: Callable[[bytes], Any], known: Mapping[Any, int]
-    ) -> None:
+    def meter(self, payload_of: Callable[[bytes], int], kind_of: Callable[[bytes], Any], known: Container[Any]) -> None:
         """Count the payload by kinds before the first frame is sent. `kind_of` returns the kind of a frame. `known` has
         the payload of a kind, once `payload_of` was called for a frame of it, if it is the same for all of them."""
         self.payload_of, self._kind_of, self._known = payload_of, kind_of, known

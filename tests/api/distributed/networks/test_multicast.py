@@ -601,7 +601,7 @@ def test_payload_on_all_links(size: int, hosts: int) -> None:
             out = np.zeros(size * length, np.uint8)
             dist.all_gather_into_tensor(out, mc.block(rank, length), algorithm=algorithm)
 
-        meter = LinkMeter(made.world.network.hops, "roce")
+        meter = LinkMeter(made.world.network, "roce")
         mc.run(made, program)
         moved[algorithm] = sum(link.payload for link in meter.counts())
     switched = leaves if leaves > 1 else 0
