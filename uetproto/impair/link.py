@@ -65,6 +65,20 @@ _durations = lru_cache(maxsize=256)(_Durations)
 """Function that returns the table for a rate and an MTU; equal links share it."""
 
 
+class FrameKind:
+    """A frame kind is what the frames of one kind on a link have in common, and how many of them were sent."""
+
+    __slots__ = ("duration", "payload", "sent", "size")
+
+    def __init__(self, size: int, duration: int, payload: int = 0) -> None:
+        self.size = size
+        """Number of bytes of a frame; so is `payload`, of its payload, if the link counts it."""
+        self.payload = payload
+        self.duration = duration
+        """For how many picoseconds a frame occupies the link."""
+        self.sent = 0
+
+
 class EmulatedLink:
     """An emulated link is one direction of a cable.
 
@@ -74,8 +88,7 @@ class EmulatedLink:
     """
 
     __slots__ = (
-        "_clock", "_durations", "_kind_of", "_sent", "_size_of", "_table", "_take", "busy_until", "delay", "lost",
-        "mtu",
+        "_clock", "_kind_of", "_kinds", "_size_of", "_table", "_take", "busy_until", "delay", "lost", "mtu",
     )  # fmt: skip
 
     def __init__(
@@ -95,12 +108,10 @@ class EmulatedLink:
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
         self._table = _durations(rate, mtu)
-        self._durations: dict[Any, int] = self._table
-        """For how many picoseconds a frame of a kind occupies the link."""
         self._kind_of: Callable[[bytes], Any] = size_of
         """Function that returns the kind of a frame. Frames of a kind have the same size, which here is the kind."""
-        self._sent: dict[Any, int] = {}
-        """Number of frames of each kind that were sent."""
+        self._kinds: dict[Any, FrameKind] = {}
+        """Kinds of the frames that were sent."""
         self._size_of = size_of
         self.delay = delay
         self.mtu = mtu
@@ -124,17 +135,16 @@ class EmulatedLink:
         """Send a frame when the link is free. Return the instant in picoseconds at which the frame's first bit leaves.
         Raises `LocalError` for a frame that exceeds the MTU.
         """
-        kind = self._kind_of(frame)
         try:
-            duration = self._durations[kind]
-            self._sent[kind] += 1
+            kind = self._kinds[self._kind_of(frame)]
         except KeyError:
-            duration = self._count_other(kind, frame, 1)
+            kind = self._new_kind(frame)
+        kind.sent += 1
         clock = self._clock
         start = clock.now
         if start < self.busy_until:
             start = self.busy_until
-        self.busy_until = end = start + duration
+        self.busy_until = end = start + kind.duration
         clock.at(end + self.delay, self._take, frame)
         return start
 
@@ -142,31 +152,31 @@ class EmulatedLink:
         """Send frames of equal size when the link is free. Return the instant at which each frame's first bit leaves.
         Raises `LocalError` for frames that exceed the MTU.
         """
-        kind, count = self._kind_of(frames[0]), len(frames)
         try:
-            duration = self._durations[kind]
-            self._sent[kind] += count
+            kind = self._kinds[self._kind_of(frames[0])]
         except KeyError:
-            duration = self._count_other(kind, frames[0], count)
-        clock = self._clock
+            kind = self._new_kind(frames[0])
+        kind.sent += len(frames)
+        clock, duration = self._clock, kind.duration
         start = self.busy_until
         if start < clock.now:
             start = clock.now
-        self.busy_until = end = start + count * duration
+        self.busy_until = end = start + len(frames) * duration
         clock.at_each(start + duration + self.delay, duration, self._take, frames)
         return list(range(start, end, duration))
 
-    def _count_other(self, kind: Any, frame: bytes, count: int) -> int:
-        """Count frames of a kind that is not in both tables. Return for how many picoseconds each occupies the link."""
-        self._sent[kind] = count
-        return self._durations[kind]
+    def _new_kind(self, frame: bytes) -> FrameKind:
+        """Return the kind of a frame, which is not in the table by what `_kind_of` returns."""
+        size = self._size_of(frame)
+        self._kinds[size] = kind = FrameKind(size, self._table[size])
+        return kind
 
     @property
     def frames(self) -> int:
         """Return the number of frames that were sent."""
-        return sum(self._sent.values())
+        return sum(kind.sent for kind in self._kinds.values())
 
     @property
     def bytes(self) -> int:
         """Return the number of their bytes."""
-        return sum(size * count for size, count in self._sent.items())
+        return sum(kind.size * kind.sent for kind in self._kinds.values())

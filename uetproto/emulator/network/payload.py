@@ -12,7 +12,7 @@ from typing import Any
 from uetproto.emulator.network.clock import Clock
 from uetproto.framing.dscp import IPV4_TYPE, Dscp
 from uetproto.framing.sizes import ETHERNET_SIZE
-from uetproto.impair.link import EmulatedLink, FrameReceiver
+from uetproto.impair.link import EmulatedLink, FrameKind, FrameReceiver
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, IpProtocol
 from uetproto.wire.headers.roce import BTH, DETH, Operation, Transport
@@ -122,7 +122,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
 class MeteredLink(EmulatedLink):
     """A metered link is an emulated link that also counts the payload bytes of the frames that are sent."""
 
-    __slots__ = ("_kinds", "_known", "_others", "payload_of")
+    __slots__ = ("_known", "payload_of")
 
     def __init__(
         self, clock: Clock, sink: FrameReceiver, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
@@ -131,11 +131,6 @@ class MeteredLink(EmulatedLink):
         super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         self.payload_of = payload_of
         """Function that returns the payload of a frame. It may be replaced before the first frame."""
-        self._durations = {}
-        self._kinds: dict[Any, tuple[int, int]] = {}
-        """Size and payload of each kind whose frames all have the same."""
-        self._others = [0, 0, 0]
-        """Number of the frames of other kinds, their bytes and their payload."""
         self._known: Container[Any] = ()
 
     def meter(self, payload_of: Callable[[bytes], int], kind_of: Callable[[bytes], Any], known: Container[Any]) -> None:
@@ -143,25 +138,17 @@ class MeteredLink(EmulatedLink):
         the payload of a kind, once `payload_of` was called for a frame of it, if it is the same for all of them."""
         self.payload_of, self._kind_of, self._known = payload_of, kind_of, known
 
-    def _count_other(self, kind: Any, frame: bytes, count: int) -> int:
-        size, payload = self._size_of(frame), self.payload_of(frame)
-        duration: int = self._table[size]
-        if kind in self._known:
-            self._kinds[kind], self._durations[kind], self._sent[kind] = (size, payload), duration, count
-        else:
-            for at, number in enumerate((1, size, payload)):
-                self._others[at] += count * number
-        return duration
-
-    @property
-    def frames(self) -> int:
-        return super().frames + self._others[0]
+    def _new_kind(self, frame: bytes) -> FrameKind:
+        """Return the kind of a frame. Frames of which the kind does not say the payload are one kind if they have the
+        same size and payload."""
+        payload, size, name = self.payload_of(frame), self._size_of(frame), self._kind_of(frame)
+        key = name if name in self._known else (size, payload)
+        kind = self._kinds.get(key)
+        if kind is None:
+            self._kinds[key] = kind = FrameKind(size, self._table[size], payload)
+        return kind
 
     @property
     def payload(self) -> int:
         """Return the number of payload bytes of the frames that were sent."""
-        return sum(self._kinds[kind][1] * count for kind, count in self._sent.items()) + self._others[2]
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._kinds[kind][0] * count for kind, count in self._sent.items()) + self._others[1]
+        return sum(kind.payload * kind.sent for kind in self._kinds.values())
