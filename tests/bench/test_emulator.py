@@ -48,13 +48,13 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_earlier_version_has_the_benchmarks_of_now(clone: Path) -> None:
-    with earlier.earlier("first") as folder:
+    with earlier.earlier(earlier.full_name("first")) as folder:
         assert (folder / "uetproto" / "code.py").read_text() == "then = 1\n"
         assert [path.name for path in (folder / "uetproto" / "bench").iterdir()] == ["new.py"]
     assert not folder.exists()
     for wrong in ("second", "--all", ""):
-        with pytest.raises(LocalError, match="no such commit"), earlier.earlier(wrong):
-            pass
+        with pytest.raises(LocalError, match="no such commit"):
+            earlier.full_name(wrong)
 
 
 def test_in_turns(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +72,15 @@ def test_in_turns(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         where = Path("/elsewhere") if folder is None or name == "ring" else folder
         return {"packets": 8, "seconds": seconds, "peak": 3 << 20, "package": str(where / "uetproto")}, 0
 
+    monkeypatch.setattr(measure, "sealed", lambda *_: iter(()))
     figures = measure.measure(False, False, here, "first")
     write = list(zip(range(3), figures, strict=False))[2][1]
     assert write.what.endswith("one tap: first 2, now 2.00 × (medians 2.00), 3 and 3 MiB")
-    assert (write.value, write.asked, write.reached) == (4.0, 6.0, False)
+    assert (write.value, write.asked, write.wanted) == (4.0, 0, None)
     assert ran == [("write", "before"), ("write", "auto")] * 3
+    monkeypatch.setattr(measure, "BEFORE_AT", "")  # as if this were the commit before trains
+    (*_, limited) = zip(range(3), measure.measure(False, False, here, "first"), strict=False)
+    assert (limited[1].asked, limited[1].wanted) == (3.0, 6.0)
     with pytest.raises(LocalError, match="not first was measured, but /elsewhere/uetproto"):
         next(figures)
     monkeypatch.setattr(measure, "ROWS", measure.ROWS[2:])

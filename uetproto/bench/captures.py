@@ -34,7 +34,8 @@ def in_a_process(arguments: list[str], folder: Path | None = None) -> tuple[dict
         "sys.exit(status)"
     )
     command = [sys.executable, "-c", watched, sys.executable, *arguments]
-    paths = {} if folder is None else {"PYTHONPATH": str(folder)}
+    given = os.environ.get("PYTHONPATH")
+    paths = {} if folder is None else {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), given)))}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **paths})
     if done.returncode:
         raise LocalError(f"bench: {' '.join(arguments)}: {done.stderr.strip()}", id="bench-failed")

@@ -42,6 +42,7 @@ from uetproto.bench import (
 from uetproto.bench.captures import in_a_process
 from uetproto.bench.emulator import measure as emulator
 from uetproto.bench.emulator import scale
+from uetproto.bench.emulator.earlier import full_name
 from uetproto.bench.engine import Figure
 from uetproto.bench.ratio import BenchResult
 from uetproto.errors import similar
@@ -127,7 +128,9 @@ Exit status: 0; 1 a row missed what is asked for; 2 misuse; 130 interrupted, 143
 @click.option("--only", metavar="NAME,…", help=f"These rows only: {', '.join(ROWS)}.")
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
 @click.option("--whole", is_flag=True, help="Whole sizes of the row emulator, such as 1 GiB: five minutes or more.")
-@click.option("--against", metavar="COMMIT", help="Run the row emulator in turns with this commit of the clone.")
+@click.option(
+    "--against", metavar="COMMIT", help="Run the row emulator in turns with this commit of the clone, three times each."
+)
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
 def command(only: str | None, quick: bool, whole: bool, against: str | None, json_: bool) -> None:
     """Measure codec and captures against Scapy at equal work, and the other parts of the library alone.
@@ -142,6 +145,8 @@ def command(only: str | None, quick: bool, whole: bool, against: str | None, jso
             )
     if against is not None and "emulator" not in names:
         raise LocalError("--against", f"with --only {only}", "with the row emulator", id="no-effect")
+    if against is not None:
+        full_name(against)  # a wrong one is told before anything is measured
     missed = False
     if not json_:
         click.echo(machine())

@@ -64,18 +64,15 @@ COLOR = click.Option(
 )  # fmt: skip
 """Option of every command."""
 
-HELP = click.Option(
-    ["-h", "--help"], is_flag=True, is_eager=True, expose_value=False,
-    callback=lambda ctx, param, value: _help(ctx, value),
-    help="Show this message and exit.",
-)  # fmt: skip
-"""Option of every command. That of click has the names that the context of its first use says, and keeps them."""
+_HELP = ["-h", "--help"]
 
 
-def _help(ctx: click.Context, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        click.echo(ctx.get_help(), color=ctx.color)
-        ctx.exit()
+def _with_help(command: click.Command) -> None:
+    """Let a command and those below it have both names of the option for help. click makes the option once, with the
+    names that the first context says, so it is made here."""
+    command.get_help_option(click.Context(command, help_option_names=_HELP))
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _with_help(below)
 
 
 def _colour(ctx: click.Context, value: str | None) -> None:
@@ -95,7 +92,8 @@ class Commands(click.Group):
             return None
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         if COLOR not in command.params:
-            command.params += (COLOR, HELP)
+            command.params.append(COLOR)
+            _with_help(command)
         if COMPLETE_VARIABLE in os.environ:
             from uetproto.cli.completion.values import attach
 
@@ -243,7 +241,7 @@ def _discard_output() -> None:
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP},
     params=[COLOR],
     epilog=f"""\b
 Example:

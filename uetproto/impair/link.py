@@ -72,8 +72,9 @@ class FrameKind:
 
     def __init__(self, size: int, duration: int, payload: int = 0) -> None:
         self.size = size
-        """Number of bytes of a frame; so is `payload`, of its payload, if the link counts it."""
+        """Number of bytes of a frame."""
         self.payload = payload
+        """Number of bytes of its payload, or 0 if the link does not count it."""
         self.duration = duration
         """For how many picoseconds a frame occupies the link."""
         self.sent = 0

@@ -19,6 +19,7 @@ from uetproto.cli.main import cli
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS
 from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.collectives.dtypes import dtype
+from uetproto.emulator.network.built import BuiltNetwork, LinkHop
 from uetproto.wire.capture.pcap import open_capture
 
 LEAVES = ("--topology", "leaf-spine", "--transport", "roce")
@@ -90,6 +91,23 @@ def test_the_meter_counts_what_metered_links_count(
     for link in found.links:
         grants = hops[link.link] - link.payload
         assert grants == 0 if algorithm == "sharp" else grants % RECORD == 0 <= grants
+
+
+@pytest.mark.parametrize("transport", ["uet", "roce"])
+@pytest.mark.parametrize("stream", ["0", "1"])
+def test_the_kinds_of_frames_on_a_link_stay_few(transport: str, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else differs between messages of SHARP, such as their match bits."""
+    metered: list[LinkHop] = []
+    made = LinkMeter.__init__
+
+    def init(meter: LinkMeter, built: BuiltNetwork, *given: Any, **more: Any) -> None:
+        made(meter, built, *given, **more)
+        metered.extend((*built.hops, *built.inner_hops))
+
+    monkeypatch.setattr(LinkMeter, "__init__", init)
+    run("all_reduce", "sharp", 4, 64 << 10, transport=transport, sharp={"SHARP_COLL_ENABLE_SAT": stream})
+    assert max(hop.link.frames for hop in metered) > 60
+    assert max(len(hop.link._kinds) for hop in metered) < 10
 
 
 def test_a_switch_is_told_beside_its_ports() -> None:

@@ -232,7 +232,7 @@ def test_a_peer_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_memory_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mmap(file: int, size: int) -> None:
+    def mmap(file: int, size: int, flags: int) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     monkeypatch.setattr(target, "mmap", mmap)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from uetproto.cli.main import COMMANDS, cli
+from uetproto.cli.main import COLOR, COMMANDS, cli
 from uetproto.cli.man import metavar, spelling
 
 _HEAD = """\
@@ -15,7 +15,6 @@ What `uetproto COMMAND --help` says, in one page. Man pages say the same: `man u
 [Interfaces](interfaces.md) names the exit statuses, and what stays stable. A size, a time and a rate are written as in
 [Keys](keys.md). Each command takes `--help` and `--color` as well.
 """
-_EVERYWHERE = ("help", "color")
 _RAW = "\b"  # marks a paragraph whose lines stay as they are
 
 
@@ -55,8 +54,7 @@ def _command(name: str, command: click.Command, ctx: click.Context, level: int) 
 
 
 def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
-    left_out = () if command is cli else _EVERYWHERE
-    params = [param for param in command.get_params(ctx) if param.name not in left_out]
+    params = command.get_params(ctx) if command is cli else [one for one in command.params if one is not COLOR]
     options = [param for param in params if isinstance(param, click.Option) and not param.hidden]
     if not options:
         return

@@ -217,7 +217,7 @@ SENT: tuple[Rule, ...] = (
          covers=("pds 42", "pds 43"), says="A source sends a RUD packet no more often than its counters allow."),
     Rule(id="PDS-RETX-BACKOFF", on=PdsEvent.AGAIN, check=_backoff, severity=Severity.NOTE, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.12.7", covers=("pds 42",),
-         says="Retransmissions that neither a NACK nor a SACK asked for come at growing intervals."),
+         says="Retransmissions for which no NACK and no SACK of a later packet gave cause come at growing intervals."),
     Rule(id="PDS-FIRST-CONSECUTIVE", on=PdsEvent.CLOSING, check=_consecutive, requires=Requires.ABSENCE,
          cite="UE 1.0.1 §3.5.11.4", covers=("pds 20",), says="PSNs are used without gaps.", obscures=True),
     Rule(id="PDS-ROD-ORDER", on=PdsEvent.LATE, of=PdsEvent.ROD_FIRST, requires=Requires.ORDER, cite="UE 1.0.1 §3.5.8.1",

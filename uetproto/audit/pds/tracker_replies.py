@@ -210,9 +210,9 @@ class PdcReplies:
         self.congestion(direction, seen)
         if bitmap and direction.lowest is not None:
             newest = (base + bitmap.bit_length() - 1) & M32
-            if direction.sacked is None or diff32(newest, direction.sacked) > 0:
-                direction.sacked = newest
             unseen = newest if diff32(newest, direction.next) >= 0 else None
+            if unseen is None and (direction.sacked is None or diff32(newest, direction.sacked) > 0):
+                direction.sacked = newest
             if unseen is None and self._complete and direction.holes:
                 named = ((base + bit) & M32 for bit in range(64) if bitmap >> bit & 1)
                 unseen = next((psn for psn in named if direction.unseen(psn)), None)

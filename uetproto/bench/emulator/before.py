@@ -8,6 +8,8 @@ process; it is the best of 3 processes, which ran one after the other, in turns 
 measured in the same way at commit 275b0eca, which had no trains for SHARP, but beside some 8 other programs.
 """
 
+BEFORE_AT = "5e453867"
+"""Begin of the name of the commit before trains."""
 BEFORE: dict[str, float] = {
     "write": 0.01543,
     "write-no-capture": 0.01720,

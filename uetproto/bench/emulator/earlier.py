@@ -9,28 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import uetproto
 from uetproto.errors import LocalError
 
 _PACKAGE = Path(uetproto.__file__).parent
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Argument that Python before 3.11.4 does not know."""
+
+
+def full_name(commit: str) -> str:
+    """Return the full name of a commit of the clone in which this version is. Raises `LocalError` if this version is in
+    no clone, or if the clone has no such commit."""
+    wanted = f"{commit}^{{commit}}"
+    return _git(_PACKAGE.parent, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted).decode().strip()
 
 
 @contextmanager
-def earlier(commit: str) -> Iterator[Path]:
-    """Yield a folder with the package of a commit, in which the benchmarks are those of this version.
-
-    Raises `LocalError` if this version is not in a clone, or if the clone has no such commit.
-    """
+def earlier(name: str) -> Iterator[Path]:
+    """Yield a folder with the package of a commit, given by its full name, in which the benchmarks are those of this
+    version."""
     clone = _PACKAGE.parent
-    name = _git(clone, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}").decode().strip()
     with tempfile.TemporaryDirectory(prefix="uetproto-earlier-") as folder:
         with tarfile.open(fileobj=BytesIO(_git(clone, "archive", name, _PACKAGE.name))) as files:
-            files.extractall(folder, filter="data")
+            files.extractall(folder, **_FILTER)
         bench = Path(folder) / _PACKAGE.name / "bench"
         shutil.rmtree(bench, ignore_errors=True)
         shutil.copytree(_PACKAGE / "bench", bench, ignore=shutil.ignore_patterns("__pycache__"))
-        yield Path(folder)
+        yield Path(folder).resolve()
 
 
 def _git(clone: Path, *arguments: str) -> bytes:

@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
-from uetproto.bench.emulator.before import BEFORE
-from uetproto.bench.emulator.earlier import earlier
+from uetproto.bench.emulator.before import BEFORE, BEFORE_AT
+from uetproto.bench.emulator.earlier import earlier, full_name
 from uetproto.bench.emulator.floor import PACKET, aead, calibration, one_by_one
 from uetproto.bench.engine import Figure
 from uetproto.errors import LocalError
@@ -68,13 +68,15 @@ def measure(quick: bool, whole: bool, in_a_process: ProcessRunner, against: str 
 
     That rate was kept as a ratio to the calibration loop (`before.py`), and is taken to the calibration of this run.
     Each rate is the best of three runs, relative to its own calibration; `quick` runs once with a quarter of the size.
-    If `against` names a commit, the rate before is that of this commit, measured in turns with the rate of now.
+    If `against` names a commit, the rate before is that of this commit, measured in turns with the rate of now. It is a
+    limit only for the commit before trains.
     """
     if against is not None:
-        with earlier(against) as folder:
+        with earlier(full_name(against)) as folder:
             yield from _floors(quick)
             for row in ROWS:
                 yield _in_turns(row, row.length(quick, whole), 1 if quick else 3, in_a_process, against, folder)
+        yield from sealed(quick, whole, in_a_process)
         return
     loop = calibration()
     yield from _floors(quick)
@@ -128,7 +130,11 @@ def _in_turns(
         f"{row.what}: {commit} {max(before):,.0f}, now {max(rates) / max(before):.2f} × "
         f"(medians {median(rates) / median(before):.2f}), {peaks[0]} and {peaks[1]} MiB"
     )
-    return Figure("emulator", what, max(rates), "packets/s", (row.wanted or row.asked) * max(before))
+    asked, wanted = 0.0, None
+    if full_name(commit).startswith(BEFORE_AT):
+        asked = row.asked * max(before)
+        wanted = None if row.wanted is None or max(rates) >= row.wanted * max(before) else row.wanted * max(before)
+    return Figure("emulator", what, max(rates), "packets/s", asked, wanted=wanted)
 
 
 def sealed(quick: bool, whole: bool, in_a_process: ProcessRunner) -> Iterator[Figure]:

@@ -11,9 +11,9 @@ from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.costs.measure import LinkCount
 from uetproto.emulator.network.built import BuiltNetwork, LinkHop
 from uetproto.emulator.network.payload import MAGIC_AT, SEND_STARTS, MeteredLink, vector_size
-from uetproto.wire.headers.roce import BTH, Transport
+from uetproto.wire.headers.roce import BTH, Operation, Transport
 from uetproto.wire.headers.sharp import SHARP
-from uetproto.wire.headers.uet_pds import RUD_REQ
+from uetproto.wire.headers.uet_pds import RUD_REQ, PdsType
 from uetproto.wire.headers.uet_ses import REQUEST_STD, SEND_STD_SOM, SENDS, Opcode
 
 _BASE = 14 + 20 + 8
@@ -29,6 +29,8 @@ _RECORD_KEY = bytes(8)
 _OPCODE = 0x3F  # bits of the first byte of SES
 _SENDS = frozenset(SENDS)
 """Opcodes that SHARP messages may have (sharp.md §2.1)."""
+_WITHOUT_STATE = (PdsType.RUD_REQ, PdsType.ROD_REQ)
+_ACKNOWLEDGE = Transport.RC << 5 | Operation.ACKNOWLEDGE
 _UD_SEND_IMMEDIATE = 0x65
 _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 """BTH opcodes whose payload counts: RDMA WRITE with and without immediate, RDMA READ response, and chunks of multicast
@@ -46,14 +48,15 @@ class LinkMeter:
     def __init__(self, network: BuiltNetwork, transport: str, *, sharp: bool = False) -> None:
         """Meter a network before its first frame. With `sharp`, most frames are SHARP messages."""
         self._hops: Sequence[LinkHop] = network.hops
-        sizes, known = (_SHARP_SIZES if sharp else _SIZES)[transport], dict[Hashable, int]()
+        sizes, known = _SIZES[transport], dict[Hashable, int]()
         payload_of = _payload_of(sizes, known)
+        kinds = _SHARP_KINDS[transport] if sharp else FrameKinds(sizes.shape, lambda frame: sizes.shape(frame) in known)
         for hop in network.hops:
             assert isinstance(hop.link, MeteredLink)
-            hop.link.meter(payload_of, sizes.shape, known)
+            hop.link.meter(payload_of, *kinds)
         for hop in network.inner_hops:
             assert isinstance(hop.link, MeteredLink)
-            hop.link.meter(lambda frame: 0, len, _Everything())
+            hop.link.meter(lambda frame: 0, len, lambda frame: True)
 
     def counts(self) -> tuple[LinkCount, ...]:
         """Return the number of frames, their bytes and the bytes of payload for every link."""
@@ -63,11 +66,13 @@ class LinkMeter:
         )
 
 
-class _Everything:
-    """This container has every kind of frame."""
+class FrameKinds(NamedTuple):
+    """This tuple has the functions by which a link counts frames of the same payload together."""
 
-    def __contains__(self, kind: object) -> bool:
-        return True
+    kind_of: Callable[[bytes], Hashable]
+    """Function that returns the kind of a frame."""
+    says_payload: Callable[[bytes], bool]
+    """Function that returns whether all frames of the kind of this one have the same payload."""
 
 
 class FrameSizes(NamedTuple):
@@ -116,12 +121,6 @@ def _uet_frame(frame: bytes, found: int) -> int:
     return 0 if frame[_KEY : _KEY + 8] == _RECORD_KEY else found
 
 
-def _uet_sharp_shape(frame: bytes) -> int:
-    """Return the payload of a frame whose shape also has the key of a grant and what says how long a vector is."""
-    found = _uet_shape(frame)
-    return _uet_frame(frame, ~found) if found < 0 else found
-
-
 def _opcode(frame: bytes) -> int:
     """Return the opcode of the SES header, if there is one."""
     return frame[_SES] & _OPCODE if len(frame) > _SES else 0
@@ -131,12 +130,6 @@ def _roce_shape(frame: bytes) -> int:
     opcode = frame[_BASE]
     found = len(decode(frame).payload) if opcode in _DATA else 0
     return ~found if vector_size(frame, _BASE, roce=True) is not None or opcode in SEND_STARTS else found
-
-
-def _roce_sharp_shape(frame: bytes) -> int:
-    """Return the payload of a frame whose shape also has what says how long a vector is, unless it comes by UD."""
-    found = _roce_shape(frame)
-    return _roce_frame(frame, ~found) if found < 0 and frame[_BASE] >> 5 != Transport.UD else found
 
 
 def _roce_frame(frame: bytes, found: int) -> int:
@@ -164,11 +157,22 @@ def _vector_at(start: int) -> list[tuple[int, int]]:
     return [(start, 2), *((start + SHARP.offset_of(name) // 8, 2) for name in ("payload_len", "flags"))]
 
 
-_SHARP_SIZES = {
-    "uet": FrameSizes(
-        _uet_sharp_shape, _uet_frame,
-        _parts((_SES, 2), (_KEY, 8), (_SES + MAGIC_AT, 4), *_vector_at(_SES + SEND_STD_SOM.size)),
-    ),
-    "roce": FrameSizes(_roce_sharp_shape, _roce_frame, _parts(*_vector_at(_BASE + BTH.size))),
-}  # fmt: skip
-"""What finds the payload in a network whose frames mostly are SHARP messages."""
+def _uet_says(frame: bytes) -> bool:
+    """Return whether a frame is an ACK or a SHARP message, without the state of congestion control."""
+    kind = frame[_BASE] >> 3
+    return kind == PdsType.ACK or (kind in _WITHOUT_STATE and vector_size(frame, _BASE, roce=False) is not None)
+
+
+def _roce_says(frame: bytes) -> bool:
+    """Return whether a frame is an acknowledgement, or the first packet of a SHARP message on a connection."""
+    opcode = frame[_BASE]
+    starts = opcode in SEND_STARTS and opcode >> 5 == Transport.RC
+    return opcode == _ACKNOWLEDGE or (starts and vector_size(frame, _BASE, roce=True) is not None)
+
+
+_SHARP_KINDS = {
+    "uet": FrameKinds(_parts((_SES, 2), (_SES + MAGIC_AT, 4), *_vector_at(_SES + SEND_STD_SOM.size)), _uet_says),
+    "roce": FrameKinds(_parts(*_vector_at(_BASE + BTH.size)), _roce_says),
+}
+"""By what links count the frames of a network that are SHARP messages in the main. The frames of one kind are counted
+without a look at their headers."""

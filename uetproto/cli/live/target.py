@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import count
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ _EVERY_TAG = (1 << 64) - 1
 def zeros(size: int) -> memoryview:
     """Return memory of zeros. The system provides each page when it is first touched, so that a target begins at
     once."""
-    return memoryview(mmap(-1, size) if size else bytearray())
+    return memoryview(mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS) if size else bytearray())
 
 
 class Target(ABC):

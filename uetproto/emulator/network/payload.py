@@ -6,7 +6,7 @@ Only data packets have payload here; trimmed packets and answers such as ACKs ha
 is its vector; control messages such as joins and locks have none (sharp.md §2.5).
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any
 
 from uetproto.emulator.network.clock import Clock
@@ -122,7 +122,7 @@ def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
 class MeteredLink(EmulatedLink):
     """A metered link is an emulated link that also counts the payload bytes of the frames that are sent."""
 
-    __slots__ = ("_known", "payload_of")
+    __slots__ = ("_says_payload", "payload_of")
 
     def __init__(
         self, clock: Clock, sink: FrameReceiver, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
@@ -131,18 +131,20 @@ class MeteredLink(EmulatedLink):
         super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
         self.payload_of = payload_of
         """Function that returns the payload of a frame. It may be replaced before the first frame."""
-        self._known: Container[Any] = ()
+        self._says_payload: Callable[[bytes], bool] = lambda frame: False
 
-    def meter(self, payload_of: Callable[[bytes], int], kind_of: Callable[[bytes], Any], known: Container[Any]) -> None:
-        """Count the payload by kinds before the first frame is sent. `kind_of` returns the kind of a frame. `known` has
-        the payload of a kind, once `payload_of` was called for a frame of it, if it is the same for all of them."""
-        self.payload_of, self._kind_of, self._known = payload_of, kind_of, known
+    def meter(
+        self, payload_of: Callable[[bytes], int], kind_of: Callable[[bytes], Any], says_payload: Callable[[bytes], bool]
+    ) -> None:
+        """Count the payload by kinds, before the first frame is sent. `kind_of` returns the kind of a frame, and
+        `says_payload`, after `payload_of`, whether all frames of this kind have the same size and payload."""
+        self.payload_of, self._kind_of, self._says_payload = payload_of, kind_of, says_payload
 
     def _new_kind(self, frame: bytes) -> FrameKind:
         """Return the kind of a frame. Frames of which the kind does not say the payload are one kind if they have the
         same size and payload."""
-        payload, size, name = self.payload_of(frame), self._size_of(frame), self._kind_of(frame)
-        key = name if name in self._known else (size, payload)
+        payload, size = self.payload_of(frame), self._size_of(frame)
+        key = self._kind_of(frame) if self._says_payload(frame) else (size, payload)
         kind = self._kinds.get(key)
         if kind is None:
             self._kinds[key] = kind = FrameKind(size, self._table[size], payload)
