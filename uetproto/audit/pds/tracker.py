@@ -20,7 +20,6 @@ from uetproto.audit.pds.tracker_window import StatedWindows, Windows, window_par
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
-from uetproto.wire.serial import diff32
 
 _HALF = 0x80000000
 _LAST_REQUEST = NextHdr.REQUEST_STD
@@ -222,9 +221,7 @@ class PdsTracker:
                 return False
             if offset < 0 or (offset == 0 and not bitmap & 1):
                 return False
-            newest &= M32
-            if direction.sacked is None or diff32(newest, direction.sacked) > 0:
-                direction.sacked = newest
+            direction.note_sacked(newest & M32)
         self._sack(direction, seen)
         if seen.more:
             self._replies.congestion(direction, seen)

@@ -211,8 +211,8 @@ class PdcReplies:
         if bitmap and direction.lowest is not None:
             newest = (base + bitmap.bit_length() - 1) & M32
             unseen = newest if diff32(newest, direction.next) >= 0 else None
-            if unseen is None and (direction.sacked is None or diff32(newest, direction.sacked) > 0):
-                direction.sacked = newest
+            if unseen is None:
+                direction.note_sacked(newest)
             if unseen is None and self._complete and direction.holes:
                 named = ((base + bit) & M32 for bit in range(64) if bitmap >> bit & 1)
                 unseen = next((psn for psn in named if direction.unseen(psn)), None)

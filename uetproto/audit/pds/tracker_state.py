@@ -312,6 +312,11 @@ class PdcDirection:
     subject: int = 0
     number_of: int = -1
 
+    def note_sacked(self, psn: int) -> None:
+        """Note the newest PSN that a bitmap has reported."""
+        if self.sacked is None or diff32(psn, self.sacked) > 0:
+            self.sacked = psn
+
     @property
     def mode(self) -> str | None:
         return None if self.pdc.rod is None else "ROD" if self.pdc.rod else "RUD"

@@ -63,6 +63,15 @@ class ProcessRunner(Protocol):
     def __call__(self, arguments: list[str], folder: Path | None = None, /) -> tuple[Measured, int]: ...
 
 
+class EarlierVersion(NamedTuple):
+    """An earlier version is a commit as the user names it, and the folder that has its package."""
+
+    commit: str
+    folder: Path
+    is_limit: bool
+    """Whether the rates of this version are limits: it is the one before trains."""
+
+
 def measure(quick: bool, whole: bool, in_a_process: ProcessRunner, against: str | None = None) -> Iterator[Figure]:
     """Yield the floors, and for each row its rate, whose limit is a multiple of the rate before trains.
 
@@ -72,10 +81,12 @@ def measure(quick: bool, whole: bool, in_a_process: ProcessRunner, against: str 
     limit only for the commit before trains.
     """
     if against is not None:
-        with earlier(full_name(against)) as folder:
+        name = full_name(against)
+        with earlier(name) as folder:
+            then = EarlierVersion(against, folder, is_limit=name.startswith(BEFORE_AT))
             yield from _floors(quick)
             for row in ROWS:
-                yield _in_turns(row, row.length(quick, whole), 1 if quick else 3, in_a_process, against, folder)
+                yield _in_turns(row, row.length(quick, whole), 1 if quick else 3, in_a_process, then)
         yield from sealed(quick, whole, in_a_process)
         return
     loop = calibration()
@@ -109,10 +120,9 @@ def _rate(run: Measured) -> float:
     return rate
 
 
-def _in_turns(
-    row: EmulatorRow, size: int, turns: int, in_a_process: ProcessRunner, commit: str, folder: Path
-) -> Figure:
-    """Run this version and that of `commit`, which is in `folder`, in turns. The ratio is that of the best rates."""
+def _in_turns(row: EmulatorRow, size: int, turns: int, in_a_process: ProcessRunner, version: EarlierVersion) -> Figure:
+    """Run this version and an earlier one in turns. The ratio is that of the best rates."""
+    commit, folder, is_limit = version
     then, now = [], []
     for _ in range(turns):
         try:
@@ -130,11 +140,10 @@ def _in_turns(
         f"{row.what}: {commit} {max(before):,.0f}, now {max(rates) / max(before):.2f} × "
         f"(medians {median(rates) / median(before):.2f}), {peaks[0]} and {peaks[1]} MiB"
     )
-    asked, wanted = 0.0, None
-    if full_name(commit).startswith(BEFORE_AT):
-        asked = row.asked * max(before)
-        wanted = None if row.wanted is None or max(rates) >= row.wanted * max(before) else row.wanted * max(before)
-    return Figure("emulator", what, max(rates), "packets/s", asked, wanted=wanted)
+    if not is_limit:
+        return Figure("emulator", what, max(rates), "packets/s", 0)
+    wanted = None if row.wanted is None or max(rates) >= row.wanted * max(before) else row.wanted * max(before)
+    return Figure("emulator", what, max(rates), "packets/s", row.asked * max(before), wanted=wanted)
 
 
 def sealed(quick: bool, whole: bool, in_a_process: ProcessRunner) -> Iterator[Figure]:
