@@ -105,6 +105,16 @@ def test_what_was_run_is_told() -> None:
     assert [planned[name] for name in KEYS[-12:-8]] == [None] * 4
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--rate", "1 Gb/s"), ("--delay", "7 us"), ("--mtu", "1024"), ("--loss", "0.1"), ("--trains", "on")],
+)
+def test_a_schedule_has_no_fabric(option: str, value: str) -> None:
+    refused = call("all_reduce", "--algorithm", "ring", "--schedule", option, value)
+    assert refused.exit_code == 2
+    assert f"{option} {value}: --schedule runs nothing on a fabric" in refused.stderr
+
+
 EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
 
 

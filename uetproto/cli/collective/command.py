@@ -223,11 +223,14 @@ def command(
     by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
     names = [name for each in by_op.values() for name in each]
     given = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
-    for name, value, default in (("--cross-nic", cross_nic, None), ("--ports", ports, 1)):
+    nics, fabric = "--schedule says what ranks send, over whichever NIC", "--schedule runs nothing on a fabric"
+    for name, value, default, why in (
+        ("--cross-nic", cross_nic, None, nics), ("--ports", ports, 1, nics), ("--mtu", mtu, None, fabric),
+        ("--rate", rate, options.DEFAULT_RATE, fabric), ("--delay", delay, options.DEFAULT_DELAY, fabric),
+        ("--loss", loss, 0, fabric), ("--trains", trains, TRAINS[0], fabric),
+    ):  # fmt: skip
         if only_schedule and value != default:
-            raise LocalError(
-                f"{name} {value}", "--schedule says what ranks send, over whichever NIC", id="conflicting-arguments"
-            )
+            raise LocalError(f"{name} {value}", why, id="conflicting-arguments")
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
     common: dict[str, Any] = {
         "dtype": dtype(type_), "kind": kind, "shape": shape,
