@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from uetproto.bench import command
+from tests.support.cli.frames import invoke
 from uetproto.bench.emulator import earlier, floor, measure, runs, scale
 from uetproto.bench.emulator.before import BEFORE
 from uetproto.errors import LocalError
@@ -90,8 +89,8 @@ def test_in_turns(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_row_compares_with_no_commit() -> None:
-    found = CliRunner().invoke(command.command, ["--only", "decode", "--against", "HEAD"])
-    assert "the row emulator" in str(found.exception)
+    found = invoke("bench", "--only", "decode", "--against", "HEAD")
+    assert (found.exit_code, "legal: with the row emulator" in found.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("name", "size", "packets"), [("ring", 1 << 16, 480), ("generate", 200, 200)])
