@@ -18,6 +18,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "knobs": set(),  # how a parameter is declared: every configuration, and who reads or describes one, may import it
     "garbage": set(),  # how seldom long runs collect garbage
     "parquet": set(),  # tables as files: `audit`, `fabric`
+    "system_memory": set(),  # blocks of zeros, and huge pages
     "textfile": set(),  # how a text file of the user is read: whoever reads one may import it
     "": {"analysis", "wire"},  # uetproto/__init__.py
     "__main__": {"cli"},
@@ -217,7 +218,7 @@ def may(place: str, name: str) -> bool:
     here = part(place)
     top, _, rest = name.partition(".")
     if top == source.PACKAGE.name:
-        ways = ARROWS[here] | {"errors", "garbage", "knobs", "parquet", "textfile"}
+        ways = ARROWS[here] | {"errors", "garbage", "knobs", "parquet", "system_memory", "textfile"}
         return (
             part(rest) == here or EVERYTHING in ways or any(rest == way or rest.startswith(f"{way}.") for way in ways)
         )

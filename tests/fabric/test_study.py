@@ -2,6 +2,7 @@
 """A study: what it measures, and that equal seeds give equal runs."""
 
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.support.each import each
 from uetproto.emulator.congestion import SwitchConfig
 from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError
+from uetproto.fabric import study as fabric_study
 from uetproto.fabric.matrix import PATTERNS, Flow, TrafficMatrix, traffic_matrix
 from uetproto.fabric.result import jain, percentile
 from uetproto.fabric.samples import ABSENT, MOST
@@ -16,6 +18,17 @@ from uetproto.fabric.study import Study, StudyConfig
 from uetproto.framing.uet import UetFramer
 
 SMALL = 65_536
+
+
+def test_more_bytes_than_the_host_has_are_refused() -> None:
+    load = TrafficMatrix("much", 2, (Flow(1, 0, 1, 0, 1 << 20), *(Flow(n, 0, 1, 0, 1 << 60) for n in range(2, 4))))
+    with pytest.raises(LocalError, match=r"flows: .* bytes at their targets"):
+        Study(StudyConfig(), load)
+
+
+def test_data_is_that_of_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_study, "_DRAWN", 64)
+    assert fabric_study._drawn(Random(3), 1001) == Random(3).randbytes(1001)
 
 
 def test_a_single_flow_takes_the_time_of_the_arithmetic() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2s
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -29,12 +30,15 @@ from uetproto.fabric.result import StudyResult, summarize
 from uetproto.fabric.samples import Sampler
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.garbage import seldom_collected
+from uetproto.system_memory import zeros
 from uetproto.wire.capture.base import ETHERNET
 
 SLOW = 4
 """Number by which the rate of a slow link is divided."""
 JOB, FIRST_ADDRESS = 1, 0x0A000001
 _MTU_SLACK = 9216
+_DRAWN = 1 << 24
+"""Number of bytes that are drawn at a time, a multiple of 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +110,10 @@ class Study:
         self.taps = self.places(config, matrix)
         """Interfaces of the capture: places by name, in order."""
         self._flows = {flow.number: flow for flow in matrix.flows}
+        self.memories = _memories(matrix)
+        """Memory of the target of each flow, by its number."""
         most = max(flow.size for flow in matrix.flows)
-        self._data = memoryview(Random(config.seed).randbytes(most))
-        self.memories: dict[int, bytearray] = {}
+        self._data = memoryview(_drawn(Random(config.seed), most))
         self.managers: dict[str, CongestionContexts] = {}
         """Congestion control of each host, by its name; empty without congestion control."""
         self._pds = config.pds if config.cc == OFF else self.plane.tuned(config.pds)
@@ -215,8 +220,7 @@ class Study:
             process = processes.get(flow.target)
             if process is None:
                 process = processes[flow.target] = self.feps[f"h{flow.target}"].attach(JOB)
-            self.memories[flow.number] = memory = bytearray(flow.size)
-            process.register(Region(flow.number, memory))
+            process.register(Region(flow.number, self.memories[flow.number]))
 
     # The run
 
@@ -252,7 +256,8 @@ class Study:
 
     def matches(self) -> bool:
         """Return whether the memory of each target has the bytes that were sent."""
-        return all(memory == self._data[: len(memory)] for memory in self.memories.values())
+        wanted = bytearray(self._data)  # compares itself with any memory by `memcmp`
+        return all(wanted[: len(memory)] == memory for memory in self.memories.values())
 
     def retransmissions(self) -> Counter[str]:
         """Return how many packets were sent again, by cause."""
@@ -264,3 +269,21 @@ class Study:
     def nacks(self) -> dict[str, int]:
         """Return how many NACKs were sent, by code."""
         return nacks_of(fep.pds.nack_tx for fep in self.feps.values())
+
+
+def _memories(matrix: TrafficMatrix) -> dict[int, memoryview]:
+    """Return memory for each flow, by its number. Raises `LocalError` if the host has less."""
+    ends = list(accumulate(flow.size for flow in matrix.flows))
+    try:
+        block = zeros(ends[-1], huge=True)
+    except OSError as error:
+        raise LocalError(
+            "flows", f"{ends[-1]:,} bytes at their targets: {error.strerror}", "less than this host has",
+            id="out-of-range",
+        ) from None  # fmt: skip
+    return {flow.number: block[end - flow.size : end] for flow, end in zip(matrix.flows, ends, strict=True)}
+
+
+def _drawn(rng: Random, size: int) -> bytes:
+    """Return `size` random bytes, the same as those of `randbytes`, which cannot draw as many at once."""
+    return b"".join(rng.randbytes(min(_DRAWN, size - at)) for at in range(0, size, _DRAWN))

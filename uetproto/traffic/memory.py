@@ -2,10 +2,10 @@
 """This module has memory whose bytes repeat. It takes little space, and holds messages of any length."""
 
 from collections.abc import Callable, Sequence
-from mmap import ACCESS_COPY, mmap
 
 from uetproto.engine.contract import Buffer, Rng
 from uetproto.engine.memory import with_runs
+from uetproto.system_memory import zeros
 
 PERIOD = 1 << 20
 """Number of bytes after which the memory repeats."""
@@ -25,7 +25,7 @@ class Repeating:
         """Fill the memory with random bytes from `rng`, or with zeros if it is None. Zeros take no space until they are
         written."""
         size = min(length, PERIOD)
-        self._view = memoryview(mmap(-1, size, access=ACCESS_COPY) if size else bytearray())
+        self._view = zeros(size)
         if rng is not None and size:
             self._view[:] = rng.getrandbits(8 * size).to_bytes(size, "little")
         self.length = length

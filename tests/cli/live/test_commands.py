@@ -232,10 +232,10 @@ def test_a_peer_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_memory_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mmap(file: int, size: int, flags: int) -> None:
+    def zeros(size: int) -> memoryview:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    monkeypatch.setattr(target, "mmap", mmap)
+    monkeypatch.setattr(target, "zeros", zeros)
     result = invoke("serve", "--local", addresses()[0], "--memory", "16 GiB")
     assert (result.exit_code, "--memory: 17,179,869,184 bytes: Cannot allocate" in result.stderr) == (2, True)
 

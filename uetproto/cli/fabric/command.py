@@ -30,6 +30,7 @@ from uetproto.fabric.tables import StudyTables
 from uetproto.impair.unencoded_frames import WIRES
 from uetproto.knobs import KeyType
 from uetproto.parquet import check_parquet
+from uetproto.system_memory import HeapPages
 from uetproto.toml.values import RATE, size, time
 from uetproto.wire.capture.pcap import open_writer
 
@@ -271,9 +272,12 @@ def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> tuple[
         study = Study(config, load, writer)
         show = stack.enter_context(progress(load.name, "flows", len(load.flows)))
         asked = stack.enter_context(Interrupt())
+        heap = HeapPages()
+        heap.gather()
 
         def ended(flows: int, now: int) -> None:
             asked.check()
+            heap.gather()
             if show is not None:
                 show(flows, len(load.flows))
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import count
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from uetproto.live.rate import PeerRate
 from uetproto.live.rendezvous import Answer, Json, Network, PeerSession, RendezvousServer, is_allowed, number
 from uetproto.live.script import ScriptEnd
 from uetproto.live.world import LiveWorld
+from uetproto.system_memory import zeros
 
 if TYPE_CHECKING:
     from uetproto.cli.live.tested_pairs import TestedPairs
@@ -39,12 +39,6 @@ _PSN = 1 << 24
 _TAKEN = (1, 6, 17, 58)
 """Protocols that a peer may not let this host listen to: ICMP, TCP, UDP, ICMPv6."""
 _EVERY_TAG = (1 << 64) - 1
-
-
-def zeros(size: int) -> memoryview:
-    """Return memory of zeros. The system provides each page when it is first touched, so that a target begins at
-    once."""
-    return memoryview(mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS) if size else bytearray())
 
 
 class Target(ABC):
