@@ -8,8 +8,10 @@ huge pages, most often of 2 MiB, make this time small (docs/explanation/speed.md
 
 import ctypes
 import mmap
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 
 _HUGE = Path("/sys/kernel/mm/transparent_hugepage")
 _PROCESS = Path("/proc/self")
@@ -17,7 +19,9 @@ _COLLAPSE = 25
 """MADV_COLLAPSE of Linux 6.1, which the module mmap does not name: use huge pages in place of the pages that there
 are."""
 _LEAST, _GROWTH = 96 << 20, 16 << 20
-"""Bytes that a process has in memory before it pays to gather them, and by which they grow before this is repeated."""
+"""Bytes that a process has in memory before it pays to move them, and by which they grow before this is repeated."""
+_INTERVAL = 0.1
+"""Seconds between two looks at the size of the process."""
 
 
 def zeros(size: int, *, huge: bool = False) -> memoryview:
@@ -35,28 +39,39 @@ def zeros(size: int, *, huge: bool = False) -> memoryview:
     return memoryview(block)
 
 
-class HeapPages:
-    """Heap pages are the memory of this process, as it grows. They are for a program that runs in its own process:
-    memory that other parts of a process use sparsely would become larger."""
+@contextmanager
+def huge_pages() -> Iterator[None]:
+    """Move the memory of this process into huge pages within the `with` block, and again while the process grows.
 
-    def __init__(self) -> None:
-        self._size = _size_of_huge_pages()
-        self._next = _LEAST
+    A thread does it. This is for a program that runs in its own process: memory that other parts of a process use
+    sparsely would become larger. Nothing happens if the system has no huge pages.
+    """
+    size, ended = _size_of_huge_pages(), Event()
+    if not size:
+        yield
+        return
+    thread = Thread(target=_gather, args=(size, ended), name="huge pages", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
-    def gather(self) -> int:
-        """Move the memory of the process that is not in huge pages into such pages, if it has grown. Return the number
-        of bytes in ranges that are in huge pages now, or 0 if nothing was done or the system cannot do it."""
-        if not self._size or (used := _resident()) < self._next:
-            return 0
-        self._next = used + _GROWTH
-        madvise = ctypes.CDLL(None).madvise
-        madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-        gathered = 0
-        for start, end in _heap():
-            start, end = -(-start // self._size) * self._size, end // self._size * self._size
-            if start < end and not madvise(start, end - start, _COLLAPSE):
-                gathered += end - start
-        return gathered
+
+def _gather(size: int, ended: Event) -> None:
+    """Move memory into huge pages of `size` bytes each time that the process has grown, until `ended` is set."""
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    least = _LEAST
+    while not ended.wait(_INTERVAL):
+        used = _resident()
+        if used >= least:
+            least = used + _GROWTH
+            for start, end in _heap():
+                first, last = -(-start // size) * size, end // size * size
+                if first < last:
+                    madvise(first, last - first, _COLLAPSE)  # an error says that the range is as it was
 
 
 def _size_of_huge_pages() -> int:

@@ -7,12 +7,12 @@ in place of `auto` the run does not name trains, so that versions without them r
 """
 
 import json
+import mmap
 import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import process_time
@@ -37,7 +37,9 @@ PACKET, RANKS, HOSTS = 4096, 16, 128
 CHUNK = SharpConfig().sat_chunk
 _BEFORE = "before"
 _TOUCHED = 1280 << 20
-"""Number of bytes that are touched before a run, as huge and as small pages: more than it uses for the first time."""
+"""Number of bytes that are touched before a run: more than it uses for the first time."""
+_PEAK, _RESET = Path("/proc/self/clear_refs"), "5"
+"""File by which Linux resets the peak of memory of a process, and what is written to it."""
 
 Timed = tuple[int, float]
 """Number of packets of a run, and its CPU seconds."""
@@ -47,30 +49,31 @@ def _knob(trains: str) -> dict[str, Any]:
     return {} if trains == _BEFORE else {"trains": trains}
 
 
-def _gathering(trains: str) -> Callable[[int, int], None] | None:
-    """Put the heap into huge pages as `uetproto fabric` does, and return what does so again while a study runs. Return
-    None for a version without it."""
+def _as_the_command(trains: str) -> AbstractContextManager[None]:
+    """Return the context in which `uetproto fabric` runs a study. An earlier version has none."""
     if trains == _BEFORE:
-        return None
-    from uetproto.system_memory import HeapPages
+        return nullcontext()
+    from uetproto.system_memory import huge_pages
 
-    pages = HeapPages()
-    pages.gather()
-
-    def progress(flows: int, now: int) -> None:
-        pages.gather()
-
-    return progress
+    return huge_pages()
 
 
 def _begin() -> float:
-    """Touch memory in another process, and return the CPU seconds of this one.
+    """Touch memory, give it back, and return the CPU seconds of this process.
 
     A virtual machine may have given memory that is free back to its host, and gets it again ten times as slowly as it
-    clears a page. NumPy asks for huge pages, and Python for small ones, so both are touched.
+    clears a page. Memory that was touched just before is at hand.
     """
-    touch = f"import numpy; a = numpy.full({_TOUCHED}, 1, 'u1'); b = bytearray(b'1') * {_TOUCHED}"
-    subprocess.run([sys.executable, "-c", touch], check=True)
+    try:
+        _PEAK.write_text(_RESET)
+    except OSError:  # the peak of memory would be that of this function
+        return process_time()
+    with mmap.mmap(-1, _TOUCHED, access=mmap.ACCESS_COPY) as touched:
+        with suppress(OSError):  # a kernel without huge pages
+            touched.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, _TOUCHED, mmap.PAGESIZE):
+            touched[at] = 1
+    _PEAK.write_text(_RESET)
     return process_time()
 
 
@@ -164,8 +167,8 @@ def _sharp(length: int, trains: str, folder: Path, transport: str = "roce") -> T
 def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
     config = StudyConfig(cc="nscc", profile="htsim", **_knob(trains))
     began = _begin()
-    study = Study(replace(config, seed=1), traffic_matrix(pattern, hosts, size))
-    result = study.run(_gathering(trains))
+    with _as_the_command(trains):
+        result = Study(replace(config, seed=1), traffic_matrix(pattern, hosts, size)).run()
     if result.failure:
         raise LocalError(f"bench: {result.failure}", id="bench-failed")
     return result.packets, process_time() - began

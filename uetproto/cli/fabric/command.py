@@ -30,7 +30,7 @@ from uetproto.fabric.tables import StudyTables
 from uetproto.impair.unencoded_frames import WIRES
 from uetproto.knobs import KeyType
 from uetproto.parquet import check_parquet
-from uetproto.system_memory import HeapPages
+from uetproto.system_memory import huge_pages
 from uetproto.toml.values import RATE, size, time
 from uetproto.wire.capture.pcap import open_writer
 
@@ -263,6 +263,7 @@ def _seeds(text: str) -> list[int]:
 
 def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> tuple[Study, StudyResult]:
     with ExitStack() as stack:
+        stack.enter_context(huge_pages())
         writer = None
         if output is not None:
             comment = f"uetproto fabric {load.name}, seed {config.seed}"
@@ -272,12 +273,9 @@ def _run(config: StudyConfig, load: TrafficMatrix, output: str | None) -> tuple[
         study = Study(config, load, writer)
         show = stack.enter_context(progress(load.name, "flows", len(load.flows)))
         asked = stack.enter_context(Interrupt())
-        heap = HeapPages()
-        heap.gather()
 
         def ended(flows: int, now: int) -> None:
             asked.check()
-            heap.gather()
             if show is not None:
                 show(flows, len(load.flows))
 
