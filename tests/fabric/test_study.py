@@ -26,6 +26,16 @@ def test_more_bytes_than_the_host_has_are_refused() -> None:
         Study(StudyConfig(), load)
 
 
+@pytest.mark.parametrize("at", [0, 255, 256, 999])
+def test_one_wrong_byte_is_seen(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_study, "_COMPARED", 256)
+    load = TrafficMatrix("two", 3, (Flow(1, 0, 1, 0, 3000), Flow(2, 0, 2, 0, 1000)))
+    found = Study(StudyConfig(), load)
+    assert found.run().match
+    found.memories[2][at] ^= 1
+    assert not found.matches()
+
+
 def test_data_is_that_of_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric_study, "_DRAWN", 64)
     assert fabric_study._drawn(Random(3), 1001) == Random(3).randbytes(1001)

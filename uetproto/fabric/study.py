@@ -39,6 +39,8 @@ JOB, FIRST_ADDRESS = 1, 0x0A000001
 _MTU_SLACK = 9216
 _DRAWN = 1 << 24
 """Number of bytes that are drawn at a time, a multiple of 4."""
+_COMPARED = 1 << 18
+"""Number of bytes of all memories that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,8 +258,13 @@ class Study:
 
     def matches(self) -> bool:
         """Return whether the memory of each target has the bytes that were sent."""
-        wanted = bytearray(self._data)  # compares itself with any memory by `memcmp`
-        return all(wanted[: len(memory)] == memory for memory in self.memories.values())
+        for at in range(0, len(self._data), _COMPARED):
+            wanted = bytearray(self._data[at : at + _COMPARED])  # compares itself with any memory by `memcmp`
+            for memory in self.memories.values():
+                part = memory[at : at + _COMPARED]
+                if wanted[: len(part)] != part:
+                    return False
+        return True
 
     def retransmissions(self) -> Counter[str]:
         """Return how many packets were sent again, by cause."""

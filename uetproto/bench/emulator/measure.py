@@ -35,17 +35,17 @@ class EmulatorRow(NamedTuple):
 
 
 ROWS = (
-    EmulatorRow("write", "fi_write from file to file, CRC32C, one tap", 64 * MIB, 1024 * MIB, 1.5, 3),
-    EmulatorRow("write-no-capture", "the same without a capture", 64 * MIB, 1024 * MIB, 1.7),
-    EmulatorRow("roce", "RDMA WRITE from file to file, ICRC, one tap", 64 * MIB, 1024 * MIB, 1.5, 3),
-    EmulatorRow("roce-no-capture", "the same without a capture", 64 * MIB, 1024 * MIB, 1.7),
-    EmulatorRow("two-senders", "two fi_writes into one port", 64 * MIB, 1024 * MIB, 1.3),
+    EmulatorRow("write", "fi_write from file to file, CRC32C, one tap", 256 * MIB, 1024 * MIB, 1.5, 3),
+    EmulatorRow("write-no-capture", "the same without a capture", 256 * MIB, 1024 * MIB, 1.7),
+    EmulatorRow("roce", "RDMA WRITE from file to file, ICRC, one tap", 256 * MIB, 1024 * MIB, 1.5, 3),
+    EmulatorRow("roce-no-capture", "the same without a capture", 256 * MIB, 1024 * MIB, 1.7),
+    EmulatorRow("two-senders", "two fi_writes into one port", 256 * MIB, 1024 * MIB, 1.3),
     EmulatorRow("ring", "all_reduce over 16 ranks, ring", 64 * MIB, 64 * MIB, 1.1, 2.5),
     EmulatorRow("sharp", "all_reduce over 16 ranks, SHARP streams over RoCE", 2 * MIB, 64 * MIB, 1.7),
     EmulatorRow("sharp-uet", "the same over UET", 2 * MIB, 64 * MIB, 0.9),
     EmulatorRow("permutation", "permutation of 128 hosts, NSCC", 2_000_000, 2_000_000, 0.8, 1.3),
     EmulatorRow("incast", "incast of 8 hosts, NSCC", 2_000_000, 2_000_000, 0.8),
-    EmulatorRow("generate", "generate bench", 50_000, 500_000, 1.5),
+    EmulatorRow("generate", "generate bench", 200_000, 500_000, 1.5),
 )
 _FLOOR = 30_000
 """Number of packets of a measurement of the floor."""

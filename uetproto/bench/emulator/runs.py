@@ -49,12 +49,12 @@ def _knob(trains: str) -> dict[str, Any]:
     return {} if trains == _BEFORE else {"trains": trains}
 
 
-def _as_the_command(trains: str) -> AbstractContextManager[None]:
-    """Return the context in which `uetproto fabric` runs a study. An earlier version has none."""
-    if trains == _BEFORE:
+def _as_the_command() -> AbstractContextManager[None]:
+    """Return the context in which `uetproto fabric` runs a study. An earlier version may have none."""
+    try:
+        from uetproto.system_memory import huge_pages
+    except ImportError:
         return nullcontext()
-    from uetproto.system_memory import huge_pages
-
     return huge_pages()
 
 
@@ -167,7 +167,7 @@ def _sharp(length: int, trains: str, folder: Path, transport: str = "roce") -> T
 def _study(pattern: str, hosts: int, size: int, trains: str) -> Timed:
     config = StudyConfig(cc="nscc", profile="htsim", **_knob(trains))
     began = _begin()
-    with _as_the_command(trains):
+    with _as_the_command():
         result = Study(replace(config, seed=1), traffic_matrix(pattern, hosts, size)).run()
     if result.failure:
         raise LocalError(f"bench: {result.failure}", id="bench-failed")
