@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from uetproto import system_memory
+
 pytest.register_assert_rewrite("tests.support")
 pytest_plugins = ["tests.support.cores"]
 
@@ -33,6 +35,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 if os.environ.get("HYPOTHESIS_PROFILE", "ci") != "deep" and hasattr(providers, "_get_local_constants"):
     # It tries constants of the modules that are loaded: what else has run in this process would choose the examples.
     providers._get_local_constants = lambda: providers._local_constants
+
+
+# Commands that run in this process would move the memory of all tests into huge pages.
+system_memory._HUGE = Path(os.devnull)
 
 
 # Collecting the tests makes millions of objects that stay; looking for garbage among them takes a third of the time.

@@ -94,9 +94,10 @@ def test_another_row_compares_with_no_commit() -> None:
 
 
 @pytest.mark.parametrize(("name", "size", "packets"), [("ring", 1 << 16, 480), ("generate", 200, 200)])
-def test_runs(name: str, size: int, packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs(name: str, size: int, packets: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "_LOOPS", 1000)
     monkeypatch.setattr(runs, "_TOUCHED", 1)
+    monkeypatch.setattr(runs, "_PEAK", tmp_path / "clear_refs")
     assert runs.run(name, size, "auto")["packets"] == packets
 
 

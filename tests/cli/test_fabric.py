@@ -3,12 +3,16 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli.frames import invoke
 from tests.support.each import each
+from uetproto.cli.fabric import command
+from uetproto.fabric.result import summarize
 from uetproto.wire.capture.pcap import open_capture
 
 SMALL = ("--hosts", "8", "--flow-size", "60000")
@@ -23,6 +27,21 @@ def test_words_and_json_say_the_same() -> None:
     assert (one["flows"], one["match"], one["failure"], one["trim"]) == (4, True, None, True)
     assert f"max {one['fct']['max'] / 10**6:,.1f}" in words.stdout
     assert f"trimmed {one['trims']:,}" in words.stdout
+
+
+def test_a_run_is_within_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def huge_pages() -> Iterator[None]:
+        told.append("begins")
+        yield
+        told.append("ends")
+
+    monkeypatch.setattr(command, "huge_pages", huge_pages)
+    monkeypatch.setattr(command.Study, "run", lambda study, progress: told.append("runs") or summarize(study))
+    invoke("fabric", "incast", "--hosts", "3", "--flow-size", "4kB")
+    assert told == ["begins", "runs", "ends"]
 
 
 def test_lists_are_separate_runs_and_compare_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

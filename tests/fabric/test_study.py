@@ -20,10 +20,23 @@ from uetproto.framing.uet import UetFramer
 SMALL = 65_536
 
 
-def test_more_bytes_than_the_host_has_are_refused() -> None:
-    load = TrafficMatrix("much", 2, (Flow(1, 0, 1, 0, 1 << 20), *(Flow(n, 0, 1, 0, 1 << 60) for n in range(2, 4))))
+@pytest.mark.parametrize("size", [1 << 60, 1 << 62])
+def test_more_bytes_than_the_host_has_are_refused(size: int) -> None:
+    load = TrafficMatrix("much", 2, (Flow(1, 0, 1, 0, 1 << 20), *(Flow(n, 0, 1, 0, size) for n in range(2, 4))))
     with pytest.raises(LocalError, match=r"flows: .* bytes at their targets"):
         Study(StudyConfig(), load)
+
+
+def test_memory_of_the_targets_is_one_block_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, bool]] = []
+
+    def zeros(size: int, *, huge: bool) -> memoryview:
+        asked.append((size, huge))
+        return memoryview(bytearray(size))
+
+    monkeypatch.setattr(fabric_study, "zeros", zeros)
+    assert Study(StudyConfig(), TrafficMatrix("two", 3, (Flow(1, 0, 1, 0, 3000), Flow(7, 0, 2, 0, 1000)))).run().match
+    assert asked == [(4000, True)]
 
 
 @pytest.mark.parametrize("at", [0, 255, 256, 999])

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2s
+from io import BytesIO
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -40,7 +41,7 @@ _MTU_SLACK = 9216
 _DRAWN = 1 << 24
 """Number of bytes that are drawn at a time, a multiple of 4."""
 _COMPARED = 1 << 18
-"""Number of bytes of all memories that are compared at a time."""
+"""Number of bytes of each memory that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,9 +259,11 @@ class Study:
 
     def matches(self) -> bool:
         """Return whether the memory of each target has the bytes that were sent."""
+        left = list(self.memories.values())
         for at in range(0, len(self._data), _COMPARED):
             wanted = bytearray(self._data[at : at + _COMPARED])  # compares itself with any memory by `memcmp`
-            for memory in self.memories.values():
+            left = [memory for memory in left if len(memory) > at]
+            for memory in left:
                 part = memory[at : at + _COMPARED]
                 if wanted[: len(part)] != part:
                     return False
@@ -279,18 +282,20 @@ class Study:
 
 
 def _memories(matrix: TrafficMatrix) -> dict[int, memoryview]:
-    """Return memory for each flow, by its number. Raises `LocalError` if the host has less."""
+    """Return memory for each flow, by its number. Raises `LocalError` if the system refuses so much."""
     ends = list(accumulate(flow.size for flow in matrix.flows))
     try:
         block = zeros(ends[-1], huge=True)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise LocalError(
-            "flows", f"{ends[-1]:,} bytes at their targets: {error.strerror}", "less than this host has",
-            id="out-of-range",
-        ) from None  # fmt: skip
+            "flows", f"{ends[-1]:,} bytes at their targets: {error}", "less than this host has", id="out-of-range"
+        ) from None
     return {flow.number: block[end - flow.size : end] for flow, end in zip(matrix.flows, ends, strict=True)}
 
 
 def _drawn(rng: Random, size: int) -> bytes:
     """Return `size` random bytes, the same as those of `randbytes`, which cannot draw as many at once."""
-    return b"".join(rng.randbytes(min(_DRAWN, size - at)) for at in range(0, size, _DRAWN))
+    drawn = BytesIO()
+    for at in range(0, size, _DRAWN):
+        drawn.write(rng.randbytes(min(_DRAWN, size - at)))
+    return drawn.getvalue()

@@ -36,7 +36,7 @@ from uetproto.wire.capture.pcap import open_writer
 PACKET, RANKS, HOSTS = 4096, 16, 128
 CHUNK = SharpConfig().sat_chunk
 _BEFORE = "before"
-_TOUCHED = 1280 << 20
+_TOUCHED = 1536 << 20
 """Number of bytes that are touched before a run: more than it uses for the first time."""
 _PEAK, _RESET = Path("/proc/self/clear_refs"), "5"
 """File by which Linux resets the peak of memory of a process, and what is written to it."""
@@ -53,7 +53,7 @@ def _as_the_command() -> AbstractContextManager[None]:
     """Return the context in which `uetproto fabric` runs a study. An earlier version may have none."""
     try:
         from uetproto.system_memory import huge_pages
-    except ImportError:
+    except ModuleNotFoundError:
         return nullcontext()
     return huge_pages()
 
@@ -61,12 +61,12 @@ def _as_the_command() -> AbstractContextManager[None]:
 def _begin() -> float:
     """Touch memory, give it back, and return the CPU seconds of this process.
 
-    A virtual machine may have given memory that is free back to its host, and gets it again ten times as slowly as it
-    clears a page. Memory that was touched just before is at hand.
+    A virtual machine may have given free memory back to its host. To get it again takes ten times as long as to clear
+    it. Memory that was touched just before is at hand. Without `_PEAK` nothing is touched, as the peak would be wrong.
     """
     try:
         _PEAK.write_text(_RESET)
-    except OSError:  # the peak of memory would be that of this function
+    except OSError:
         return process_time()
     with mmap.mmap(-1, _TOUCHED, access=mmap.ACCESS_COPY) as touched:
         with suppress(OSError):  # a kernel without huge pages
