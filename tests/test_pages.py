@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import uetproto.cli.run  # noqa: F401 (its help names LENGTH as it is when it is imported)
 from tests.support.effort import effort
 from tests.support.live import addresses
 from uetproto.cli import compare

@@ -7,6 +7,7 @@ from statistics import median
 
 import pytest
 
+import uetproto.cli.run  # noqa: F401 (its help names LENGTH and LOSS as they are when it is imported)
 from tests.support.cli.frames import invoke
 from uetproto.cli import compare
 from uetproto.emulator.run.play import run
