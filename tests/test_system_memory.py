@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from uetproto import system_memory
-from uetproto.system_memory import huge_pages, zeros
+from uetproto.system_memory import huge_pages, same_bytes, zeros
 
 MIB = 1 << 20
 
@@ -63,6 +63,23 @@ def test_huge_pages_are_asked_for(wanted: bool, refused: bool, huge: Path, monke
 def test_more_than_the_system_has_is_refused(size: int) -> None:
     with pytest.raises((OSError, OverflowError)):
         zeros(size)
+
+
+# Comparison
+
+
+def test_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of lengths at and around the pieces: equal ones, and those of which any one byte differs."""
+    monkeypatch.setattr(system_memory, "_COMPARED", 4)
+    wanted = memoryview(bytes(range(11)))
+    for length in range(12):
+        found = bytearray(wanted[:length])
+        others = [wanted, memoryview(found), wanted[:5], wanted[:0]]
+        assert same_bytes(wanted, others)
+        for at in range(length):
+            found[at] ^= 1
+            assert not same_bytes(wanted, others)
+            found[at] ^= 1
 
 
 # Huge pages for a heap

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""This module asks the system for memory: zeros, and huge pages for large runs (docs/explanation/speed.md)."""
+"""This module has what large memory needs: zeros and huge pages of the system (docs/explanation/speed.md), and a
+comparison that copies little."""
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -18,6 +19,8 @@ _AT_ONCE = 64 << 20
 """Number of bytes that are moved with one call, so that the thread ends soon after the run."""
 _INTERVAL = 0.1
 """Seconds between two looks at the size of the process."""
+_COMPARED = 1 << 18
+"""Number of bytes of each memory that are compared at a time."""
 
 
 def zeros(size: int, *, huge: bool = False) -> memoryview:
@@ -33,6 +36,22 @@ def zeros(size: int, *, huge: bool = False) -> memoryview:
         with suppress(OSError):  # the system refuses huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(block)
+
+
+def same_bytes(wanted: memoryview, found: Iterable[memoryview]) -> bool:
+    """Return whether `wanted` begins with the bytes of each of `found`, none of which is longer.
+
+    They are compared piece by piece, so that each piece of `wanted` is in a cache for all of them.
+    """
+    left = list(found)
+    for at in range(0, wanted.nbytes, _COMPARED):
+        piece = bytearray(wanted[at : at + _COMPARED])  # compares itself with any memory by `memcmp`
+        left = [memory for memory in left if memory.nbytes > at]
+        for memory in left:
+            part = memory[at : at + _COMPARED]
+            if (piece if len(part) == len(piece) else piece[: len(part)]) != part:
+                return False
+    return True
 
 
 @contextmanager

@@ -39,13 +39,10 @@ def test_memory_of_the_targets_is_one_block_in_huge_pages(monkeypatch: pytest.Mo
     assert asked == [(4000, True)]
 
 
-@pytest.mark.parametrize("at", [0, 255, 256, 999])
-def test_one_wrong_byte_is_seen(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_study, "_COMPARED", 256)
-    load = TrafficMatrix("two", 3, (Flow(1, 0, 1, 0, 3000), Flow(2, 0, 2, 0, 1000)))
-    found = Study(StudyConfig(), load)
+def test_one_wrong_byte_is_seen() -> None:
+    found = Study(StudyConfig(), TrafficMatrix("two", 3, (Flow(1, 0, 1, 0, 3000), Flow(2, 0, 2, 0, 1000))))
     assert found.run().match
-    found.memories[2][at] ^= 1
+    found.memories[2][999] ^= 1
     assert not found.matches()
 
 

@@ -31,7 +31,7 @@ from uetproto.fabric.result import StudyResult, summarize
 from uetproto.fabric.samples import Sampler
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.garbage import seldom_collected
-from uetproto.system_memory import zeros
+from uetproto.system_memory import same_bytes, zeros
 from uetproto.wire.capture.base import ETHERNET
 
 SLOW = 4
@@ -40,8 +40,6 @@ JOB, FIRST_ADDRESS = 1, 0x0A000001
 _MTU_SLACK = 9216
 _DRAWN = 1 << 24
 """Number of bytes that are drawn at a time, a multiple of 4."""
-_COMPARED = 1 << 18
-"""Number of bytes of each memory that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,15 +257,7 @@ class Study:
 
     def matches(self) -> bool:
         """Return whether the memory of each target has the bytes that were sent."""
-        left = list(self.memories.values())
-        for at in range(0, len(self._data), _COMPARED):
-            wanted = bytearray(self._data[at : at + _COMPARED])  # compares itself with any memory by `memcmp`
-            left = [memory for memory in left if len(memory) > at]
-            for memory in left:
-                part = memory[at : at + _COMPARED]
-                if wanted[: len(part)] != part:
-                    return False
-        return True
+        return same_bytes(self._data, self.memories.values())
 
     def retransmissions(self) -> Counter[str]:
         """Return how many packets were sent again, by cause."""

@@ -15,6 +15,7 @@ from uetproto.collectives.algorithms.schedule import IN_PLACE, REDUCING, Schedul
 from uetproto.collectives.dtypes import Array, Bytes, ElementKind, bytes_of, kind_of
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
+from uetproto.system_memory import same_bytes
 
 Dtype: TypeAlias = np.dtype[Any]
 """Type of the NumPy data types that elements of tensors have."""
@@ -26,8 +27,6 @@ PieceDrawer: TypeAlias = Callable[[slice], None]
 """Type of a function that draws the elements of a piece of a tensor."""
 _PIECE = 1 << 16
 """Number of elements that are drawn or reduced at a time: few enough for the caches of a processor."""
-_COMPARED = 1 << 18
-"""Number of bytes that are compared at a time."""
 _LARGEST = 4
 """Largest float: floats are drawn from -3 … 4."""
 
@@ -167,16 +166,9 @@ def _random_bytes(rng: random.Random) -> Callable[[int], Bytes]:
 
 
 def _same_bits(right: Array, *found: Array) -> bool:
-    """Return whether each of several arrays has the bits of the first one. They are compared piece by piece, so that
-    each piece of the first one is in a cache for all others."""
+    """Return whether each of several arrays has the bits of the first one."""
     wanted, others = bytes_of(right).data, [bytes_of(array).data for array in found if array is not right]
-    if any(other.nbytes != wanted.nbytes for other in others):
-        return False
-    for at in range(0, wanted.nbytes, _COMPARED):
-        piece = bytearray(wanted[at : at + _COMPARED])  # compares itself with any memory by `memcmp`
-        if any(piece != other[at : at + _COMPARED] for other in others):
-            return False
-    return True
+    return all(other.nbytes == wanted.nbytes for other in others) and same_bytes(wanted, others)
 
 
 def _epsilon(dtype: Dtype) -> float:
